@@ -1,0 +1,1 @@
+//! Benchmarks of unisono and of the peers it is measured against.

@@ -1,0 +1,1 @@
+//! Messaging and collective communication on clusters.

@@ -1,0 +1,1 @@
+//! Simulated network, models and harnesses of unisono. Not published.
