@@ -1,1 +1,3 @@
 //! Messaging and collective communication on clusters.
+
+pub mod fault;
