@@ -1,1 +1,5 @@
 //! Simulated network, models and harnesses of unisono. Not published.
+
+extern crate alloc;
+
+pub mod sim;
