@@ -20,6 +20,7 @@ pub struct SimAddress {
 
 #[derive(Debug, Default)]
 struct Store {
+    /// From 1 on: the default region never lives.
     life: u32,
     node: Option<u32>,
     bytes: Vec<u8>,
@@ -35,7 +36,7 @@ pub(super) struct Stores {
 impl Stores {
     fn make(&mut self, node: u32, bytes: usize) -> Region {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.all.push(Store::default());
+            self.all.push(Store { life: 1, ..Store::default() });
             u32::try_from(self.all.len() - 1).expect("fewer than 2^32 regions")
         });
         let store = &mut self.all[index as usize];
