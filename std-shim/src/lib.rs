@@ -1,1 +1,6 @@
 //! Messaging and collective communication on clusters.
+
+extern crate alloc;
+
+pub mod fault;
+pub mod region;

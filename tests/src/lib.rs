@@ -1,1 +1,6 @@
 //! Simulated network, models and harnesses of unisono. Not published.
+
+extern crate alloc;
+
+pub mod conformance;
+pub mod sim;

@@ -1,0 +1,338 @@
+//! The one fault injector: decides what an unreliable link does to a frame, and keeps the frames that others overtake.
+//!
+//! [`Injector`] only decides, [`Delayed`] only orders; who sends frames carries the [`Fate`] out and counts it. Frames
+//! are whole: header, payload and checksum trailer.
+
+use core::{error::Error, fmt, str::FromStr};
+
+/// A reordered frame is overtaken by 1 to this many later ones.
+pub const OVERTAKEN_MAX: u8 = 8;
+
+/// A number from 0 to 1. Written `0.05` or `5%`.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
+pub struct Probability(f64);
+
+impl Probability {
+    /// Refuses what is not a number from 0 to 1.
+    pub fn new(value: f64) -> Result<Self, ProbabilityError> {
+        if (0.0..=1.0).contains(&value) { Ok(Self(value.abs())) } else { Err(ProbabilityError::OutOfRange) }
+    }
+
+    /// From 0 to 1.
+    pub const fn value(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Probability {
+    type Err = ProbabilityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        let (number, scale) = match text.strip_suffix('%') {
+            Some(number) => (number.trim_end(), 100.0),
+            None => (text, 1.0),
+        };
+        let value: f64 = number.parse().map_err(|_| ProbabilityError::NotANumber)?;
+        Self::new(value / scale)
+    }
+}
+
+impl fmt::Display for Probability {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}%", self.0 * 100.0)
+    }
+}
+
+/// Why a text or number is no probability.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProbabilityError {
+    /// It does not parse.
+    NotANumber,
+    /// It is NaN, below 0 or above 1 (100%).
+    OutOfRange,
+}
+
+impl fmt::Display for ProbabilityError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::NotANumber => "not a number: write 0.05 or 5%",
+            Self::OutOfRange => "a probability lies between 0 and 1 (0% and 100%)",
+        })
+    }
+}
+
+impl Error for ProbabilityError {}
+
+/// How bad a link is: each fault strikes each frame independently.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Faults {
+    /// The frame disappears.
+    pub loss: Probability,
+    /// 1 to [`OVERTAKEN_MAX`] later frames leave before it.
+    pub reorder: Probability,
+    /// It leaves twice. Each copy is reordered and corrupted on its own.
+    pub duplicate: Probability,
+    /// One to eight bits of one byte change.
+    pub corrupt: Probability,
+    /// Equal seeds give equal fates. Every process of a job adds its rank.
+    pub seed: u64,
+}
+
+impl Faults {
+    /// Whether no frame is ever touched.
+    pub fn is_none(&self) -> bool {
+        [self.loss, self.reorder, self.duplicate, self.corrupt].iter().all(|fault| fault.0 == 0.0)
+    }
+}
+
+/// Bits of one byte that change.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Flip {
+    /// Index into the frame.
+    pub byte: usize,
+    /// The bits, at least one.
+    pub bits: u8,
+}
+
+impl Flip {
+    /// Changes the bits. A byte that the frame does not have stays untouched.
+    pub fn apply(self, frame: &mut [u8]) {
+        if let Some(byte) = frame.get_mut(self.byte) {
+            *byte ^= self.bits;
+        }
+    }
+}
+
+/// What becomes of one copy of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Passage {
+    /// Later frames that leave before it: 0, or 1 to [`OVERTAKEN_MAX`].
+    pub overtaken_by: u8,
+    /// What changes in it.
+    pub flip: Option<Flip>,
+}
+
+/// What becomes of a frame: its copies. None means that it is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Fate {
+    /// The frame, unless it is lost.
+    pub first: Option<Passage>,
+    /// Its duplicate.
+    pub second: Option<Passage>,
+}
+
+impl Fate {
+    /// The copies that leave.
+    pub fn passages(self) -> impl Iterator<Item = Passage> {
+        self.first.into_iter().chain(self.second)
+    }
+}
+
+/// Decides the fate of frames, reproducibly from a seed.
+#[derive(Clone, Debug)]
+pub struct Injector {
+    faults: Faults,
+    random: fastrand::Rng,
+}
+
+impl Injector {
+    /// A fresh sequence of fates.
+    pub fn new(faults: Faults) -> Self {
+        Self { faults, random: fastrand::Rng::with_seed(faults.seed) }
+    }
+
+    /// The fate of the next frame, of `bytes` bytes.
+    pub fn fate(&mut self, bytes: usize) -> Fate {
+        if self.strikes(self.faults.loss) {
+            return Fate { first: None, second: None };
+        }
+        let first = self.passage(bytes);
+        let second = self.strikes(self.faults.duplicate).then(|| self.passage(bytes));
+        Fate { first: Some(first), second }
+    }
+
+    fn passage(&mut self, bytes: usize) -> Passage {
+        let overtaken_by = if self.strikes(self.faults.reorder) { self.random.u8(1..=OVERTAKEN_MAX) } else { 0 };
+        let flip = (bytes > 0 && self.strikes(self.faults.corrupt))
+            .then(|| Flip { byte: self.random.usize(..bytes), bits: self.random.u8(1..) });
+        Passage { overtaken_by, flip }
+    }
+
+    fn strikes(&mut self, fault: Probability) -> bool {
+        self.random.f64() < fault.0
+    }
+}
+
+/// Frames on their way out: those not overtaken leave at once, the others after as many later ones as their passage says.
+///
+/// It never sleeps and knows no clock. No frame stays for ever: each leaves once `overtaken_by` frames were pushed after
+/// it, and [`flush_idle`](Self::flush_idle) lets all leave. The owner calls that when nothing was pushed for a while of its choosing.
+#[derive(Clone, Debug)]
+pub struct Delayed<F> {
+    pushed: u64,
+    /// Unordered, with the push that each is due after; a handful.
+    waiting: Vec<Waiting<F>>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting<F> {
+    due: u64,
+    serial: u64,
+    frame: F,
+}
+
+impl<F> Default for Delayed<F> {
+    fn default() -> Self {
+        Self { pushed: 0, waiting: Vec::new() }
+    }
+}
+
+impl<F> Delayed<F> {
+    /// Takes a frame; `out` gets it and those that waited for it, in the order in which they leave.
+    pub fn push(&mut self, frame: F, overtaken_by: u8, mut out: impl FnMut(F)) {
+        self.pushed += 1;
+        let due = self.pushed + u64::from(overtaken_by);
+        if overtaken_by == 0 {
+            out(frame);
+        } else {
+            self.waiting.push(Waiting { due, serial: self.pushed, frame });
+        }
+        self.leave(self.pushed, out);
+    }
+
+    /// Lets every waiting frame leave.
+    pub fn flush_idle(&mut self, out: impl FnMut(F)) {
+        self.leave(u64::MAX, out);
+    }
+
+    /// Whether no frame waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many frames wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn leave(&mut self, upto: u64, mut out: impl FnMut(F)) {
+        while let Some((index, _)) = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, waiting)| waiting.due <= upto)
+            .min_by_key(|(_, waiting)| (waiting.due, waiting.serial))
+        {
+            out(self.waiting.swap_remove(index).frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<f64, ProbabilityError> {
+        text.parse::<Probability>().map(Probability::value)
+    }
+
+    #[test]
+    fn percent_and_fraction_are_the_same() {
+        assert_eq!(parsed("5%"), Ok(0.05));
+        assert_eq!(parsed("0.05"), Ok(0.05));
+        assert_eq!(parsed(" 100 % "), Ok(1.0));
+        assert_eq!(parsed("0"), Ok(0.0));
+        assert_eq!(parsed("1"), Ok(1.0));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["NaN", "nan%", "inf", "-inf%", "-0.1", "-1%", "1.01", "101%", "5"] {
+            assert_eq!(parsed(text), Err(ProbabilityError::OutOfRange), "{text}");
+        }
+        for text in ["", "%", "five", "5%%", "0,05", "5% 5%"] {
+            assert_eq!(parsed(text), Err(ProbabilityError::NotANumber), "{text}");
+        }
+        assert_eq!(Probability::new(f64::NAN), Err(ProbabilityError::OutOfRange));
+    }
+
+    fn faults(seed: u64) -> Faults {
+        let chance = |value| Probability::new(value).unwrap();
+        Faults { loss: chance(0.05), reorder: chance(0.1), duplicate: chance(0.02), corrupt: chance(0.01), seed }
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_fates() {
+        let fates = |seed| {
+            let mut injector = Injector::new(faults(seed));
+            (0..1000).map(|_| injector.fate(100)).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(7), fates(7));
+        assert_ne!(fates(7), fates(8));
+    }
+
+    #[test]
+    fn rates_are_those_asked_for() {
+        let mut injector = Injector::new(faults(1));
+        let (mut lost, mut doubled, mut passages, mut overtaken, mut flipped) = (0, 0, 0, [0; 9], 0);
+        for _ in 0..100_000 {
+            let fate = injector.fate(77);
+            lost += u32::from(fate.first.is_none());
+            doubled += u32::from(fate.second.is_some());
+            for passage in fate.passages() {
+                passages += 1;
+                overtaken[usize::from(passage.overtaken_by)] += 1;
+                if let Some(flip) = passage.flip {
+                    assert!(flip.byte < 77 && flip.bits != 0);
+                    flipped += 1;
+                }
+            }
+        }
+        let near = |count: u32, expected: f64| (f64::from(count) / expected - 1.0).abs() < 0.15;
+        assert!(near(lost, 5000.0) && near(doubled, 1900.0) && near(flipped, 969.0), "{lost} {doubled} {flipped}");
+        assert_eq!(passages, 100_000 - lost + doubled);
+        for count in &overtaken[1..] {
+            assert!(near(*count, 1211.0), "{overtaken:?}");
+        }
+    }
+
+    #[test]
+    fn perfect_link_touches_nothing() {
+        let mut injector = Injector::new(Faults::default());
+        assert!(Faults::default().is_none() && !faults(0).is_none());
+        let untouched = Fate { first: Some(Passage::default()), second: None };
+        assert!((0..1000).all(|_| injector.fate(0) == untouched && injector.fate(9) == untouched));
+    }
+
+    #[test]
+    fn delayed_frame_is_overtaken_by_as_many_as_asked() {
+        for overtaken_by in 1..=OVERTAKEN_MAX {
+            let (mut delayed, mut order) = (Delayed::default(), Vec::new());
+            for frame in 0..20 {
+                delayed.push(frame, if frame == 3 { overtaken_by } else { 0 }, |frame| order.push(frame));
+            }
+            assert_eq!(order.iter().position(|frame| *frame == 3), Some(3 + usize::from(overtaken_by)));
+            assert!(delayed.is_empty());
+            order.retain(|frame| *frame != 3);
+            assert!(order.is_sorted());
+        }
+    }
+
+    #[test]
+    fn every_frame_leaves_once_and_few_wait() {
+        let certain = Faults { reorder: Probability::new(1.0).unwrap(), ..Faults::default() };
+        let (mut injector, mut delayed, mut order) = (Injector::new(certain), Delayed::default(), Vec::new());
+        for frame in 0..1000_i32 {
+            let fate = injector.fate(1);
+            for passage in fate.passages() {
+                delayed.push(frame, passage.overtaken_by, |frame| order.push(frame));
+            }
+            assert!(delayed.len() <= usize::from(OVERTAKEN_MAX));
+        }
+        delayed.flush_idle(|frame| order.push(frame));
+        assert!(delayed.is_empty() && !order.is_sorted());
+        order.sort_unstable();
+        assert!(order.iter().copied().eq(0..1000));
+    }
+}

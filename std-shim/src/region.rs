@@ -1,0 +1,308 @@
+//! The rim's table of regions: the only holder of addresses that the core's spans name.
+
+use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use core::{alloc::Layout, error::Error, fmt, ptr::NonNull};
+
+use unisono_core::{
+    device::Memory,
+    span::{Region, Span},
+};
+
+/// Where a span lies: a bounded piece of a live region. Only [`Regions`] makes one.
+///
+/// Whoever registered the memory promised that it outlives every address in use, so a device may read and write these
+/// bytes; nobody makes a reference to them while one may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address is a number with a length; those who read or write through it answer for races (see its methods).
+unsafe impl Send for Address {}
+// SAFETY: as above: sharing the number touches no memory.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The first byte.
+    pub const fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes lie here.
+    pub const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Copies `from` here, cut to the bytes that lie here.
+    ///
+    /// # Safety
+    /// The region still lives, and no thread, process or posting uses these bytes meanwhile.
+    pub unsafe fn write(self, from: &[u8]) {
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object, since
+        // no reference is made to bytes of a region.
+        unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
+    }
+
+    /// Copies what lies here into `to`, as much as fits.
+    ///
+    /// # Safety
+    /// The region still lives, and no thread, process or device writes these bytes meanwhile.
+    pub unsafe fn read(self, to: &mut [u8]) {
+        let bytes = to.len().min(self.bytes);
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and another object.
+        unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
+    }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegisterError {
+    /// More than `isize::MAX` bytes.
+    TooLarge,
+    /// All 2³² indices are in use or used up.
+    Full,
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::TooLarge => "region larger than half the address space",
+            Self::Full => "no free region",
+        })
+    }
+}
+
+impl Error for RegisterError {}
+
+/// Who gives the bytes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Nobody,
+    Caller,
+    Table(Layout),
+}
+
+#[derive(Debug)]
+struct Entry {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Of the current registration, or of the next one while there is none. Starts at 1: the default region never lives.
+    life: u32,
+    alive: bool,
+    owner: Owner,
+}
+
+/// Registered memory by index and life. Every call takes constant time.
+///
+/// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
+#[derive(Debug, Default)]
+pub struct Regions {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+// SAFETY: the pointers are numbers to the table, which reads and writes no region.
+unsafe impl Send for Regions {}
+// SAFETY: as above: shared use only looks numbers up.
+unsafe impl Sync for Regions {}
+
+impl Regions {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+
+    /// Registers memory of the caller.
+    ///
+    /// # Safety
+    /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and copy
+    /// with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
+    pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
+        self.insert(start, bytes, Owner::Caller)
+    }
+
+    /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free), even
+    /// when the table is dropped, because a device may still hold addresses.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = Layout::from_size_align(bytes.max(1), 64).map_err(|_| RegisterError::TooLarge)?;
+        // SAFETY: the layout is not of zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        self.insert(start, bytes, Owner::Table(layout)).inspect_err(|_| {
+            // SAFETY: allocated above with this layout, and named by nobody.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        })
+    }
+
+    /// Ends the region: no address of it is given out any more. Says whether it lived.
+    pub fn revoke(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index as usize) else { return false };
+        if !entry.alive || entry.life != region.life {
+            return false;
+        }
+        entry.alive = false;
+        match entry.life.checked_add(1) {
+            Some(life) if entry.owner == Owner::Caller => {
+                entry.life = life;
+                self.free.push(region.index);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Frees what [`allocate`](Self::allocate) made, revoked before or not. Says whether there was something to free.
+    ///
+    /// # Safety
+    /// No posting, copy or other use of an address of it is unfinished or follows.
+    pub unsafe fn free(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index as usize) else { return false };
+        let Owner::Table(layout) = entry.owner else { return false };
+        if entry.life != region.life {
+            return false;
+        }
+        // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
+        // no address is in use.
+        unsafe { dealloc(entry.start.as_ptr(), layout) };
+        (entry.owner, entry.alive) = (Owner::Nobody, false);
+        if let Some(life) = entry.life.checked_add(1) {
+            entry.life = life;
+            self.free.push(region.index);
+        }
+        true
+    }
+
+    /// How many regions live.
+    pub fn live(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.alive).count()
+    }
+
+    fn insert(&mut self, start: NonNull<u8>, bytes: usize, owner: Owner) -> Result<Region, RegisterError> {
+        if bytes > isize::MAX as usize {
+            return Err(RegisterError::TooLarge);
+        }
+        let free = self.free.pop();
+        if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
+            *entry = Entry { start, bytes, life: entry.life, alive: true, owner };
+            return Ok(Region { index, life: entry.life });
+        }
+        let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
+        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner });
+        Ok(Region { index, life: 1 })
+    }
+}
+
+impl Memory for Regions {
+    type Address = Address;
+
+    fn address(&self, span: Span) -> Option<Address> {
+        let entry = self.entries.get(span.region.index as usize)?;
+        let bytes = span.bytes as usize;
+        let end = span.offset.checked_add(bytes)?;
+        if !entry.alive || entry.life != span.region.life || end > entry.bytes {
+            return None;
+        }
+        // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
+        let start = unsafe { entry.start.add(span.offset) };
+        Some(Address { start, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(region: Region, offset: usize, bytes: u32) -> Span {
+        Span { region, offset, bytes }
+    }
+
+    #[test]
+    fn spans_inside_have_addresses_and_others_none() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(100).unwrap();
+        let base = regions.address(span(region, 0, 100)).unwrap();
+        assert_eq!(base.bytes(), 100);
+        let inner = regions.address(span(region, 40, 60)).unwrap();
+        assert_eq!(inner.start().as_ptr() as usize, base.start().as_ptr() as usize + 40);
+        assert!(regions.address(span(region, 100, 0)).is_some());
+        for (offset, bytes) in [(0, 101), (41, 60), (101, 0), (usize::MAX, 1), (usize::MAX, u32::MAX), (50, u32::MAX)] {
+            assert_eq!(regions.address(span(region, offset, bytes)), None, "{offset} {bytes}");
+        }
+        let unknown = Region { index: 7, life: 1 };
+        assert_eq!(regions.address(span(unknown, 0, 0)), None);
+        assert_eq!(Regions::new().address(Span::default()), None);
+        assert_eq!(regions.address(Span::default()), None);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn bytes_written_are_bytes_read() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(8).unwrap();
+        let (piece, mut seen) = (regions.address(span(region, 2, 4)).unwrap(), [9; 8]);
+        // SAFETY: nobody else knows the region.
+        unsafe { piece.write(&[1, 2, 3, 4, 5, 6]) };
+        // SAFETY: as above.
+        unsafe { regions.address(span(region, 0, 8)).unwrap().read(&mut seen) };
+        assert_eq!(seen, [0, 0, 1, 2, 3, 4, 0, 0]);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn revoked_region_has_no_address_and_its_index_another_life() {
+        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        let start = NonNull::from(&mut bytes).cast();
+        // SAFETY: the array outlives the table and is not used.
+        let first = unsafe { regions.register(start, 16) }.unwrap();
+        assert!(regions.revoke(first) && !regions.revoke(first));
+        // SAFETY: as above.
+        let second = unsafe { regions.register(start, 16) }.unwrap();
+        assert_eq!((second.index, second.life), (first.index, first.life + 1));
+        assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
+        assert!(!regions.revoke(first) && regions.live() == 1);
+    }
+
+    #[test]
+    fn index_with_its_lives_used_up_is_retired() {
+        let mut regions = Regions::new();
+        let first = regions.allocate(1).unwrap();
+        regions.entries[0].life = u32::MAX;
+        let last = Region { life: u32::MAX, ..first };
+        assert!(regions.address(span(last, 0, 1)).is_some());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(last) });
+        let next = regions.allocate(1).unwrap();
+        assert_eq!((next.index, next.life), (1, 1));
+        assert!(regions.address(span(last, 0, 1)).is_none());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(next) });
+    }
+
+    #[test]
+    fn allocated_memory_stays_until_freed() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(0).unwrap();
+        assert!(regions.revoke(region));
+        assert_ne!(
+            regions.allocate(4).unwrap().index,
+            region.index,
+            "a revoked slab keeps its index until it is freed"
+        );
+        // SAFETY: no address of it was ever made.
+        assert!(unsafe { regions.free(region) });
+        // SAFETY: as above.
+        assert!(!unsafe { regions.free(region) });
+        assert_eq!(regions.allocate(4).unwrap().index, region.index);
+    }
+
+    #[test]
+    fn too_large_is_refused() {
+        assert_eq!(Regions::new().allocate(usize::MAX), Err(RegisterError::TooLarge));
+        // SAFETY: refused, so nothing is ever touched.
+        let refused = unsafe { Regions::new().register(NonNull::dangling(), usize::MAX) };
+        assert_eq!(refused, Err(RegisterError::TooLarge));
+    }
+}
