@@ -5,7 +5,7 @@
 
 use core::error::Error;
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
@@ -89,7 +89,7 @@ impl Bench {
         cargo.args(["rustc", "--release", "-Zbuild-std=core", "--locked", "--target", TARGET]);
         cargo.arg("--manifest-path").arg(self.workspace.join("mps2/Cargo.toml"));
         cargo.arg("--target-dir").arg(self.target.join("image"));
-        cargo.arg("--").args(linking.iter().map(|argument| format!("-Clink-arg={argument}")));
+        cargo.args(["--", "-Dwarnings"]).args(linking.iter().map(|argument| format!("-Clink-arg={argument}")));
         cargo.env("RUSTC", COMPILER).env("RUSTC_BOOTSTRAP", "1");
         cargo.env("CARGO_TARGET_THUMBV7EM_NONE_EABIHF_LINKER", &self.linker);
         for ambient in
@@ -238,7 +238,7 @@ fn panic_callers(image: &Path) -> Outcome<String> {
         .collect();
     let mut leading: Vec<&str> =
         calls.iter().map(|call| call.1).filter(|callee| callee.contains("9panicking")).collect();
-    let mut followed = BTreeSet::new();
+    let mut followed = HashSet::new();
     let mut callers = String::new();
     while let Some(callee) = leading.pop() {
         if !followed.insert(callee) {
