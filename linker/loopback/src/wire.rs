@@ -86,3 +86,133 @@ impl Wire {
         moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU8;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Ticket, Token, Transmit};
+
+    use super::{Fates, Faults, Wire};
+    use crate::end::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};
+    use crate::regions::Bytes;
+
+    const CLEAN: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
+
+    fn post<'m>(end: &mut End<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
+        let mut token = end.token(Lane::Polled)?;
+        let ticket = token.ticket();
+        token.head().fill(mark);
+        let transmit = Transmit {
+            to: PeerId(1),
+            at: Lane::Polled,
+            head: 24,
+            payload: None,
+            solicited: false,
+            cause: Cause::First,
+        };
+        token.post(&transmit, payload);
+        Some(ticket)
+    }
+
+    /// The first byte of every arrival, each released at once.
+    fn marks(end: &mut End<'_>) -> impl Iterator<Item = u8> {
+        core::iter::from_fn(move || {
+            let arrival = end.receive(Lane::Polled)?;
+            let (slot, mark) = (arrival.slot(), arrival.head().first().copied());
+            end.release(slot);
+            mark
+        })
+    }
+
+    #[test]
+    fn a_payload_is_gathered_carried_and_placed() {
+        let memory = core::array::from_fn::<AtomicU8, 100, _>(|i| AtomicU8::new(i as u8));
+        let there = [const { AtomicU8::new(0) }; 50];
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ticket = post(&mut near, 9, memory.get(10..60)).unwrap_or_default();
+        assert!(!ticket.is_within(near.completed(Lane::Polled)));
+        assert!(wire.carry(&mut near, &mut far));
+        assert!(ticket.is_within(near.completed(Lane::Polled)));
+        let slot = far.receive(Lane::Polled).map(|arrival| {
+            assert_eq!(arrival.bytes(), 74);
+            assert_eq!(arrival.head().len(), 64);
+            assert!(arrival.is_from(PeerId(0)) && !arrival.is_from(PeerId(1)));
+            arrival.slot()
+        });
+        far.place(slot.unwrap_or_default(), 24, 50, &there);
+        assert!(there.iter().enumerate().all(|(i, byte)| usize::from(byte.load(Relaxed)) == i + 10));
+    }
+
+    #[test]
+    fn a_full_ring_has_no_token() {
+        let mut near = End::new();
+        assert!((0..RING).all(|_| post(&mut near, 0, None).is_some()));
+        assert!(near.token(Lane::Polled).is_none());
+    }
+
+    #[test]
+    fn arrivals_beyond_the_slots_are_lost_and_counted() {
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        for _ in 0..RECEIVE_SLOTS + 3 {
+            post(&mut near, 0, None);
+            wire.carry(&mut near, &mut far);
+        }
+        assert_eq!(far.overrun(), 3);
+        assert_eq!(marks(&mut far).count(), RECEIVE_SLOTS);
+    }
+
+    #[test]
+    fn held_datagrams_take_no_receive_slot_and_keep_their_bytes() {
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let held = core::array::from_fn::<_, HOLDABLE, _>(|i| {
+            post(&mut near, i as u8, None);
+            wire.carry(&mut near, &mut far);
+            let slot = far.receive(Lane::Polled).map(|arrival| arrival.slot()).unwrap_or_default();
+            far.hold(slot);
+            slot
+        });
+        for _ in 0..RECEIVE_SLOTS {
+            post(&mut near, 0xFF, None);
+            wire.carry(&mut near, &mut far);
+        }
+        assert_eq!(far.overrun(), 0);
+        for (i, slot) in held.into_iter().enumerate() {
+            assert_eq!(far.held(slot).head(), [i as u8; 24]);
+            far.release(slot);
+        }
+        assert_eq!(marks(&mut far).count(), RECEIVE_SLOTS);
+    }
+
+    #[test]
+    fn every_fate_is_counted() {
+        let (mut near, mut far) = (End::new(), End::new());
+        let mut wire = Wire::new(Faults { dropped: 30, duplicated: 30, overtaken: 30 }, 7);
+        let (mut arrived, mut late, mut last) = (0, 0, 0);
+        for mark in 0..2000_u32 {
+            post(&mut near, mark as u8, None);
+            wire.carry(&mut near, &mut far);
+            for mark in marks(&mut far) {
+                arrived += 1;
+                late += u32::from(mark.wrapping_sub(last) > 127);
+                last = mark;
+            }
+        }
+        let Fates { taken, dropped, duplicated, overtaken } = wire.fates();
+        assert_eq!(taken, 2000);
+        assert!([dropped, duplicated, overtaken].iter().all(|count| (150..350).contains(count)));
+        // One may still be on its way behind the last.
+        assert!((arrived..=arrived + 1).contains(&(taken - dropped + duplicated)));
+        assert!((late..=late + 1).contains(&overtaken));
+    }
+
+    #[test]
+    fn an_oversized_posting_is_cut_to_the_datagram() {
+        let memory = [const { AtomicU8::new(3) }; 2 * MTU];
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        post(&mut near, 3, Some(&memory));
+        wire.carry(&mut near, &mut far);
+        assert_eq!(far.receive(Lane::Polled).map(|arrival| arrival.bytes()), Some(MTU as u32));
+    }
+}

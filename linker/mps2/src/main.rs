@@ -2,6 +2,7 @@
 #![no_std]
 #![no_main]
 
+mod clock;
 mod semihosting;
 mod start;
 
@@ -23,6 +24,7 @@ extern "C" fn main() -> ! {
     };
     near.lead_to(PeerId(1));
     far.lead_to(PeerId(0));
+    let mut clock = clock::Clock::start();
     let mut received = 0_u32;
     for _ in 0..1000 {
         if let Some(mut token) = near.token(Lane::Polled) {
@@ -44,6 +46,7 @@ extern "C" fn main() -> ! {
             far.release(slot);
         }
     }
+    semihosting::write_value(b"microseconds", clock.now());
     let fates = wire.fates();
     semihosting::write_value(b"taken", fates.taken);
     semihosting::write_value(b"dropped", fates.dropped);
