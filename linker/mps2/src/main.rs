@@ -47,6 +47,8 @@ extern "C" fn main() -> ! {
         }
     }
     semihosting::write_value(b"microseconds", clock.now());
+    #[cfg(mutant = "panic")]
+    let _ = core::hint::black_box(None::<u32>).expect("planted");
     let fates = wire.fates();
     semihosting::write_value(b"taken", fates.taken);
     semihosting::write_value(b"dropped", fates.dropped);

@@ -53,6 +53,11 @@ fn main() -> ExitCode {
 fn prove() -> Outcome<()> {
     let bench = Bench::find()?;
     let started = Instant::now();
+    if bench.build(&["--cfg", "mutant=\"panic\""])?.is_some() {
+        return Err("an image with a planted panic links: the check is blind".into());
+    }
+    println!("control          an image with a planted panic does not link ({:.1} s)", started.elapsed().as_secs_f64());
+    let started = Instant::now();
     let image = bench.build(&[])?.ok_or_else(|| bench.explain_panics())?;
     println!("image            {} ({TARGET}, {:.1} s)", image.display(), started.elapsed().as_secs_f64());
     print_sizes(&image)?;
@@ -83,13 +88,13 @@ impl Bench {
         Ok(Self { workspace: root.join("linker"), target, linker })
     }
 
-    /// Builds the image with more arguments for its linking. `None` when it does not link because a panic can be reached.
-    fn build(&self, linking: &[&str]) -> Outcome<Option<PathBuf>> {
+    /// Builds the image with more arguments for its compiler. `None` when it does not link because a panic can be reached.
+    fn build(&self, more: &[&str]) -> Outcome<Option<PathBuf>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["rustc", "--release", "-Zbuild-std=core", "--locked", "--target", TARGET]);
         cargo.arg("--manifest-path").arg(self.workspace.join("mps2/Cargo.toml"));
         cargo.arg("--target-dir").arg(self.target.join("image"));
-        cargo.args(["--", "-Dwarnings"]).args(linking.iter().map(|argument| format!("-Clink-arg={argument}")));
+        cargo.args(["--", "-Dwarnings"]).args(more);
         cargo.env("RUSTC", COMPILER).env("RUSTC_BOOTSTRAP", "1");
         cargo.env("CARGO_TARGET_THUMBV7EM_NONE_EABIHF_LINKER", &self.linker);
         for ambient in
@@ -111,7 +116,9 @@ impl Bench {
     /// Links once more, with the mark left open, and names the source lines that call what panics.
     fn explain_panics(&self) -> Box<dyn Error> {
         let lines = || -> Outcome<String> {
-            let image = self.build(&["--emit-relocs", "--unresolved-symbols=ignore-all"])?.ok_or("it does not link")?;
+            let image = self
+                .build(&["-Clink-arg=--emit-relocs", "-Clink-arg=--unresolved-symbols=ignore-all"])?
+                .ok_or("it does not link")?;
             panic_callers(&image)
         };
         match lines() {
