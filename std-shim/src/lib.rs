@@ -2,5 +2,8 @@
 
 extern crate alloc;
 
+pub mod bootstrap;
+pub mod environment;
 pub mod fault;
+pub mod rank;
 pub mod region;
