@@ -3,4 +3,5 @@
 extern crate alloc;
 
 pub mod conformance;
+pub mod explore;
 pub mod sim;
