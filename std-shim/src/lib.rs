@@ -4,3 +4,5 @@ extern crate alloc;
 
 pub mod fault;
 pub mod region;
+#[cfg(target_os = "linux")]
+pub mod udp;
