@@ -4,4 +4,5 @@ extern crate alloc;
 
 pub mod conformance;
 pub mod explore;
+pub mod node;
 pub mod sim;
