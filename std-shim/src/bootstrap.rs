@@ -26,3 +26,7 @@ pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use roll::Report;
 pub use secret::{Secret, SecretError};
 pub use server::{Hosting, Server};
+
+pub(crate) use link::{Role, Sealed};
+pub(crate) use membership::connect;
+pub(crate) use message::{Say, Tell};

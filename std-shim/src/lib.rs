@@ -5,5 +5,6 @@ extern crate alloc;
 pub mod bootstrap;
 pub mod environment;
 pub mod fault;
+pub mod launch;
 pub mod rank;
 pub mod region;
