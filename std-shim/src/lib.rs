@@ -7,4 +7,7 @@ pub mod environment;
 pub mod fault;
 pub mod launch;
 pub mod rank;
+pub mod records;
 pub mod region;
+#[cfg(target_os = "linux")]
+pub mod udp;

@@ -1,0 +1,211 @@
+//! The UDP device against the bare loop, without a protocol: delivered rate and spinning ping-pong on loopback, in
+//! interleaved pairs.
+//!
+//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of these followed by
+//! `-bare` or `-device` to run (and profile) one side only.
+
+use core::{
+    error::Error,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+use std::{env, thread, time::Instant};
+
+use unisono::{
+    region::Regions,
+    udp::{MTU_MAX, MTU_MIN, Options, Udp},
+};
+use unisono_benches::bare::Bare;
+use unisono_core::{
+    device::{Cause, Device, Lane, Memory, PeerId, Received, Token, Transmit},
+    span::{Region, Span},
+};
+
+const BATCH: usize = 64;
+const HEAD: u8 = 32;
+const PEER: PeerId = PeerId(0);
+
+/// A device with memory to send from and to receive into.
+struct Side {
+    device: Udp,
+    regions: Regions,
+    source: Region,
+    target: Region,
+    bytes: u32,
+    cursor: u32,
+}
+
+impl Side {
+    fn pair(bytes: u32, gso: bool) -> Result<[Self; 2], Box<dyn Error>> {
+        let options = Options { mtu: Some((bytes + 36).max(MTU_MIN)), gso, ..Options::new("127.0.0.1".parse()?, 1) };
+        let side = || -> Result<Self, Box<dyn Error>> {
+            let mut regions = Regions::new();
+            let (source, target) =
+                (regions.allocate(bytes as usize * BATCH)?, regions.allocate(bytes as usize * BATCH)?);
+            Ok(Self { device: Udp::bind(&options)?, regions, source, target, bytes, cursor: 0 })
+        };
+        let (mut a, mut b) = (side()?, side()?);
+        a.device.set_path(PEER, b.device.local()?, MTU_MAX)?;
+        b.device.set_path(PEER, a.device.local()?, MTU_MAX)?;
+        Ok([a, b])
+    }
+
+    fn send(&mut self, count: usize) {
+        for index in 0..count as u32 {
+            let span = Span { region: self.source, offset: (index * self.bytes) as usize, bytes: self.bytes };
+            let Some(mut token) = self.device.token(Lane::Polled) else { break };
+            token.head().fill(index as u8);
+            let transmit = Transmit {
+                to: PEER,
+                at: Lane::Polled,
+                head: HEAD,
+                payload: Some(span),
+                solicited: false,
+                cause: Cause::First,
+            };
+            token.post(&transmit, self.regions.address(span));
+        }
+        self.device.flush(Lane::Polled);
+    }
+
+    /// One batch.
+    fn receive(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(datagram) = self.device.receive(Lane::Polled) {
+            let (slot, known) = (datagram.slot(), datagram.is_from(PEER) && datagram.head().len() > usize::from(HEAD));
+            let span = Span { region: self.target, offset: (self.cursor * self.bytes) as usize, bytes: self.bytes };
+            if let (true, Some(to)) = (known, self.regions.address(span)) {
+                self.device.place(slot, HEAD.into(), self.bytes, to);
+                count += 1;
+            }
+            self.cursor = (self.cursor + 1) % BATCH as u32;
+            self.device.release(slot);
+        }
+        count
+    }
+}
+
+/// Delivered datagrams in a second: one thread sends without pause, the other receives.
+fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut() -> usize + Send) -> f64 {
+    let (done, delivered) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                send();
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                delivered.fetch_add(receive() as u64, Relaxed);
+            }
+        });
+        thread::sleep(time / 5);
+        let (start, before) = (Instant::now(), delivered.load(Relaxed));
+        thread::sleep(time);
+        let rate = (delivered.load(Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+        done.store(true, Relaxed);
+        rate
+    })
+}
+
+/// Round trips in a second.
+fn ping_pong(time: Duration, mut ping: impl FnMut() + Send, mut pong: impl FnMut(&AtomicBool) + Send) -> f64 {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| pong(&done));
+        let (mut count, start) = (0_u64, Instant::now());
+        while start.elapsed() < time {
+            for _ in 0..64 {
+                ping();
+                count += 1;
+            }
+        }
+        let rate = count as f64 / start.elapsed().as_secs_f64();
+        done.store(true, Relaxed);
+        ping();
+        rate
+    })
+}
+
+fn bare_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
+    let [mut from, mut to] = [Bare::new(bytes as usize, BATCH, gso)?, Bare::new(bytes as usize, BATCH, gso)?];
+    let address = to.local()?;
+    Ok(rate(time, move || _ = from.send(address), move || to.receive()))
+}
+
+fn device_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
+    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    Ok(rate(time, move || from.send(BATCH), move || to.receive()))
+}
+
+fn bare_ping(bytes: u32, _: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
+    let [mut from, mut to] = [Bare::new(bytes as usize, 1, false)?, Bare::new(bytes as usize, 1, false)?];
+    let (here, there) = (from.local()?, to.local()?);
+    let ping = move || {
+        from.ping(there);
+        from.wait();
+    };
+    let pong = move |done: &AtomicBool| {
+        while !done.load(Relaxed) {
+            to.wait();
+            to.ping(here);
+        }
+    };
+    Ok(ping_pong(time, ping, pong))
+}
+
+fn device_ping(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
+    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    let ping = move || {
+        from.send(1);
+        while from.receive() == 0 {}
+    };
+    let pong = move |done: &AtomicBool| {
+        while !done.load(Relaxed) {
+            while to.receive() == 0 {}
+            to.send(1);
+        }
+    };
+    Ok(ping_pong(time, ping, pong))
+}
+
+type Measure = fn(u32, bool, Duration) -> Result<f64, Box<dyn Error>>;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let number = |index: usize, default: u64| arguments.get(index).map_or(Ok(default), |text| text.parse());
+    let (pairs, time) = (number(0, 20)?, Duration::from_millis(number(1, 100)?));
+    let wanted = arguments.get(2).map(String::as_str).unwrap_or_default();
+    let rates: (Measure, Measure) = (bare_rate, device_rate);
+    let cases = [
+        ("1024", 1024, false, rates),
+        ("1024-gso", 1024, true, rates),
+        ("8192", 8192, false, rates),
+        ("8192-gso", 8192, true, rates),
+        ("ping", 64, false, (bare_ping, device_ping)),
+        ("ping-gso", 64, true, (bare_ping, device_ping)),
+    ];
+    for (name, bytes, gso, (bare, device)) in cases {
+        let side = wanted.strip_prefix(name);
+        if !wanted.is_empty() && !matches!(side, Some("" | "-bare" | "-device")) {
+            continue;
+        }
+        let (mut of_bare, mut of_device) = (Vec::new(), Vec::new());
+        for _ in 0..pairs {
+            if side != Some("-device") {
+                of_bare.push(bare(bytes, gso, time)?);
+            }
+            if side != Some("-bare") {
+                of_device.push(device(bytes, gso, time)?);
+            }
+        }
+        let ratio = median(of_device.iter().zip(&of_bare).map(|(device, bare)| device / bare).collect());
+        println!("{name:9} bare {:9.0}/s  device {:9.0}/s  ratio {ratio:.3}", median(of_bare), median(of_device));
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Where peers are: one record of 20 bytes each.
+
+use alloc::collections::BTreeMap;
+use core::{
+    error::Error,
+    fmt, mem,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use unisono_core::device::{Lane, PeerId};
+
+use super::MTU_MIN;
+
+/// The two sockets of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Path {
+    /// Address of both.
+    pub address: IpAddr,
+    /// Port of the polled lane.
+    pub polled: u16,
+    /// Port of the interrupt lane.
+    pub interrupt: u16,
+}
+
+/// Why a path was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathError {
+    /// The table was made for fewer peers.
+    UnknownPeer,
+    /// An IPv6 address for a device bound to an IPv4 one, or the other way round.
+    WrongFamily,
+    /// The address is unspecified, multicast or link-local IPv6 (which names no link), or a port is 0.
+    NotAnAddress,
+    /// The peer takes less than [`MTU_MIN`] bytes.
+    TooNarrow,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::UnknownPeer => "rank beyond the number of peers",
+            Self::WrongFamily => "address of another family than the device's",
+            Self::NotAnAddress => "not the address of a socket",
+            Self::TooNarrow => "MTU below 576 bytes",
+        })
+    }
+}
+
+impl Error for PathError {}
+
+/// An address as the kernel takes and gives it.
+#[derive(Clone, Copy)]
+#[repr(C, align(4))]
+pub(super) struct Name {
+    raw: [u8; Self::BYTES as usize],
+}
+
+impl Name {
+    /// Room for either family.
+    pub(super) const BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    /// Of no family.
+    pub(super) const NONE: Self = Self { raw: [0; Self::BYTES as usize] };
+
+    fn v4(address: [u8; 4], port: u16) -> Self {
+        let mut name = Self::NONE;
+        name.put(mem::offset_of!(libc::sockaddr_in, sin_family), &(libc::AF_INET as u16).to_ne_bytes());
+        name.put(mem::offset_of!(libc::sockaddr_in, sin_port), &port.to_be_bytes());
+        name.put(mem::offset_of!(libc::sockaddr_in, sin_addr), &address);
+        name
+    }
+
+    fn v6(address: [u8; 16], port: u16) -> Self {
+        let mut name = Self::NONE;
+        name.put(mem::offset_of!(libc::sockaddr_in6, sin6_family), &(libc::AF_INET6 as u16).to_ne_bytes());
+        name.put(mem::offset_of!(libc::sockaddr_in6, sin6_port), &port.to_be_bytes());
+        name.put(mem::offset_of!(libc::sockaddr_in6, sin6_addr), &address);
+        name
+    }
+
+    /// Bytes that the kernel wants to see.
+    pub(super) fn bytes(&self) -> libc::socklen_t {
+        if self.family() == libc::AF_INET { size_of::<libc::sockaddr_in>() as libc::socklen_t } else { Self::BYTES }
+    }
+
+    fn family(&self) -> libc::c_int {
+        let [low, high] = self.cut(mem::offset_of!(libc::sockaddr_in, sin_family));
+        libc::c_int::from(u16::from_ne_bytes([low, high]))
+    }
+
+    fn put<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
+        if let Some(to) = self.raw.get_mut(at..at + N) {
+            to.copy_from_slice(bytes);
+        }
+    }
+
+    fn cut<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.raw.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
+    }
+
+    /// As (mapped) IPv6 address and port. What has no family is all zeros, which no path is.
+    fn endpoint(&self) -> ([u8; 16], u16) {
+        match self.family() {
+            libc::AF_INET => (
+                mapped(self.cut(mem::offset_of!(libc::sockaddr_in, sin_addr))),
+                u16::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in, sin_port))),
+            ),
+            libc::AF_INET6 => (
+                self.cut(mem::offset_of!(libc::sockaddr_in6, sin6_addr)),
+                u16::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in6, sin6_port))),
+            ),
+            _ => ([0; 16], 0),
+        }
+    }
+}
+
+fn mapped(address: [u8; 4]) -> [u8; 16] {
+    Ipv4Addr::from(address).to_ipv6_mapped().octets()
+}
+
+/// A peer's address as (mapped) IPv6 and the ports of its lanes. All zeros: no path.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Record {
+    address: [u8; 16],
+    ports: [u16; 2],
+}
+
+const _: () = assert!(size_of::<Record>() == 20);
+
+/// Paths by rank.
+pub(super) struct AddressTable {
+    records: Vec<Record>,
+    /// Peers whose path carries less than `mtu`.
+    narrow: BTreeMap<u32, u16>,
+    mtu: u16,
+    v6: bool,
+}
+
+impl AddressTable {
+    /// Room for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included.
+    pub(super) fn new(peers: u32, mtu: u16, v6: bool) -> Self {
+        Self { records: vec![Record::default(); peers as usize], narrow: BTreeMap::new(), mtu, v6 }
+    }
+
+    /// Sets a peer's path. `mtu` is the largest frame that the peer takes, in bytes, checksum included.
+    pub(super) fn set(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
+        let record = self.records.get_mut(peer.0 as usize).ok_or(PathError::UnknownPeer)?;
+        let address = match path.address.to_canonical() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) if self.v6 => address,
+            IpAddr::V6(_) => return Err(PathError::WrongFamily),
+        };
+        let canonical = address.to_canonical();
+        let nowhere = canonical.is_unspecified() || canonical.is_multicast() || address.is_unicast_link_local();
+        if nowhere || path.polled == 0 || path.interrupt == 0 {
+            return Err(PathError::NotAnAddress);
+        }
+        if mtu < MTU_MIN {
+            return Err(PathError::TooNarrow);
+        }
+        *record = Record { address: address.octets(), ports: [path.polled, path.interrupt] };
+        match u16::try_from(mtu) {
+            Ok(mtu) if mtu < self.mtu => self.narrow.insert(peer.0, mtu),
+            _ => self.narrow.remove(&peer.0),
+        };
+        Ok(())
+    }
+
+    /// Where a peer's lane is, or `None` when the peer has no path.
+    pub(super) fn name(&self, peer: PeerId, lane: Lane) -> Option<Name> {
+        let record = self.records.get(peer.0 as usize).filter(|record| **record != Record::default())?;
+        let [polled, interrupt] = record.ports;
+        let port = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        if self.v6 {
+            return Some(Name::v6(record.address, port));
+        }
+        let [.., a, b, c, d] = record.address;
+        Some(Name::v4([a, b, c, d], port))
+    }
+
+    /// Largest frame on the way to a peer, checksum included, or `None` when the peer has no path.
+    pub(super) fn mtu(&self, peer: PeerId) -> Option<u16> {
+        self.name(peer, Lane::Polled)?;
+        Some(self.narrow.get(&peer.0).copied().unwrap_or(self.mtu))
+    }
+
+    /// Whether the address is that of one of the peer's lanes.
+    pub(super) fn is(&self, peer: PeerId, name: &Name) -> bool {
+        let Some(record) = self.records.get(peer.0 as usize) else { return false };
+        let (address, port) = name.endpoint();
+        port != 0 && record.address == address && record.ports.contains(&port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv6Addr, SocketAddr};
+
+    use super::*;
+
+    impl Name {
+        fn socket_address(&self) -> SocketAddr {
+            let (address, port) = self.endpoint();
+            SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port)
+        }
+    }
+
+    fn path(address: &str) -> Path {
+        Path { address: address.parse().unwrap(), polled: 1000, interrupt: 1001 }
+    }
+
+    #[test]
+    fn names_are_those_set_and_recognised() {
+        let mut table = AddressTable::new(3, 1472, false);
+        table.set(PeerId(1), path("10.0.0.7"), 9000).unwrap();
+        let polled = table.name(PeerId(1), Lane::Polled).unwrap();
+        let interrupt = table.name(PeerId(1), Lane::Interrupt).unwrap();
+        assert_eq!(polled.socket_address(), "10.0.0.7:1000".parse().unwrap());
+        assert_eq!(interrupt.socket_address(), "10.0.0.7:1001".parse().unwrap());
+        assert!(table.is(PeerId(1), &polled) && table.is(PeerId(1), &interrupt));
+        assert!(!table.is(PeerId(1), &Name::v4([10, 0, 0, 7], 1002)));
+        assert!(!table.is(PeerId(1), &Name::v4([10, 0, 0, 8], 1000)));
+        assert!(table.is(PeerId(1), &Name::v6(mapped([10, 0, 0, 7]), 1000)), "a dual-stack socket maps");
+    }
+
+    #[test]
+    fn v6_names_are_those_set() {
+        let mut table = AddressTable::new(1, 1472, true);
+        table.set(PeerId(0), path("fd00::2"), 1472).unwrap();
+        let name = table.name(PeerId(0), Lane::Interrupt).unwrap();
+        assert_eq!((name.socket_address(), name.bytes()), ("[fd00::2]:1001".parse().unwrap(), 28));
+        assert!(table.is(PeerId(0), &name));
+    }
+
+    #[test]
+    fn unknown_peers_are_nobody() {
+        let mut table = AddressTable::new(2, 1472, false);
+        assert_eq!(table.set(PeerId(2), path("10.0.0.7"), 1472), Err(PathError::UnknownPeer));
+        for peer in [0, 2, u32::MAX].map(PeerId) {
+            assert!(table.name(peer, Lane::Polled).is_none() && table.mtu(peer).is_none());
+            assert!(!table.is(peer, &Name::NONE) && !table.is(peer, &Name::v4([0; 4], 0)));
+            assert!(!table.is(peer, &Name::v6([0; 16], 0)));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut table = AddressTable::new(1, 1472, false);
+        assert_eq!(table.set(PeerId(0), path("fd00::2"), 1472), Err(PathError::WrongFamily));
+        assert_eq!(table.set(PeerId(0), path("0.0.0.0"), 1472), Err(PathError::NotAnAddress));
+        assert_eq!(table.set(PeerId(0), Path { polled: 0, ..path("10.0.0.7") }, 1472), Err(PathError::NotAnAddress));
+        assert_eq!(table.set(PeerId(0), path("10.0.0.7"), MTU_MIN - 1), Err(PathError::TooNarrow));
+        let mut table = AddressTable::new(1, 1472, true);
+        for address in ["::", "0.0.0.0", "fe80::1", "ff02::1", "224.0.0.1"] {
+            assert_eq!(table.set(PeerId(0), path(address), 1472), Err(PathError::NotAnAddress), "{address}");
+        }
+    }
+
+    #[test]
+    fn narrow_path_is_remembered_until_it_is_wide() {
+        let mut table = AddressTable::new(1, 8192, false);
+        for (told, kept) in [(9000, 8192), (1472, 1472), (70_000, 8192)] {
+            table.set(PeerId(0), path("10.0.0.7"), told).unwrap();
+            assert_eq!(table.mtu(PeerId(0)), Some(kept));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The fault injector in the way of a lane's frames.
+
+use core::ptr::NonNull;
+
+use unisono_core::device::{Lane, PeerId};
+
+use super::{
+    tally::Tally,
+    transmitter::{Datagram, Piece},
+};
+use crate::fault::{Delayed, Faults, Injector};
+
+/// Polls of the device that found nothing, with nothing sent between them, after which overtaken frames leave anyway.
+const IDLE_POLLS: u32 = 64;
+
+/// A frame of its own: faults change single copies.
+#[derive(Debug)]
+struct Frame {
+    to: PeerId,
+    at: Lane,
+    bytes: Vec<u8>,
+}
+
+/// Frames between the send ring and the kernel.
+#[derive(Debug)]
+pub(super) struct FaultyLink {
+    injector: Injector,
+    delayed: Delayed<Frame>,
+    leaving: Vec<Frame>,
+    datagrams: Vec<Datagram>,
+    spare: Vec<Vec<u8>>,
+    idle: u32,
+}
+
+// SAFETY: the datagrams' pieces point to frames of this same link.
+unsafe impl Send for FaultyLink {}
+
+impl FaultyLink {
+    pub(super) fn new(faults: Faults) -> Self {
+        Self {
+            injector: Injector::new(faults),
+            delayed: Delayed::default(),
+            leaving: Vec::new(),
+            datagrams: Vec::new(),
+            spare: Vec::new(),
+            idle: 0,
+        }
+    }
+
+    /// What leaves now that these datagrams are sent. Valid until the link is used again.
+    ///
+    /// # Safety
+    /// All pieces of the datagrams can be read, and nobody changes them during the call.
+    pub(super) unsafe fn pass(&mut self, datagrams: &[Datagram], tally: &Tally) -> &[Datagram] {
+        self.recycle();
+        self.idle = 0;
+        for datagram in datagrams {
+            let fate = self.injector.fate(datagram.bytes);
+            tally.injected_loss.add(u64::from(fate.first.is_none()));
+            tally.injected_duplicates.add(u64::from(fate.second.is_some()));
+            for passage in fate.passages() {
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                // SAFETY: the caller's promise.
+                unsafe { collect(datagram, &mut bytes) };
+                if let Some(flip) = passage.flip {
+                    flip.apply(&mut bytes);
+                    tally.injected_corruptions.add(1);
+                }
+                tally.injected_reorders.add(u64::from(passage.overtaken_by > 0));
+                let frame = Frame { to: datagram.to, at: datagram.at, bytes };
+                let leaving = &mut self.leaving;
+                self.delayed.push(frame, passage.overtaken_by, |frame| leaving.push(frame));
+            }
+        }
+        self.leave()
+    }
+
+    /// A poll found nothing: whether it is time to let the overtaken frames leave.
+    pub(super) fn is_idle(&mut self) -> bool {
+        if self.delayed.is_empty() {
+            return false;
+        }
+        self.idle += 1;
+        self.idle >= IDLE_POLLS
+    }
+
+    /// All overtaken frames.
+    pub(super) fn flush_idle(&mut self) -> &[Datagram] {
+        self.recycle();
+        self.idle = 0;
+        let leaving = &mut self.leaving;
+        self.delayed.flush_idle(|frame| leaving.push(frame));
+        self.leave()
+    }
+
+    fn recycle(&mut self) {
+        self.datagrams.clear();
+        self.spare.extend(self.leaving.drain(..).map(|frame| frame.bytes));
+    }
+
+    fn leave(&mut self) -> &[Datagram] {
+        self.datagrams.extend(self.leaving.iter_mut().map(|frame| {
+            let (start, bytes) = (NonNull::from(frame.bytes.as_mut_slice()).cast(), frame.bytes.len());
+            Datagram { to: frame.to, at: frame.at, first: Piece { start, bytes }, rest: None, bytes }
+        }));
+        &self.datagrams
+    }
+}
+
+/// Makes `to` hold the datagram's bytes.
+///
+/// # Safety
+/// All pieces can be read, and nobody changes them during the call.
+unsafe fn collect(datagram: &Datagram, to: &mut Vec<u8>) {
+    to.clear();
+    let first = [datagram.first];
+    for piece in first.iter().chain(datagram.rest.iter().flatten()) {
+        // SAFETY: the caller's promise.
+        to.extend_from_slice(unsafe { core::slice::from_raw_parts(piece.start.as_ptr(), piece.bytes) });
+    }
+}

@@ -1,0 +1,279 @@
+//! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
+
+use core::{ffi::c_int, ptr};
+use std::io;
+
+use unisono_core::device::{HEAD, PeerId, Received, Slot};
+
+use super::{
+    address_table::{AddressTable, Name},
+    checksum::{self, TRAILER},
+    slab::Slab,
+    socket::{Control, Socket, no_message},
+    tally::Tally,
+};
+use crate::region::Address;
+
+/// Messages of one call at most, each of one datagram.
+const BATCH: usize = 64;
+
+/// Messages of one call at most, each of many joined datagrams: their bytes stay in the cache.
+const BATCH_JOINED: usize = 8;
+
+/// Largest message that the kernel joins.
+const JOINED_MAX: usize = 65535;
+
+/// What lies in a buffer.
+#[derive(Clone, Copy)]
+struct Filling {
+    from: Name,
+    bytes: u32,
+    /// Bytes of each datagram but the last, which may be shorter.
+    segment: u32,
+    /// Datagrams of it that are handed out, and one while more may come. At 0 the buffer is free.
+    users: u32,
+    truncated: bool,
+}
+
+const EMPTY: Filling = Filling { from: Name::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+
+/// What a lane received and has not handed out yet.
+pub(super) struct Batch {
+    messages: Box<[libc::mmsghdr]>,
+    pieces: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+    /// Buffers filled by the last call, in order of arrival.
+    filled: Vec<u16>,
+    /// Which of them is next, and the byte in it.
+    next: (usize, u32),
+    /// Messages that the next call asks for: few while few come, since the kernel looks once more for each missing one.
+    ask: usize,
+    /// The last call got as many as it asked for: more may wait.
+    full: bool,
+}
+
+// SAFETY: the pointers in the arrays are dead outside `fill`, which writes them before the kernel reads them.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    fn new(size: usize) -> Self {
+        Self {
+            messages: vec![no_message(); size].into_boxed_slice(),
+            pieces: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; size].into_boxed_slice(),
+            controls: vec![Control::NONE; size].into_boxed_slice(),
+            filled: Vec::with_capacity(size),
+            next: (0, 0),
+            ask: 1,
+            full: false,
+        }
+    }
+
+    /// Whether something waits here, or may wait in the kernel.
+    pub(super) fn may_have_more(&self) -> bool {
+        self.next.0 < self.filled.len() || self.full
+    }
+}
+
+/// The buffers of both lanes.
+pub(super) struct ReceivePool {
+    slab: Slab,
+    fillings: Vec<Filling>,
+    /// The last is used next: it is warm.
+    free: Vec<u16>,
+    /// Bytes of each buffer.
+    bytes: usize,
+    batch: usize,
+    joined: bool,
+}
+
+impl ReceivePool {
+    /// Buffers for the batches of both lanes and for `holdable` datagrams set aside: each of these keeps at most one buffer.
+    /// `mtu` includes the checksum. `joined`: the sockets join datagrams.
+    pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
+        let (batch, bytes) = if joined { (BATCH_JOINED, JOINED_MAX) } else { (BATCH, mtu) };
+        let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
+        Self {
+            slab: Slab::new(buffers.into(), bytes),
+            fillings: vec![EMPTY; buffers.into()],
+            free: (0..buffers).rev().collect(),
+            bytes,
+            batch,
+            joined,
+        }
+    }
+
+    /// For one lane of this pool.
+    pub(super) fn batch(&self) -> Batch {
+        Batch::new(self.batch)
+    }
+
+    /// The next datagram with a correct checksum. `None` ends a batch: the next call asks the kernel again. One call of the
+    /// kernel at most, and a batch of bad datagrams at most.
+    pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
+        if lane.filled.is_empty() {
+            self.fill(lane, socket, tally);
+        }
+        while let Some(buffer) = lane.filled.get(lane.next.0).copied() {
+            let filling = self.fillings.get_mut(usize::from(buffer))?;
+            let start = lane.next.1;
+            let slot = Slot(u32::from(buffer) << 16 | start);
+            let bytes = filling.segment.min(filling.bytes.saturating_sub(start));
+            let end = start + bytes;
+            filling.users += 1;
+            let (truncated, last) = (filling.truncated, end >= filling.bytes || bytes == 0);
+            if last {
+                lane.next = (lane.next.0 + 1, 0);
+                self.release(slot);
+            } else {
+                lane.next.1 = end;
+            }
+            if truncated {
+                tally.truncated.add(1);
+            } else if self.is_sound(slot, bytes as usize, tally) {
+                tally.received.add(1);
+                tally.received_bytes.add(u64::from(bytes) - TRAILER as u64);
+                return Some(slot);
+            }
+            self.release(slot);
+        }
+        lane.filled.clear();
+        lane.next = (0, 0);
+        None
+    }
+
+    fn is_sound(&self, slot: Slot, bytes: usize, tally: &Tally) -> bool {
+        let (buffer, start) = parts(slot);
+        let frame = self.slab.get(buffer, start, bytes);
+        let Some((body, trailer)) = frame.and_then(|frame| frame.split_last_chunk::<TRAILER>()) else {
+            tally.too_short.add(1);
+            return false;
+        };
+        let sound = checksum::of(body) == *trailer;
+        tally.bad_checksum.add(u64::from(!sound));
+        sound
+    }
+
+    /// Asks the kernel for a batch.
+    fn fill(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
+        let ask = lane.ask.min(self.free.len());
+        let fillings = self.fillings.as_mut_ptr();
+        let arrays = lane.messages.iter_mut().zip(lane.pieces.iter_mut()).zip(lane.controls.iter_mut());
+        for (((message, piece), control), buffer) in arrays.zip(self.free.iter().rev().copied()).take(ask) {
+            let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { continue };
+            *piece = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: self.bytes };
+            // SAFETY: the index of an existing buffer.
+            let filling = unsafe { fillings.add(buffer.into()) };
+            let header = &mut message.msg_hdr;
+            // SAFETY: as above; only the address of a field is taken.
+            header.msg_name = unsafe { &raw mut (*filling).from }.cast();
+            header.msg_namelen = Name::BYTES;
+            header.msg_iov = piece;
+            header.msg_iovlen = 1;
+            header.msg_flags = 0;
+            (header.msg_control, header.msg_controllen) =
+                if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
+        }
+        let messages = lane.messages.as_mut_ptr();
+        // SAFETY: the first `ask` messages were filled above with pieces of distinct free buffers, their names and controls,
+        // which this exclusive borrow keeps.
+        let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        let Ok(got @ 1..) = usize::try_from(got) else {
+            if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && ask > 0 {
+                tally.receive_errors.add(1);
+            }
+            (lane.ask, lane.full) = (1, false);
+            return;
+        };
+        tally.receive_calls.add(1);
+        lane.full = got == ask;
+        lane.ask = if lane.full { (ask * 4).min(self.batch) } else { got };
+        for (message, control) in lane.messages.iter().zip(lane.controls.iter()).take(got) {
+            let Some(buffer) = self.free.pop() else { break };
+            let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
+            let header = &message.msg_hdr;
+            filling.bytes = message.msg_len.min(self.bytes as u32);
+            filling.segment = if self.joined { control.joined_from(header.msg_controllen as _) } else { None }
+                .unwrap_or(filling.bytes);
+            filling.truncated = header.msg_flags & libc::MSG_TRUNC != 0;
+            filling.users = 1;
+            lane.filled.push(buffer);
+        }
+    }
+
+    /// A datagram that is handed out.
+    pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
+        let (buffer, start) = parts(slot);
+        let bytes = self.length(slot);
+        let head = self.slab.get(buffer, start, bytes.min(HEAD)).unwrap_or_default();
+        let from = self.fillings.get(buffer).map_or(&Name::NONE, |filling| &filling.from);
+        Datagram { slot, bytes: bytes as u32, head, from, table }
+    }
+
+    /// Bytes of the datagram, checksum excluded; 0 for a slot that is no datagram's.
+    fn length(&self, slot: Slot) -> usize {
+        let (buffer, start) = parts(slot);
+        let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);
+        (filling.segment as usize).min((filling.bytes as usize).saturating_sub(start)).saturating_sub(TRAILER)
+    }
+
+    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: Address) {
+        let (buffer, at) = parts(from);
+        if start.checked_add(bytes).is_none_or(|end| end > self.length(from)) || bytes > to.bytes() {
+            return;
+        }
+        if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
+            // SAFETY: the address lies in a live region, whose owner lets devices write to it; the buffers are no region.
+            unsafe { to.write(piece) };
+        }
+    }
+
+    /// Gives one datagram back; the buffer is free when all of it are.
+    pub(super) fn release(&mut self, slot: Slot) {
+        let (buffer, _) = parts(slot);
+        let Some(filling) = self.fillings.get_mut(buffer) else { return };
+        if filling.users == 1 {
+            self.free.extend(u16::try_from(buffer));
+        }
+        filling.users = filling.users.saturating_sub(1);
+    }
+}
+
+/// The buffer and the byte where the datagram begins.
+fn parts(slot: Slot) -> (usize, usize) {
+    ((slot.0 >> 16) as usize, (slot.0 & 0xffff) as usize)
+}
+
+/// A datagram that arrived with a correct checksum.
+pub struct Datagram<'a> {
+    slot: Slot,
+    bytes: u32,
+    head: &'a [u8],
+    from: &'a Name,
+    table: &'a AddressTable,
+}
+
+impl Received for Datagram<'_> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        self.head
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.table.is(peer, self.from)
+    }
+
+    /// Unknown: a stamp costs a control message per datagram.
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+const _: () = assert!(BATCH <= c_int::MAX as usize);

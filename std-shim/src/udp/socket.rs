@@ -1,0 +1,242 @@
+//! A UDP socket of the kernel: its options, its limits and what they mean.
+
+use core::{
+    ffi::{CStr, c_int},
+    mem,
+    net::{IpAddr, SocketAddr},
+    ptr,
+};
+use std::{
+    fs, io,
+    net::UdpSocket,
+    os::fd::{AsRawFd, RawFd},
+};
+
+/// Bytes asked for each direction of the socket's memory. The kernel grants less where `net.core.*mem_max` says so.
+const SEND_BUFFER: c_int = 1 << 20;
+
+/// Segments of one datagram that the kernel cuts or joins (`UDP_MAX_SEGMENTS` before Linux 6.9).
+pub(super) const SEGMENTS_MAX: usize = 64;
+
+/// One bound socket that never blocks.
+#[derive(Debug)]
+pub(super) struct Socket {
+    inner: UdpSocket,
+    /// Bytes of memory that may wait to be received, as the kernel accounts them.
+    pub(super) granted: u32,
+}
+
+impl Socket {
+    /// Binds, asks for `receive_buffer` bytes of receive memory and joins arriving segments when `gro` is set.
+    pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
+        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0 };
+        socket.inner.set_nonblocking(true)?;
+        let receive_buffer = c_int::try_from(receive_buffer).unwrap_or(c_int::MAX);
+        if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, receive_buffer).is_err() {
+            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, receive_buffer)?;
+        }
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
+        socket.granted = u32::try_from(socket.get(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0);
+        if gro {
+            socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        }
+        Ok(socket)
+    }
+
+    /// Whether the kernel cuts large datagrams (UDP_SEGMENT, Linux 4.18) and joins small ones (UDP_GRO, Linux 5.0).
+    pub(super) fn has_offload(&self) -> bool {
+        self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok() && self.get(libc::SOL_UDP, libc::UDP_GRO).is_ok()
+    }
+
+    /// Where it is bound.
+    pub(super) fn local(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.inner.as_raw_fd()
+    }
+
+    fn set(&self, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+        let bytes = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the descriptor is open; the pointer names a live int and its size.
+        let result = unsafe { libc::setsockopt(self.fd(), level, option, ptr::from_ref(&value).cast(), bytes) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn get(&self, level: c_int, option: c_int) -> io::Result<c_int> {
+        let (mut value, mut bytes) = (0, size_of::<c_int>() as libc::socklen_t);
+        let to = ptr::from_mut(&mut value).cast();
+        // SAFETY: the descriptor is open; the pointers name a live int and its size.
+        let result = unsafe { libc::getsockopt(self.fd(), level, option, to, &mut bytes) };
+        if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Waits until the descriptor can be written, at most `milliseconds`.
+pub(super) fn wait_writable(fd: RawFd, milliseconds: c_int) {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live entry. Its result does not matter: the caller tries again anyway.
+    unsafe { libc::poll(&mut poll, 1, milliseconds) };
+}
+
+/// Memory in bytes that the kernel accounts for a waiting datagram of `bytes` bytes of payload: the allocated size of the
+/// packet (link, IPv6 and UDP headers, headroom and `skb_shared_info` included, rounded up to a power of two below 16 KiB
+/// and to pages above), and its `sk_buff`. Linux 6.x, x86-64; tests compare it with what a socket really takes.
+fn true_size(bytes: u32) -> u32 {
+    const HEADROOM: u32 = 128;
+    const SHARED_INFO: u32 = 320;
+    const SK_BUFF: u32 = 256;
+    let whole = bytes + 48 + HEADROOM + SHARED_INFO;
+    let allocated = if whole <= 16384 { whole.next_power_of_two() } else { bytes.next_multiple_of(4096) + 1024 };
+    allocated.max(640) + SK_BUFF
+}
+
+/// Datagrams of `bytes` bytes that wait without loss in `granted` bytes of receive memory. A quarter is taken off: the
+/// kernel gives memory of received datagrams back late, in quarters (`udp_rmem_release`).
+pub(super) fn slots(granted: u32, bytes: u32) -> u32 {
+    (granted / 4 * 3 / true_size(bytes)).max(1)
+}
+
+/// MTU in bytes of the link that has this address; for an unspecified address the smallest of all links but loopback.
+/// `None` when no link says so.
+pub(super) fn link_mtu(local: IpAddr) -> Option<u32> {
+    let mut list = ptr::null_mut();
+    // SAFETY: the pointer names a live place for the list's head.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return None;
+    }
+    let mut mtu: Option<u32> = None;
+    let mut next = list;
+    // SAFETY: the list's nodes live until it is freed below; null ends it.
+    while let Some(link) = unsafe { next.as_ref() } {
+        next = link.ifa_next;
+        let up = link.ifa_flags & libc::IFF_UP as u32 != 0;
+        let loopback = link.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
+        let fits = if local.is_unspecified() { !loopback } else { ifa_address(link) == Some(local) };
+        if !up || !fits || link.ifa_name.is_null() {
+            continue;
+        }
+        // SAFETY: a string ended by zero that lives as long as the list.
+        let name = unsafe { CStr::from_ptr(link.ifa_name) }.to_string_lossy();
+        let here =
+            fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok().and_then(|text| text.trim().parse().ok());
+        mtu = [mtu, here].into_iter().flatten().min();
+    }
+    // SAFETY: the list from above, freed once.
+    unsafe { libc::freeifaddrs(list) };
+    mtu
+}
+
+fn ifa_address(link: &libc::ifaddrs) -> Option<IpAddr> {
+    // SAFETY: null or an address that lives as long as the list.
+    let family = unsafe { link.ifa_addr.as_ref() }?.sa_family;
+    match c_int::from(family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is a `sockaddr_in`; unaligned reads need no alignment.
+            let address = unsafe { link.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: an address of this family is a `sockaddr_in6`; unaligned reads need no alignment.
+            let address = unsafe { link.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::from(address.sin6_addr.s6_addr))
+        }
+        _ => None,
+    }
+}
+
+/// What precedes the value of a control message.
+const CONTROL_HEAD: usize = size_of::<libc::cmsghdr>();
+
+/// Room for one control message of the UDP level: the size of segments, to or from the kernel.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control {
+    raw: [u8; CONTROL_HEAD + 8],
+}
+
+impl Control {
+    /// Bytes of the room.
+    pub(super) const BYTES: usize = size_of::<Self>();
+    /// Bytes filled by [`cut_into`](Self::cut_into).
+    pub(super) const CUT: usize = CONTROL_HEAD + size_of::<u16>();
+    /// Nothing.
+    pub(super) const NONE: Self = Self { raw: [0; CONTROL_HEAD + 8] };
+
+    /// "Cut this datagram into segments of so many bytes".
+    pub(super) fn cut_into(segment: u16) -> Self {
+        let mut control = Self::NONE;
+        let head = libc::cmsghdr { cmsg_len: Self::CUT as _, cmsg_level: libc::SOL_UDP, cmsg_type: libc::UDP_SEGMENT };
+        // SAFETY: the room is aligned for and larger than a header.
+        unsafe { ptr::from_mut(&mut control.raw).cast::<libc::cmsghdr>().write(head) };
+        for (to, byte) in control.raw.iter_mut().skip(CONTROL_HEAD).zip(segment.to_ne_bytes()) {
+            *to = byte;
+        }
+        control
+    }
+
+    /// Bytes of each joined segment, when the kernel filled in `bytes` bytes that say so.
+    pub(super) fn joined_from(&self, bytes: usize) -> Option<u32> {
+        if bytes < CONTROL_HEAD + size_of::<c_int>() {
+            return None;
+        }
+        // SAFETY: the room is aligned for and larger than a header, and any bytes are one.
+        let head = unsafe { ptr::from_ref(&self.raw).cast::<libc::cmsghdr>().read() };
+        if (head.cmsg_level, head.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {
+            return None;
+        }
+        let [.., a, b, c, d, _, _, _, _] = self.raw;
+        u32::try_from(c_int::from_ne_bytes([a, b, c, d])).ok().filter(|segment| *segment > 0)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut libc::c_void {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// A message header that names nothing.
+pub(super) fn no_message() -> libc::mmsghdr {
+    // SAFETY: a plain C struct of integers and pointers, all of which may be zero.
+    unsafe { mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_an_mtu_and_nobody_has_none() {
+        assert!(link_mtu("127.0.0.1".parse().unwrap()).is_some_and(|mtu| mtu >= 576));
+        assert_eq!(link_mtu("203.0.113.77".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn true_size_is_not_below_what_the_kernel_accounts() {
+        let to = Socket::bind("127.0.0.1:0".parse().unwrap(), 1 << 22, false).unwrap();
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for bytes in [0, 1, 64, 500, 576, 1024, 1472, 2000, 4096, 8192, 9000, 15000, 15900, 16384, 30000, 65507_u32] {
+            from.send_to(&vec![0; bytes as usize], to.local().unwrap()).unwrap();
+            let mut info = [0_u32; 9];
+            let mut length = size_of_val(&info) as libc::socklen_t;
+            let place = info.as_mut_ptr().cast();
+            // SAFETY: an open descriptor, a live array and its size.
+            let result = unsafe { libc::getsockopt(to.fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, place, &mut length) };
+            assert_eq!(result, 0);
+            let accounted = info[0];
+            assert!(accounted > 0, "loopback delivers at once");
+            assert!(
+                (accounted..=accounted * 4).contains(&true_size(bytes)),
+                "{bytes}: {accounted} {}",
+                true_size(bytes)
+            );
+            to.inner.recv(&mut [0; 65536]).unwrap();
+        }
+    }
+
+    #[test]
+    fn control_message_is_read_as_the_kernel_writes_it() {
+        assert_eq!(Control::cut_into(1400).joined_from(Control::BYTES), None, "another type");
+        assert_eq!(Control::NONE.joined_from(0), None);
+    }
+}

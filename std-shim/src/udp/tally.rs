@@ -1,0 +1,83 @@
+//! What a UDP device counts: one writer, readable at any time from any thread.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A count with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds without a locked instruction: whoever holds the device exclusively is the only writer.
+    pub(super) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+}
+
+/// Counters of one device, both lanes together. Datagrams unless said otherwise.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Accepted by the kernel.
+    pub sent: Counter,
+    /// Bytes of UDP payload accepted by the kernel, checksum included.
+    pub sent_bytes: Counter,
+    /// System calls that sent.
+    pub send_calls: Counter,
+    /// Lost: the peer has no path.
+    pub lost_no_path: Counter,
+    /// Lost: the send buffer stayed full (`EAGAIN`).
+    pub lost_would_block: Counter,
+    /// Lost: no memory or no room in the link's queue (`ENOBUFS`, `ENOMEM`).
+    pub lost_no_buffers: Counter,
+    /// Lost: link down, no route or refused (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`, `EHOSTDOWN`, `ECONNREFUSED`, `EPERM`, `EACCES`).
+    pub lost_unreachable: Counter,
+    /// Lost: larger than the path carries (`EMSGSIZE`).
+    pub lost_too_large: Counter,
+    /// Lost: any other error.
+    pub lost_other: Counter,
+    /// Times that the kernel refused segmentation offload, which is off from then on.
+    pub gso_refused: Counter,
+    /// Received with a correct checksum.
+    pub received: Counter,
+    /// Bytes of those, checksum excluded.
+    pub received_bytes: Counter,
+    /// System calls that received something.
+    pub receive_calls: Counter,
+    /// Dropped: the checksum is wrong.
+    pub bad_checksum: Counter,
+    /// Dropped: larger than the MTU.
+    pub truncated: Counter,
+    /// Dropped: no room for a checksum.
+    pub too_short: Counter,
+    /// Errors of the receiving system calls other than "nothing there".
+    pub receive_errors: Counter,
+    /// Injected: lost.
+    pub injected_loss: Counter,
+    /// Injected: copies made.
+    pub injected_duplicates: Counter,
+    /// Injected: copies that later ones overtook.
+    pub injected_reorders: Counter,
+    /// Injected: copies with changed bits.
+    pub injected_corruptions: Counter,
+}
+
+impl Tally {
+    /// Datagrams that the kernel did not take.
+    pub fn lost(&self) -> u64 {
+        [
+            &self.lost_no_path,
+            &self.lost_would_block,
+            &self.lost_no_buffers,
+            &self.lost_unreachable,
+            &self.lost_too_large,
+            &self.lost_other,
+        ]
+        .into_iter()
+        .map(Counter::get)
+        .sum()
+    }
+}

@@ -1,0 +1,294 @@
+//! Hands datagrams to the kernel: one `sendmmsg`, runs of equal datagrams to one peer as one message that the kernel cuts.
+
+use core::{ffi::c_int, ptr, ptr::NonNull};
+use std::io;
+
+use unisono_core::device::{Lane, PeerId};
+
+use super::{
+    MTU_MAX,
+    address_table::{AddressTable, Name},
+    socket::{Control, SEGMENTS_MAX, Socket, no_message, wait_writable},
+    tally::Tally,
+};
+
+/// Datagrams of one call at most.
+pub(super) const BATCH: usize = 64;
+
+/// Pieces that a datagram is gathered from at most: head, payload, checksum.
+const PIECES: usize = 3;
+
+/// Attempts to send what found no room, per batch.
+const ATTEMPTS: u32 = 4;
+
+/// Milliseconds that each attempt waits for room.
+const ROOM_MS: c_int = 1;
+
+/// Bytes that lie together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) start: NonNull<u8>,
+    pub(super) bytes: usize,
+}
+
+/// A datagram ready to leave, checksum included.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Datagram {
+    pub(super) to: PeerId,
+    pub(super) at: Lane,
+    pub(super) first: Piece,
+    pub(super) rest: Option<[Piece; PIECES - 1]>,
+    /// Of all pieces.
+    pub(super) bytes: usize,
+}
+
+/// How the link answered a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// It took something.
+    Up,
+    /// It took nothing and says that it is down.
+    Down,
+    /// Neither.
+    Silent,
+}
+
+/// Consecutive datagrams that make one message.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Index of the first, and how many.
+    datagrams: (usize, usize),
+    pieces: (usize, usize),
+    bytes: usize,
+    name: usize,
+    /// Length of all but the last, where there are several.
+    segment: Option<u16>,
+}
+
+/// The arrays that `sendmmsg` reads. Filled anew for every batch; nothing in them is read later.
+pub(super) struct Transmitter {
+    runs: Vec<Run>,
+    pieces: Vec<libc::iovec>,
+    names: Vec<Name>,
+    controls: Box<[Control; BATCH]>,
+    messages: Box<[libc::mmsghdr; BATCH]>,
+    gso: bool,
+}
+
+// SAFETY: the pointers in the arrays are dead outside `send`, which writes them before the kernel reads them.
+unsafe impl Send for Transmitter {}
+
+impl Transmitter {
+    /// Cuts by the kernel when `gso` is set and the kernel does.
+    pub(super) fn new(gso: bool) -> Self {
+        Self {
+            runs: Vec::with_capacity(BATCH),
+            pieces: Vec::with_capacity(BATCH * PIECES),
+            names: Vec::with_capacity(BATCH),
+            controls: Box::new([Control::NONE; BATCH]),
+            messages: Box::new([no_message(); BATCH]),
+            gso,
+        }
+    }
+
+    /// Sends datagrams in order. What the kernel does not take after a bounded number of attempts (four of one millisecond
+    /// when there is no room) is lost and counted.
+    ///
+    /// # Safety
+    /// All pieces can be read until the call returns.
+    pub(super) unsafe fn send(
+        &mut self,
+        socket: &Socket,
+        table: &AddressTable,
+        datagrams: &[Datagram],
+        tally: &Tally,
+    ) -> Answer {
+        let mut answer = Answer::Silent;
+        for batch in datagrams.chunks(BATCH) {
+            let mut rest = batch;
+            while !rest.is_empty() {
+                self.gather(table, rest, tally);
+                let (taken, heard) = self.transmit(socket, tally);
+                if answer != Answer::Up {
+                    answer = heard;
+                }
+                rest = rest.get(taken.unwrap_or(rest.len())..).unwrap_or_default();
+            }
+        }
+        answer
+    }
+
+    /// Makes runs of datagrams that have a path.
+    fn gather(&mut self, table: &AddressTable, datagrams: &[Datagram], tally: &Tally) {
+        self.runs.clear();
+        self.pieces.clear();
+        self.names.clear();
+        let (mut index, mut named) = (0, None);
+        while let Some((first, after)) = datagrams.get(index..).and_then(<[Datagram]>::split_first) {
+            let count = if self.gso { 1 + followers(first, after) } else { 1 };
+            if named != Some((first.to, first.at)) {
+                let Some(name) = table.name(first.to, first.at) else {
+                    tally.lost_no_path.add(count as u64);
+                    index += count;
+                    continue;
+                };
+                self.names.push(name);
+                named = Some((first.to, first.at));
+            }
+            let (start, mut bytes) = (self.pieces.len(), 0);
+            for datagram in datagrams.iter().skip(index).take(count) {
+                bytes += datagram.bytes;
+                self.append(start, datagram.first);
+                for piece in datagram.rest.into_iter().flatten() {
+                    self.append(start, piece);
+                }
+            }
+            self.runs.push(Run {
+                datagrams: (index, count),
+                pieces: (start, self.pieces.len() - start),
+                bytes,
+                name: self.names.len() - 1,
+                segment: if count > 1 { u16::try_from(first.bytes).ok() } else { None },
+            });
+            index += count;
+        }
+    }
+
+    /// Adds a piece to the run whose pieces begin at `start`, to the last one where they touch.
+    fn append(&mut self, start: usize, piece: Piece) {
+        let to = piece.start.as_ptr().cast();
+        match self.pieces.get_mut(start..).and_then(<[libc::iovec]>::last_mut) {
+            Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == to => last.iov_len += piece.bytes,
+            _ => self.pieces.push(libc::iovec { iov_base: to, iov_len: piece.bytes }),
+        }
+    }
+
+    /// Sends the runs. `Some(n)`: cutting was refused and is off from now on; datagrams from the n-th on are not sent.
+    fn transmit(&mut self, socket: &Socket, tally: &Tally) -> (Option<usize>, Answer) {
+        let (pieces, names) = (self.pieces.as_mut_ptr(), self.names.as_ptr());
+        for ((run, message), control) in self.runs.iter().zip(self.messages.iter_mut()).zip(self.controls.iter_mut()) {
+            let header = &mut message.msg_hdr;
+            let name = self.names.get(run.name).unwrap_or(&Name::NONE);
+            header.msg_name = names.wrapping_add(run.name).cast_mut().cast();
+            header.msg_namelen = name.bytes();
+            header.msg_iov = pieces.wrapping_add(run.pieces.0);
+            header.msg_iovlen = run.pieces.1 as _;
+            (header.msg_control, header.msg_controllen) = match run.segment {
+                None => (ptr::null_mut(), 0),
+                Some(segment) => {
+                    *control = Control::cut_into(segment);
+                    (control.as_ptr(), Control::CUT as _)
+                }
+            };
+        }
+        let (mut done, mut attempts, mut answer) = (0, 0, Answer::Silent);
+        while let Some(left @ [run, ..]) = self.runs.get(done..) {
+            let count = left.len();
+            let messages = self.messages.as_mut_ptr().wrapping_add(done);
+            // SAFETY: the first `count` messages from here on were filled above with live names, pieces and controls; the
+            // caller of `send` says that the pieces can be read.
+            let sent =
+                unsafe { libc::sendmmsg(socket.fd(), messages, count as _, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+            tally.send_calls.add(1);
+            if let Ok(sent @ 1..) = usize::try_from(sent) {
+                for run in left.iter().take(sent) {
+                    tally.sent.add(run.datagrams.1 as u64);
+                    tally.sent_bytes.add(run.bytes as u64);
+                }
+                done += sent;
+                answer = Answer::Up;
+                continue;
+            }
+            let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            let lost = match error {
+                libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    wait_writable(socket.fd(), ROOM_MS);
+                    continue;
+                }
+                libc::EIO | libc::EINVAL | libc::EMSGSIZE if run.segment.is_some() => {
+                    self.gso = false;
+                    tally.gso_refused.add(1);
+                    return (Some(run.datagrams.0), answer);
+                }
+                libc::EAGAIN | libc::EINTR => &tally.lost_would_block,
+                libc::ENOBUFS | libc::ENOMEM => &tally.lost_no_buffers,
+                libc::ENETDOWN | libc::ENETUNREACH => {
+                    if answer == Answer::Silent {
+                        answer = Answer::Down;
+                    }
+                    &tally.lost_unreachable
+                }
+                libc::EHOSTUNREACH | libc::EHOSTDOWN | libc::ECONNREFUSED | libc::EPERM | libc::EACCES => {
+                    &tally.lost_unreachable
+                }
+                libc::EMSGSIZE => &tally.lost_too_large,
+                _ => &tally.lost_other,
+            };
+            lost.add(run.datagrams.1 as u64);
+            done += 1;
+        }
+        (None, answer)
+    }
+}
+
+/// How many of `after` can follow `first` in one message: to the same lane, of its length, the last perhaps shorter.
+fn followers(first: &Datagram, after: &[Datagram]) -> usize {
+    let (mut count, mut room) = (0, MTU_MAX as usize - first.bytes.min(MTU_MAX as usize));
+    for next in after.iter().take(SEGMENTS_MAX - 1) {
+        if (next.to, next.at) != (first.to, first.at)
+            || next.bytes > first.bytes
+            || next.bytes > room
+            || next.bytes == 0
+        {
+            break;
+        }
+        room -= next.bytes;
+        count += 1;
+        if next.bytes < first.bytes {
+            break;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagrams(sizes: &[usize]) -> Vec<Datagram> {
+        let piece = |bytes| Piece { start: NonNull::dangling(), bytes };
+        let datagram = |bytes| Datagram { to: PeerId(0), at: Lane::Polled, first: piece(bytes), rest: None, bytes };
+        sizes.iter().copied().map(datagram).collect()
+    }
+
+    fn run(sizes: &[usize]) -> usize {
+        let datagrams = datagrams(sizes);
+        1 + followers(&datagrams[0], &datagrams[1..])
+    }
+
+    #[test]
+    fn run_holds_equal_datagrams_and_one_shorter_last() {
+        assert_eq!(run(&[100, 100, 100]), 3);
+        assert_eq!(run(&[100, 100, 40, 100]), 3);
+        assert_eq!(run(&[100, 101]), 1);
+        assert_eq!(run(&[100, 4, 4]), 2);
+    }
+
+    #[test]
+    fn run_is_bounded_by_segments_and_bytes() {
+        assert_eq!(run(&[4; 100]), SEGMENTS_MAX);
+        assert_eq!(run(&[8192; 10]), 7);
+        assert_eq!(run(&[65507, 4]), 1);
+        assert_eq!(run(&[65500, 7]), 2);
+    }
+
+    #[test]
+    fn run_goes_to_one_lane_of_one_peer() {
+        let mut two = datagrams(&[50, 50]);
+        two[1].at = Lane::Interrupt;
+        assert_eq!(followers(&two[0], &two[1..]), 0);
+        two[1] = Datagram { to: PeerId(1), ..two[0] };
+        assert_eq!(followers(&two[0], &two[1..]), 0);
+    }
+}
