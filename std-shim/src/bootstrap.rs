@@ -17,7 +17,7 @@ mod roll;
 mod secret;
 mod server;
 
-pub use entry::{Ending, Entry, Incarnation, Offer};
+pub use entry::{Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
 pub use link::LinkError;

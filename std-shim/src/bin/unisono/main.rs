@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod bench;
 mod info;
+mod offload;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -24,7 +25,7 @@ struct Command {
 #[derive(Subcommand, Debug)]
 enum What {
     /// Run a program as the processes of a job
-    Run(run::Options),
+    Run(Box<run::Options>),
     /// Say what unisono can use on this machine
     Info(info::Options),
     /// Start ranks for a launcher on another host
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
         return fail(&format_args!("{LOG}: {reason}"), 2);
     }
     match command.what {
-        What::Run(options) => run::run(options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
+        What::Run(options) => run::run(*options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
         What::Info(options) => match info::print(options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
