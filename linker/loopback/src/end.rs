@@ -3,9 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use heapless::Deque;
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit};
 
 use crate::regions::Bytes;
 
@@ -197,7 +195,7 @@ impl<'m> Device for End<'m> {
             mtu: MTU as u32,
             receive_slots: RECEIVE_SLOTS as u32,
             holdable: HOLDABLE as u32,
-            granularity_ns: 10_000,
+            granularity_ns: 100_000,
             lossless: false,
             interrupts: false,
         }
@@ -247,12 +245,5 @@ impl<'m> Device for End<'m> {
     /// The image polls; there is nobody to wake.
     fn arm(&mut self, _: Lane) -> Armed {
         Armed::Pending
-    }
-
-    /// The path to the one peer is always there.
-    fn ask(&mut self, _: Wish) {}
-
-    fn poll_fact(&mut self) -> Option<Fact> {
-        None
     }
 }

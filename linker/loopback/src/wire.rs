@@ -26,6 +26,18 @@ pub struct Fates {
     pub overtaken: u32,
 }
 
+impl Fates {
+    /// The sums of two directions.
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            taken: self.taken.wrapping_add(other.taken),
+            dropped: self.dropped.wrapping_add(other.dropped),
+            duplicated: self.duplicated.wrapping_add(other.duplicated),
+            overtaken: self.overtaken.wrapping_add(other.overtaken),
+        }
+    }
+}
+
 /// One direction. Its choices follow from its seed alone.
 #[derive(Debug)]
 pub struct Wire {
