@@ -97,6 +97,33 @@ pub struct Limits {
     pub interrupts: bool,
 }
 
+/// What a rim asks a device to do about a peer's path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Wish {
+    /// Make the path ready (address handle); answered by a [`Fact`].
+    Resolve(PeerId),
+    /// The path is not needed for now.
+    Forget(PeerId),
+}
+
+/// What a device reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fact {
+    /// The path is ready and carries datagrams of up to `mtu` bytes.
+    Path {
+        /// The peer.
+        peer: PeerId,
+        /// Largest datagram on this path, checksum excluded.
+        mtu: u32,
+    },
+    /// There is no path to the peer.
+    NoPath(PeerId),
+    /// The link is down; postings are lost until it is up.
+    Down,
+    /// The link is up again.
+    Up,
+}
+
 /// Answer of [`Device::arm`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Armed {
@@ -169,6 +196,10 @@ pub trait Device {
     fn release(&mut self, slot: Slot);
     /// Asks for an event at the next arrival on the lane.
     fn arm(&mut self, lane: Lane) -> Armed;
+    /// Carries out a wish; the answer, if any, comes from [`poll_fact`](Self::poll_fact).
+    fn ask(&mut self, wish: Wish);
+    /// What happened to the link or a path.
+    fn poll_fact(&mut self) -> Option<Fact>;
 }
 
 /// The rim's table of regions: the only holder of user addresses.

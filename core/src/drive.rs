@@ -39,6 +39,9 @@ where
         carry_out(device, memory, slot, verdict);
     }
     endpoint.handle_completed(now, device.completed(lane));
+    while let Some(fact) = device.poll_fact() {
+        endpoint.handle_fact(now, fact);
+    }
     if endpoint.poll_timeout(now).is_some_and(|at| S::Time::is_due(now, at)) {
         endpoint.handle_timeout(now);
     }

@@ -3,4 +3,5 @@
 extern crate alloc;
 
 pub mod conformance;
+pub mod node;
 pub mod sim;

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Leaving, Notice, Now, ORPHAN, READY};
 use crate::counters::{Happened, Reason};
-use crate::device::{Cause, HEAD, Lane, PeerId, Transmit};
+use crate::device::{Cause, Fact, HEAD, Lane, PeerId, Transmit};
 use crate::list::NONE;
 use crate::operation::OperationError;
 use crate::peer::{
@@ -62,6 +62,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let incarnation = record.incarnation;
         self.end(now, peer.0, Life::Failed);
         self.flood(peer.0, incarnation);
+    }
+
+    /// The device reports a link or a path. Without a path a peer is as good as dead; a link that is down may come up
+    /// again: what is lost meanwhile is repaired, and silence is judged as always.
+    pub fn handle_fact(&mut self, now: Now<S, W, BITS>, fact: Fact) {
+        match fact {
+            Fact::NoPath(peer) => self.fail(now, peer),
+            Fact::Path { .. } | Fact::Down | Fact::Up => {}
+        }
     }
 
     /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again.
