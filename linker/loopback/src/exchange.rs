@@ -8,6 +8,10 @@ use crate::wire::{Fates, Wire};
 /// Microseconds after which an exchange that has not ended never will.
 const LONGEST: u32 = 60_000_000;
 
+/// Messages and placed bytes of both nodes.
+const ALL_MESSAGES: u32 = 2 * MESSAGES;
+const ALL_PLACED: u32 = 2 * (BULK as u32);
+
 /// What came of it. Counts are sums over both nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
@@ -40,7 +44,7 @@ pub struct Outcome {
 impl Outcome {
     /// Everything arrived once, in order and unharmed, although the wire lost some of it, which was therefore repaired.
     pub const fn is_proven(&self) -> bool {
-        let whole = self.ended && self.delivered == 2 * MESSAGES && self.placed == 2 * BULK as u32;
+        let whole = self.ended && self.delivered == ALL_MESSAGES && self.placed == ALL_PLACED;
         let clean = self.misordered == 0 && self.wrong == 0 && self.failures == 0;
         whole && clean && self.fates.dropped > 0 && self.resent_nack > 0
     }
@@ -87,9 +91,9 @@ fn count(total: u64) -> u32 {
 mod tests {
     use core::sync::atomic::AtomicU8;
 
-    use super::{Outcome, run};
+    use super::{ALL_MESSAGES, ALL_PLACED, Outcome, run};
     use crate::end::End;
-    use crate::node::{BULK, MESSAGES, Node, SOURCE, STREAM};
+    use crate::node::{BULK, Node, SOURCE, STREAM};
     use crate::wire::{Faults, Wire};
 
     const NO_FAULTS: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
@@ -118,7 +122,7 @@ mod tests {
     fn a_clean_wire_needs_no_resend() {
         let outcome = exchange(NO_FAULTS, 1, 20);
         assert!(outcome.ended && outcome.wrong == 0 && outcome.failures == 0, "{outcome:?}");
-        assert_eq!((outcome.delivered, outcome.placed), (2 * MESSAGES, 2 * BULK as u32));
+        assert_eq!((outcome.delivered, outcome.placed), (ALL_MESSAGES, ALL_PLACED));
         assert_eq!(outcome.resent_nack + outcome.resent_probe, 0);
     }
 

@@ -39,9 +39,7 @@ const WINDOWS: usize = 1;
 const OPERATIONS: usize = 8;
 const PLACEMENTS: usize = 1;
 const NOTICES: usize = 16;
-const SOURCE_REGION: u32 = 0;
-const INBOX_REGION: u32 = 1;
-const BULK_REGION: u32 = 2;
+const REGIONS: usize = 3;
 
 type Core = Endpoint<Arrays<Micros, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTICES>, WINDOW, 32>;
 
@@ -78,8 +76,9 @@ impl Head {
 }
 
 /// What lies above the endpoint: messages find their place in the inbox by their number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inbox {
+    region: Region,
     delivered: u32,
     misordered: u32,
     /// What the peer grants, until it is used.
@@ -98,7 +97,7 @@ impl Above for Inbox {
             self.granted = Some((head.placement, head.key));
         }
         self.delivered = self.delivered.saturating_add(1);
-        Verdict::Place { to: piece(INBOX_REGION, head.number), start: Head::BYTES }
+        Verdict::Place { to: piece(self.region, head.number), start: Head::BYTES }
     }
 
     fn saw(&mut self, what: Happened) {
@@ -107,9 +106,9 @@ impl Above for Inbox {
 }
 
 /// The place of a message's payload, in the sender's source and in the receiver's inbox.
-fn piece(region: u32, number: u32) -> Span {
+fn piece(region: Region, number: u32) -> Span {
     let offset = usize::try_from(number.wrapping_mul(PIECE)).unwrap_or(usize::MAX);
-    Span { region: Region { index: region, life: 0 }, offset, bytes: PIECE }
+    Span { region, offset, bytes: PIECE }
 }
 
 /// How far a node has come.
@@ -130,7 +129,10 @@ pub struct Progress {
 pub struct Node<'d, 'm> {
     endpoint: Core,
     device: &'d mut End<'m>,
-    memory: Regions<'m, 3>,
+    memory: Regions<'m, REGIONS>,
+    /// Source, inbox and bulk memory.
+    bytes: [Bytes<'m>; REGIONS],
+    source: Region,
     above: Inbox,
     progress: Progress,
     peer: PeerId,
@@ -149,7 +151,7 @@ impl<'d, 'm> Node<'d, 'm> {
         bulk: Bytes<'m>,
     ) -> Self {
         let peer = PeerId(1_u32.wrapping_sub(rank));
-        device.lead_to(peer);
+        device.attach(PeerId(rank), PEERS as u32);
         pattern::fill(source, rank);
         let config = Config::new(PeerId(rank), incarnation(PeerId(rank)), &device.limits());
         let pools = Pools {
@@ -162,13 +164,24 @@ impl<'d, 'm> Node<'d, 'm> {
         };
         let mut endpoint = Core::new(now, config, pools);
         endpoint.meet(now, peer, incarnation(peer), MTU as u32);
+        let mut memory = Regions::new();
+        // The table has room for all three.
+        let mut region = |bytes| memory.make(bytes).unwrap_or_default();
+        let (from, into, filled) = (region(source), region(inbox), region(bulk));
         let key = Key(u64::from(rank) << 32 | 0x5eed);
-        let to = Span { region: Region { index: BULK_REGION, life: 0 }, offset: 0, bytes: BULK as u32 };
-        let granted = endpoint.grant(peer, to, key);
+        let granted = endpoint.grant(peer, Span { region: filled, offset: 0, bytes: BULK as u32 }, key);
         let progress = Progress { failures: u32::from(granted.is_err()), ..Progress::default() };
-        let grant = (granted.unwrap_or_default(), key);
-        let memory = Regions([source, inbox, bulk]);
-        Self { endpoint, device, memory, above: Inbox::default(), progress, peer, grant }
+        Self {
+            endpoint,
+            device,
+            memory,
+            bytes: [source, inbox, bulk],
+            source: from,
+            above: Inbox { region: into, delivered: 0, misordered: 0, granted: None, counters: Counters::default() },
+            progress,
+            peer,
+            grant: (granted.unwrap_or_default(), key),
+        }
     }
 
     /// The device at this node's end of the wire.
@@ -198,7 +211,7 @@ impl<'d, 'm> Node<'d, 'm> {
 
     /// Bytes of inbox and bulk memory that are not the other's.
     pub fn wrong_bytes(&self) -> u32 {
-        let Regions([_, inbox, bulk]) = self.memory;
+        let [_, inbox, bulk] = self.bytes;
         // The source's seed is the sender's rank; the bulk's bytes stand behind the stream's.
         let seed = self.peer.0;
         pattern::wrong(inbox, seed).saturating_add(pattern::wrong(bulk, seed.wrapping_add(STREAM as u32)))
@@ -228,14 +241,14 @@ impl<'d, 'm> Node<'d, 'm> {
         let (placement, key) = self.grant;
         while self.progress.sent < MESSAGES {
             let head = Head { number: self.progress.sent, placement, key }.emit();
-            match self.endpoint.send(now, self.peer, &head, Some(piece(SOURCE_REGION, self.progress.sent))) {
+            match self.endpoint.send(now, self.peer, &head, Some(piece(self.source, self.progress.sent))) {
                 Ok(_) => self.progress.sent = self.progress.sent.saturating_add(1),
                 Err(SendError::Full) => break,
                 Err(_) => return self.fail(),
             }
         }
         if let Some((placement, key)) = self.above.granted {
-            let from = Span { region: Region { index: SOURCE_REGION, life: 0 }, offset: STREAM, bytes: BULK as u32 };
+            let from = Span { region: self.source, offset: STREAM, bytes: BULK as u32 };
             match self.endpoint.place(now, self.peer, placement, key, from) {
                 Ok(_) => self.above.granted = None,
                 Err(SendError::Full) => {}
