@@ -1,7 +1,5 @@
 //! The conformance suite over [`End`]: three of them, joined by a hub that carries what they flush.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
-
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
