@@ -1,9 +1,12 @@
 //! The conformance suite over [`End`]: three of them, joined by a hub that carries what they flush.
 
+extern crate alloc;
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::collections::HashMap;
 
 use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory as _, PeerId, Slot, Ticket, Wish};
 use unisono_core::span::{Region, Span};
