@@ -47,6 +47,7 @@ pub struct Slot(pub u32);
 
 /// Why a datagram leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum Cause {
     /// Data sent for the first time.
     First,
@@ -96,7 +97,7 @@ pub struct Limits {
     pub interrupts: bool,
 }
 
-/// What the core asks a device to do about a peer's path.
+/// What a rim asks a device to do about a peer's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wish {
     /// Make the path ready (address handle); answered by a [`Fact`].

@@ -1,0 +1,102 @@
+//! The congestion window: fixed on lossless fabrics, delay-based elsewhere.
+//!
+//! The delay-based controller follows the kind of TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020, §3): below a target
+//! delay the window grows by one segment a round trip, above it the window shrinks in proportion to the excess, at most
+//! once a round trip. Loss by itself is repaired and not punished.
+
+use crate::rtt::Rtt;
+use crate::time::Time;
+
+/// How the window moves; the same for all peers of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Control {
+    /// The whole send window, always.
+    #[default]
+    Fixed,
+    /// By delay.
+    Delay {
+        /// Delay above the least round trip that is aimed at, in units of 64 ns.
+        target: u32,
+    },
+}
+
+/// The window of one peer, in 1/256 segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Congestion<T: Time> {
+    /// Zero: not limited yet.
+    window: u32,
+    /// When it last shrank.
+    shrunk: T::Stamp,
+}
+
+impl<T: Time> Congestion<T> {
+    /// Not limited.
+    pub const NEW: Self = Self { window: 0, shrunk: T::ZERO };
+
+    /// Whether another segment may be in flight.
+    #[inline]
+    pub const fn admits(&self, in_flight: u16, _full: u16) -> bool {
+        self.window == 0 || (in_flight as u32) << 8 < self.window
+    }
+
+    /// A round trip was measured, in units of 64 ns.
+    pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
+        let Control::Delay { target } = *control else { return };
+        let full = u32::from(full) << 8;
+        let window = if self.window == 0 { full } else { self.window };
+        let aim = rtt.least().saturating_add(target);
+        self.window = if units <= aim {
+            // One segment a round trip: the estimator is fed about once a round trip.
+            window.saturating_add(256).min(full)
+        } else if T::since(now, self.shrunk).is_none_or(|since| since > rtt.smoothed()) {
+            self.shrunk = T::stamp(now);
+            // 0.8 × the share of the delay that is too much, at most a half (Swift, algorithm 1).
+            let excess = units.wrapping_sub(aim);
+            let share = scaled(excess, units);
+            let cut = (window >> 8).saturating_mul(share).saturating_mul(4).checked_div(5).unwrap_or(0);
+            window.saturating_sub(cut.min(window >> 1)).max(256)
+        } else {
+            window
+        };
+    }
+}
+
+/// 256 × `part` / `whole`, where `part` ≤ `whole`.
+const fn scaled(part: u32, whole: u32) -> u32 {
+    let down = 8_u32.saturating_sub(whole.leading_zeros());
+    match (part >> down).saturating_mul(256).checked_div(whole >> down) {
+        Some(share) => share,
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Congestion, Control};
+    use crate::rtt::Rtt;
+    use crate::time::Nanos;
+
+    #[test]
+    fn delay_shrinks_once_a_round_trip_and_recovers() {
+        let control = Control::Delay { target: 100 };
+        let mut rtt = Rtt::default();
+        rtt.sample(100);
+        let mut window = Congestion::<Nanos>::NEW;
+        let mut now = 1 << 30;
+        window.handle_round_trip(now, 1000, &rtt, &control, 64);
+        assert!(window.admits(31, 64) && !window.admits(40, 64));
+        let shrunk = window;
+        window.handle_round_trip(now, 1000, &rtt, &control, 64);
+        assert_eq!(window, shrunk, "twice in one round trip");
+        for _ in 0..64 {
+            now += 1 << 20;
+            window.handle_round_trip(now, 150, &rtt, &control, 64);
+        }
+        assert!(window.admits(63, 64) && !window.admits(64, 64));
+        for _ in 0..64 {
+            now += 1 << 20;
+            window.handle_round_trip(now, u32::MAX, &rtt, &control, 64);
+        }
+        assert!(window.admits(0, 64), "one segment always may");
+    }
+}

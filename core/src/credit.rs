@@ -1,0 +1,69 @@
+//! Credit against incast: the receiver shares its slots among those who send to it.
+//!
+//! Grants are absolute edges (acknowledgement + credit), so that loss and duplication are harmless. Their sum stays within
+//! 7/8 of the receive slots; control datagrams need none. Who gave its grant back, or used it up while others wait, queues
+//! for the next one.
+
+use crate::list::List;
+
+/// The shared slots.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Credit {
+    /// Datagrams that may be granted in all.
+    capacity: u32,
+    /// Datagrams granted and not arrived.
+    out: u32,
+    /// Peers that have a grant or wait for one.
+    sharing: u32,
+    /// The capacity divided by those, at least 1.
+    share: u32,
+    /// Peers that wait, linked by `credit_link`.
+    pub(crate) waiting: List,
+    /// Where the search for unused grants goes on.
+    pub(crate) hand: u32,
+}
+
+impl Credit {
+    pub(crate) const fn new(slots: u32) -> Self {
+        let capacity = slots.wrapping_sub(slots >> 3);
+        Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0 }
+    }
+
+    /// Datagrams that can still be granted.
+    pub(crate) const fn available(&self) -> u32 {
+        self.capacity.saturating_sub(self.out)
+    }
+
+    /// What one peer may have, when the window is `w`.
+    pub(crate) const fn share(&self, w: u32) -> u32 {
+        if self.share < w { self.share } else { w }
+    }
+
+    pub(crate) const fn take(&mut self, datagrams: u32) {
+        self.out = self.out.wrapping_add(datagrams);
+    }
+
+    pub(crate) const fn give_back(&mut self, datagrams: u32) {
+        self.out = self.out.saturating_sub(datagrams);
+    }
+
+    /// One peer more shares the slots.
+    pub(crate) const fn enter(&mut self) {
+        self.sharing = self.sharing.wrapping_add(1);
+        self.divide();
+    }
+
+    /// One peer fewer.
+    pub(crate) const fn leave(&mut self) {
+        self.sharing = self.sharing.saturating_sub(1);
+        self.divide();
+    }
+
+    const fn divide(&mut self) {
+        self.share = match self.capacity.checked_div(self.sharing) {
+            Some(0) => 1,
+            Some(share) => share,
+            None => self.capacity,
+        };
+    }
+}

@@ -1,0 +1,74 @@
+//! The one loop over all devices.
+
+use crate::counters::Happened;
+use crate::device::{Device, Lane, Memory, Received, Slot, Token};
+use crate::endpoint::{Above, Endpoint, Verdict};
+use crate::storage::Storage;
+use crate::time::Time;
+
+/// One round: takes at most `budget` datagrams off the lane, lets time act, and posts at most `budget`. The rim adds
+/// clock, lock and sleep. Returns whether anything moved.
+pub fn drive<S, D, M, const W: usize, const BITS: u32>(
+    now: <S::Time as Time>::Instant,
+    lane: Lane,
+    endpoint: &mut Endpoint<S, W, BITS>,
+    device: &mut D,
+    memory: &M,
+    above: &mut impl Above,
+    budget: u32,
+) -> bool
+where
+    S: Storage<W, BITS>,
+    D: Device,
+    M: Memory<Address = D::Address>,
+{
+    let mut moved = false;
+    for _ in 0..budget {
+        let Some(datagram) = device.receive(lane) else { break };
+        let (slot, verdict) = (datagram.slot(), endpoint.handle_datagram(now, &datagram, above));
+        drop(datagram);
+        carry_out(device, memory, slot, verdict);
+        while let Some(slot) = endpoint.poll_deferred() {
+            let verdict = endpoint.handle_held(now, &device.held(slot), above);
+            carry_out(device, memory, slot, verdict);
+        }
+        moved = true;
+    }
+    while let Some(slot) = endpoint.poll_deferred() {
+        let verdict = endpoint.handle_held(now, &device.held(slot), above);
+        carry_out(device, memory, slot, verdict);
+    }
+    endpoint.handle_completed(now, device.completed(lane));
+    while let Some(fact) = device.poll_fact() {
+        endpoint.handle_fact(now, fact);
+    }
+    if endpoint.poll_timeout(now).is_some_and(|at| S::Time::is_due(now, at)) {
+        endpoint.handle_timeout(now);
+    }
+    for _ in 0..budget {
+        let Some(mut token) = device.token(lane) else { break };
+        let ticket = token.ticket();
+        let Some(transmit) = endpoint.poll_transmit(now, ticket, token.head()) else { break };
+        let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
+        token.post(&transmit, transmit.payload.and_then(|span| memory.address(span)));
+        above.saw(Happened::Sent { cause: transmit.cause, bytes });
+        moved = true;
+    }
+    device.flush(lane);
+    endpoint.handle_completed(now, device.completed(lane));
+    endpoint.handle_round(now);
+    moved
+}
+
+fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: Verdict) {
+    match verdict {
+        Verdict::Release => {}
+        Verdict::Hold => return device.hold(slot),
+        Verdict::Place { to, start } => {
+            if let Some(address) = memory.address(to) {
+                device.place(slot, start, to.bytes, address);
+            }
+        }
+    }
+    device.release(slot);
+}

@@ -1,0 +1,355 @@
+//! The endpoint: one process's end of reliable messaging with all its peers over an unreliable device.
+//!
+//! # Calling contract
+//! - `now` never goes back.
+//! - [`handle_datagram`](Endpoint::handle_datagram) returns a verdict on a datagram, which is carried out before anything
+//!   else is asked. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
+//!   until nothing is left.
+//! - [`poll_transmit`](Endpoint::poll_transmit) is called with a free token in hand, and its answer is posted.
+//! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
+//! - [`poll_event`](Endpoint::poll_event) frees the record of what it reports.
+//!
+//! [`drive`](crate::drive::drive) does all of this for any device. Every call does a bounded amount of work; what it does
+//! per round is proportional to the peers that are active, never to those that are known.
+
+mod events;
+mod grant;
+mod life;
+mod receive;
+mod send;
+mod timeout;
+mod transmit;
+
+use crate::congestion::Control;
+use crate::counters::Happened;
+use crate::credit::Credit;
+use crate::device::{Lane, Limits, PeerId};
+use crate::list::{List, NONE};
+use crate::operation::{OperationError, OperationId};
+use crate::peer::{Incarnation, Peer};
+use crate::placement::PlacementId;
+use crate::receive_window::ReceiveWindow;
+use crate::send_window::{Pace, SendWindow};
+use crate::span::Span;
+use crate::storage::Storage;
+use crate::time::{Time, units};
+use crate::wheel::{Timer, Wheel};
+use crate::wire::{Flags, Kind};
+
+/// What is to be done with a datagram. Afterwards its slot is released, unless it is held.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// Nothing.
+    Release,
+    /// Set it aside until its turn.
+    Hold,
+    /// Copy its bytes from `start` on to `to`, at most `to.bytes` of them.
+    Place {
+        /// Where they go.
+        to: Span,
+        /// First byte of the datagram that is copied.
+        start: u16,
+    },
+}
+
+/// What lies above the endpoint.
+pub trait Above {
+    /// An eager message whose turn has come: its first bytes (at most 40, payload included), and how many bytes it has.
+    /// To place its payload, `start` counts from the message's first byte.
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict;
+    /// Something worth counting happened.
+    fn saw(&mut self, what: Happened) {
+        let _ = what;
+    }
+}
+
+/// What an endpoint reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// An operation's memory is free again; without an error the peer has everything.
+    Completed(OperationId, Result<(), OperationError>),
+    /// A grant was used: so many bytes are in their place.
+    Delivered(PlacementId, u32),
+    /// The peer's life has ended. Grants to it should be withdrawn.
+    Failed(PeerId),
+    /// The peer said Bye. Grants to it should be withdrawn.
+    Parted(PeerId),
+    /// The peer answered no probe for the configured silence. Who knows that something answers for computing processes
+    /// calls [`fail`](Endpoint::fail); reported again after as long a silence.
+    Silent(PeerId),
+}
+
+/// What is constant for an endpoint's life.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Config {
+    /// This process's rank: the index of its own record, which is not used.
+    pub rank: PeerId,
+    /// This process's incarnation: random.
+    pub incarnation: Incarnation,
+    /// Datagrams that the device can take without loss.
+    pub receive_slots: u32,
+    /// Early datagrams that the device can set aside.
+    pub holdable: u32,
+    /// Floor of the timeout's margin, in units of 64 ns.
+    pub granularity: u32,
+    /// Silence, in units of 64 ns, after which [`Event::Silent`] is reported. Probes are at most a quarter of this apart.
+    pub silence: u32,
+    /// How long a window without work is kept, in units of 64 ns.
+    pub idle: u32,
+    /// How congestion windows move.
+    pub control: Control,
+    /// The peers' lane that probes go to.
+    pub probe_at: Lane,
+}
+
+impl Config {
+    /// What suits a device: 2 s of silence, windows kept for 10 ms or 16 granules, a fixed window where the link is
+    /// lossless and a delay-based one elsewhere.
+    pub fn new(rank: PeerId, incarnation: Incarnation, limits: &Limits) -> Self {
+        let granularity = units(u64::from(limits.granularity_ns));
+        let target = granularity.saturating_mul(4);
+        Self {
+            rank,
+            incarnation,
+            receive_slots: limits.receive_slots,
+            holdable: limits.holdable,
+            granularity,
+            silence: units(2_000_000_000),
+            idle: granularity.saturating_mul(16).max(units(10_000_000)),
+            control: if limits.lossless { Control::Fixed } else { Control::Delay { target } },
+            probe_at: Lane::Polled,
+        }
+    }
+}
+
+/// A send window and what ties it to its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sender<T: Time, const W: usize, const BITS: u32> {
+    window: SendWindow<T, W, BITS>,
+    peer: u32,
+    /// The next free or ready sender.
+    link: u32,
+    /// The next sender with unfinished postings.
+    posted_link: u32,
+    /// The next sender with news.
+    news_link: u32,
+    timer: Timer,
+    /// When an acknowledgement was last asked for.
+    asked: T::Stamp,
+    /// When the first of the unanswered probes left.
+    silent_since: T::Stamp,
+    flags: u8,
+}
+
+/// In the list of ready senders.
+const READY: u8 = 1;
+/// In the list of senders with unfinished postings.
+const POSTING: u8 = 1 << 1;
+/// Its peer has no part in it any more; freed when the last posting is finished.
+const ORPHAN: u8 = 1 << 2;
+/// In the list of senders with news.
+const SILENT: u8 = 1 << 3;
+
+impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
+    /// An unused record.
+    pub const FREE: Self = Self {
+        window: SendWindow::new(crate::psn::Psn::new(0)),
+        peer: NONE,
+        link: NONE,
+        posted_link: NONE,
+        news_link: NONE,
+        timer: Timer::OUT,
+        asked: T::ZERO,
+        silent_since: T::ZERO,
+        flags: 0,
+    };
+}
+
+/// A control datagram that waits for a token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Notice {
+    to: u32,
+    kind: Kind,
+    flags: Flags,
+    expected: Incarnation,
+    psn: u32,
+    acknowledged: u32,
+}
+
+impl Notice {
+    /// An unused record.
+    pub const FREE: Self = Self {
+        to: NONE,
+        kind: Kind::Acknowledge,
+        flags: Flags::empty(),
+        expected: Incarnation(0),
+        psn: 0,
+        acknowledged: 0,
+    };
+}
+
+/// The records lent to an endpoint, each in its unused state.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
+    /// [`Peer::UNMET`], one per rank.
+    pub peers: S::Peers,
+    /// [`Sender::FREE`].
+    pub senders: S::Senders,
+    /// [`ReceiveWindow::EMPTY`].
+    pub receivers: S::Receivers,
+    /// [`Operation::FREE`].
+    pub operations: S::Operations,
+    /// [`Placement::FREE`].
+    pub placements: S::Placements,
+    /// [`Notice::FREE`].
+    pub notices: S::Notices,
+}
+
+/// Where a leaving endpoint stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Leaving<I> {
+    No,
+    /// Telling everyone, from this rank on; so many rounds were made.
+    Telling {
+        kind: Kind,
+        rank: u32,
+        round: u8,
+    },
+    /// Waiting for the others' Byes until then.
+    Lingering {
+        kind: Kind,
+        until: I,
+        round: u8,
+    },
+    Gone,
+}
+
+/// One process's end. `W` segments per window, sequence numbers of `BITS` bits.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
+    config: Config,
+    peers: S::Peers,
+    senders: S::Senders,
+    receivers: S::Receivers,
+    operations: S::Operations,
+    placements: S::Placements,
+    notices: S::Notices,
+    /// Notices in use: the first ones of the pool, in order.
+    noticed: u32,
+    free_senders: List,
+    free_receivers: List,
+    free_operations: List,
+    free_placements: List,
+    /// Senders with something to send; `burst` datagrams of the first have left in a row.
+    ready: List,
+    burst: u8,
+    /// Senders with unfinished postings.
+    posted: List,
+    /// First operations of queues that wait for a send window.
+    windowless: List,
+    /// Peers that are owed an acknowledgement since this round, and since earlier.
+    acks_fresh: List,
+    acks_due: List,
+    /// Some acknowledgement must not wait.
+    urgent: bool,
+    /// Receive windows whose front has arrived, and those to be emptied.
+    deferred: List,
+    held: u32,
+    completed: List,
+    delivered: List,
+    news: List,
+    silent: List,
+    credit: Credit,
+    wheel: Wheel,
+    leaving: Leaving<<S::Time as Time>::Instant>,
+    /// The end of the previous round.
+    polled: <S::Time as Time>::Stamp,
+    /// When unused grants were last looked for, and a reset last sent.
+    reclaimed: <S::Time as Time>::Stamp,
+    reset: <S::Time as Time>::Stamp,
+    /// Where the search for an idle window goes on.
+    hand: u32,
+}
+
+type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// An endpoint that has met nobody.
+    pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
+        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, notices } = pools;
+        let stamp = S::Time::stamp(now);
+        Self {
+            config,
+            noticed: 0,
+            free_senders: List::of_all(senders.as_mut(), |sender| &mut sender.link),
+            free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
+            free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
+            free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
+            peers,
+            senders,
+            receivers,
+            operations,
+            placements,
+            notices,
+            ready: List::EMPTY,
+            burst: 0,
+            posted: List::EMPTY,
+            windowless: List::EMPTY,
+            acks_fresh: List::EMPTY,
+            acks_due: List::EMPTY,
+            urgent: false,
+            deferred: List::EMPTY,
+            held: 0,
+            completed: List::EMPTY,
+            delivered: List::EMPTY,
+            news: List::EMPTY,
+            silent: List::EMPTY,
+            credit: Credit::new(config.receive_slots),
+            wheel: Wheel::new(S::Time::tick(now)),
+            leaving: Leaving::No,
+            polled: stamp,
+            reclaimed: stamp,
+            reset: stamp,
+            hand: 0,
+        }
+    }
+
+    /// What it was made with.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The segments of one window, and so the most datagrams that may be in flight to one peer.
+    pub const fn window(&self) -> usize {
+        W
+    }
+
+    const fn pace(&self) -> Pace {
+        Pace { granularity: self.config.granularity, longest: self.config.silence >> 2, control: self.config.control }
+    }
+
+    fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
+        self.peers.as_mut().get_mut(peer as usize)
+    }
+
+    /// Queues a control datagram; dropped when there is no room, or one of its kind to that peer waits already.
+    fn notify(&mut self, notice: Notice) {
+        let used = self.noticed as usize;
+        let notices = self.notices.as_mut();
+        let same = |other: &&Notice| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+        if notices.iter().take(used).any(|other| same(&other)) {
+            return;
+        }
+        if let Some(free) = notices.get_mut(used) {
+            *free = notice;
+            self.noticed = self.noticed.wrapping_add(1);
+        }
+    }
+
+    fn free_receiver(&mut self, i: u32) {
+        if let Some(receiver) = self.receivers.as_mut().get_mut(i as usize) {
+            *receiver = ReceiveWindow::EMPTY;
+            self.free_receivers.push_front(self.receivers.as_mut(), i, |receiver| &mut receiver.link);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the endpoint reports.
+
+use super::{Endpoint, Event, Now, SILENT};
+use crate::device::PeerId;
+use crate::operation::{Operation, OperationId};
+use crate::peer::{Life, NEWS};
+use crate::placement::{Placement, PlacementId, Stage};
+use crate::storage::Storage;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// The next event. Its record may be used again from now on.
+    pub fn poll_event(&mut self, now: Now<S, W, BITS>) -> Option<Event> {
+        let operations = self.operations.as_mut();
+        if let Some(i) = self.completed.pop(operations, |operation| &mut operation.link) {
+            let operation = operations.get_mut(i as usize)?;
+            let result = operation.error.map_or(Ok(()), Err);
+            *operation = Operation::FREE;
+            self.free_operations.push_front(operations, i, |operation| &mut operation.link);
+            return Some(Event::Completed(OperationId(i), result));
+        }
+        let placements = self.placements.as_mut();
+        if let Some(i) = self.delivered.pop(placements, |placement| &mut placement.link) {
+            let placement = placements.get_mut(i as usize)?;
+            let bytes = if let Stage::Filled { bytes } = placement.stage { bytes } else { 0 };
+            *placement = Placement::FREE;
+            self.free_placements.push_front(placements, i, |placement| &mut placement.link);
+            return Some(Event::Delivered(PlacementId(i), bytes));
+        }
+        if let Some(rank) = self.news.pop(self.peers.as_mut(), |peer| &mut peer.queue) {
+            let peer = self.peer_mut(rank)?;
+            peer.unset(NEWS);
+            let parted = peer.life == Life::Parted;
+            return Some(if parted { Event::Parted(PeerId(rank)) } else { Event::Failed(PeerId(rank)) });
+        }
+        let senders = self.senders.as_mut();
+        let i = self.silent.pop(senders, |sender| &mut sender.news_link)?;
+        let sender = senders.get_mut(i as usize)?;
+        sender.flags &= !SILENT;
+        let peer = PeerId(sender.peer);
+        if sender.flags & super::ORPHAN != 0 {
+            self.settle_sender(now, i);
+            return self.poll_event(now);
+        }
+        Some(Event::Silent(peer))
+    }
+}

@@ -1,0 +1,191 @@
+//! Commands: send, place, grant, withdraw.
+
+use super::{Endpoint, Now, READY};
+use crate::device::PeerId;
+use crate::list::NONE;
+use crate::operation::{Operation, OperationId, SendError, What};
+use crate::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
+use crate::placement::{Key, Placement, PlacementId, Stage, segments};
+use crate::span::Span;
+use crate::storage::Storage;
+use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
+
+/// Why nothing was granted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GrantError {
+    /// No peer of that rank is alive.
+    UnknownPeer,
+    /// Every placement record is in use.
+    Full,
+}
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// Sends a message of one datagram: `head` (at most 40 bytes) and the payload behind it. Both are delivered exactly
+    /// once, in the order of sending. The payload must stay unchanged until [`Event::Completed`](super::Event).
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was taken.
+    pub fn send(
+        &mut self,
+        now: Now<S, W, BITS>,
+        to: PeerId,
+        head: &[u8],
+        payload: Option<Span>,
+    ) -> Result<OperationId, SendError> {
+        let room = self.reachable(to)?.mtu as usize;
+        let payload = payload.unwrap_or_default();
+        let bytes = HEADER.saturating_add(head.len()).saturating_add(payload.bytes as usize);
+        if head.len() > MESSAGE_HEAD || bytes > room {
+            return Err(SendError::TooLong);
+        }
+        let mut own = [0; MESSAGE_HEAD];
+        for (into, from) in own.iter_mut().zip(head) {
+            *into = *from;
+        }
+        let (peer, head_bytes) = (to, head.len() as u8);
+        let operation = Operation { peer, payload, head: own, head_bytes, parts: 1, ..Operation::FREE };
+        self.enqueue(now, operation)
+    }
+
+    /// Fills memory that the peer granted under `placement` and `key`, from its start. The bytes must stay unchanged
+    /// until [`Event::Completed`](super::Event).
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was taken.
+    pub fn place(
+        &mut self,
+        now: Now<S, W, BITS>,
+        to: PeerId,
+        placement: PlacementId,
+        key: Key,
+        from: Span,
+    ) -> Result<OperationId, SendError> {
+        let segment = self.reachable(to)?.segment();
+        let head = Opening { placement, key, bytes: from.bytes }.emit();
+        let parts = segments(from.bytes, segment).wrapping_add(1);
+        let operation = Operation {
+            peer: to,
+            what: What::Place { placement, segment },
+            payload: from,
+            head,
+            head_bytes: Opening::BYTES as u8,
+            parts,
+            ..Operation::FREE
+        };
+        self.enqueue(now, operation)
+    }
+
+    /// Lets `from` fill `to` once, under `key`. Ends with [`Event::Delivered`](super::Event) or
+    /// [`withdraw`](Self::withdraw).
+    ///
+    /// # Errors
+    /// [`GrantError`]; nothing was granted.
+    pub fn grant(&mut self, from: PeerId, to: Span, key: Key) -> Result<PlacementId, GrantError> {
+        let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
+        let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
+        let placements = self.placements.as_mut();
+        let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
+        if let Some(placement) = placements.get_mut(i as usize) {
+            *placement = Placement { stage: Stage::Granted(key), peer: from.0, incarnation, to, link: NONE };
+        }
+        Ok(PlacementId(i))
+    }
+
+    /// Takes a grant back: nothing is placed under it any more. Returns false when it is not out: its bytes have arrived
+    /// (the event follows), or it never was.
+    pub fn withdraw(&mut self, placement: PlacementId) -> bool {
+        let placements = self.placements.as_mut();
+        match placements.get_mut(placement.0 as usize) {
+            Some(record) if matches!(record.stage, Stage::Granted(_) | Stage::Open { .. }) => {
+                *record = Placement::FREE;
+                self.free_placements.push_front(placements, placement.0, |placement| &mut placement.link);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing that was asked for is under way.
+    pub fn is_idle(&self) -> bool {
+        self.posted.is_empty() && self.ready.is_empty() && self.windowless.is_empty() && self.noticed == 0
+    }
+
+    fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, SendError> {
+        let peer = self.peers.as_ref().get(to.0 as usize).ok_or(SendError::UnknownPeer)?;
+        match peer.life {
+            Life::Unmet => Err(SendError::UnknownPeer),
+            Life::Parted => Err(SendError::Parted),
+            Life::Failed => Err(SendError::PeerFailed),
+            Life::Alive if peer.has(NEWS) => Err(SendError::PeerFailed),
+            Life::Alive => Ok(peer),
+        }
+    }
+
+    fn enqueue(&mut self, now: Now<S, W, BITS>, mut operation: Operation) -> Result<OperationId, SendError> {
+        let to = operation.peer.0;
+        let operations = self.operations.as_mut();
+        let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(SendError::Full)?;
+        let peer = self.peers.as_mut().get_mut(to as usize).ok_or(SendError::UnknownPeer)?;
+        peer.set(TOUCHED);
+        operation.link = i;
+        if let Some(last) = operations.get_mut(peer.queue as usize) {
+            operation.link = core::mem::replace(&mut last.link, i);
+        }
+        peer.queue = i;
+        let (sender, windowless) = (peer.sender, peer.has(WINDOWLESS));
+        if let Some(record) = operations.get_mut(i as usize) {
+            *record = operation;
+        }
+        if sender != NO_WINDOW {
+            self.make_ready(u32::from(sender));
+        } else if !windowless {
+            match self.take_sender(now, to) {
+                Some(sender) => self.make_ready(sender),
+                None => {
+                    self.windowless.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
+                    if let Some(peer) = self.peer_mut(to) {
+                        peer.set(WINDOWLESS);
+                    }
+                }
+            }
+        }
+        Ok(OperationId(i))
+    }
+
+    /// The first operation of the peer's queue.
+    pub(super) fn queued(&self, peer: u32) -> Option<u32> {
+        let last = self.peers.as_ref().get(peer as usize).filter(|peer| !peer.has(NEWS))?.queue;
+        Some(self.operations.as_ref().get(last as usize)?.link)
+    }
+
+    /// Takes the first operation out of the peer's queue.
+    pub(super) fn dequeue(&mut self, peer: u32) {
+        let operations = self.operations.as_mut();
+        let Some(peer) = self.peers.as_mut().get_mut(peer as usize) else { return };
+        let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
+        if first == peer.queue {
+            peer.queue = NONE;
+            return;
+        }
+        let second = operations.get(first as usize).map_or(NONE, |first| first.link);
+        if let Some(last) = operations.get_mut(peer.queue as usize) {
+            last.link = second;
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, sender: u32) {
+        let senders = self.senders.as_mut();
+        let Some(record) = senders.get_mut(sender as usize) else { return };
+        if record.flags & READY == 0 {
+            record.flags |= READY;
+            self.ready.push(senders, sender, |sender| &mut sender.link);
+        }
+    }
+}
+
+impl<T: crate::time::Time, const BITS: u32> Peer<T, BITS> {
+    /// Payload bytes of a placement segment.
+    pub(crate) const fn segment(&self) -> u32 {
+        (self.mtu as u32).saturating_sub(SEGMENT_HEADER as u32)
+    }
+}

@@ -1,0 +1,102 @@
+//! Time: probes, silence, windows without work.
+
+use super::{Endpoint, Now, ORPHAN, SILENT};
+use crate::list::NONE;
+use crate::peer::WATCHED;
+use crate::storage::Storage;
+use crate::time::Time;
+
+/// Probes that must have gone unanswered before silence counts.
+const PROBES: u8 = 3;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
+    /// caller may sleep, or wait for an interrupt.
+    pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
+        if let super::Leaving::Lingering { until, .. } = self.leaving {
+            return Some(until);
+        }
+        self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick))
+    }
+
+    /// Time has come: does what is due.
+    pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
+        self.linger(now);
+        let tick = S::Time::tick(now);
+        for _ in 0..self.senders.as_ref().len() {
+            let expired = self.wheel.expire(self.senders.as_mut(), tick, |sender| &mut sender.timer);
+            let Some(sender) = expired else { return };
+            self.handle_expired(now, sender);
+        }
+    }
+
+    fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let pace = self.pace();
+        let silence = self.config.silence;
+        let quiet = self.is_quiet(sender);
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        if record.peer == NONE || record.flags & ORPHAN != 0 {
+            return;
+        }
+        if record.window.deadline().is_some_and(|deadline| S::Time::is_due(now, deadline)) && quiet {
+            self.retire(now, sender);
+            return;
+        }
+        if record.window.handle_timeout(now, &pace) {
+            let silent = record.window.unanswered() >= PROBES
+                && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
+            if silent {
+                record.silent_since = S::Time::stamp(now);
+            }
+            if silent && record.flags & SILENT == 0 {
+                record.flags |= SILENT;
+                self.silent.push(self.senders.as_mut(), sender, |sender| &mut sender.news_link);
+            }
+            self.make_ready(sender);
+        }
+        self.schedule(sender);
+    }
+
+    /// Something changed: a window that can send becomes ready, one that waits asks for credit, one without work watches
+    /// its peer or will be retired.
+    pub(super) fn settle_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let pace = self.pace();
+        let (silence, idle) = (self.config.silence, self.config.idle);
+        let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
+        if to == NONE {
+            return;
+        }
+        let queued = self.queued(to).is_some();
+        let watched = self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        if record.flags & ORPHAN != 0 {
+            if record.window.is_empty() {
+                self.free_sender(now, sender);
+            }
+            return;
+        }
+        record.window.set_waiting(now, queued, &pace);
+        if record.window.is_acknowledged() && !queued {
+            record.window.watch(now, if watched { silence >> 2 } else { idle });
+        }
+        let ready = record.window.has_lost() && !record.window.is_posted()
+            || record.window.wants_probe()
+            || queued && record.window.has_room();
+        if ready {
+            self.make_ready(sender);
+        }
+        self.schedule(sender);
+    }
+
+    /// Keeps the wheel early enough for the window's deadline; a deadline that moved back is noticed when it expires.
+    fn schedule(&mut self, sender: u32) {
+        let senders = self.senders.as_mut();
+        let Some(record) = senders.get(sender as usize) else { return };
+        let Some(deadline) = record.window.deadline() else { return };
+        let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::BACKOFF > 0));
+        let timer = &record.timer;
+        if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
+            self.wheel.set(senders, sender, tick, |sender| &mut sender.timer);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
+
+use super::{Endpoint, Now, POSTING, READY};
+use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
+use crate::list::List;
+use crate::operation::What;
+use crate::peer::{LISTED, Life};
+use crate::send_window::Segment;
+use crate::span::Span;
+use crate::storage::Storage;
+use crate::time::Time;
+use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+
+/// Datagrams that one window may send in a row while others wait.
+const BURST: u8 = 16;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// The next datagram to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be sent.
+    pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEAD]) -> Option<Transmit> {
+        if self.noticed > 0
+            && let Some(transmit) = self.transmit_notice(head)
+        {
+            return Some(transmit);
+        }
+        if self.urgent {
+            self.age_acks();
+            if let Some(transmit) = self.transmit_ack(now, head) {
+                return Some(transmit);
+            }
+            self.urgent = false;
+        }
+        while let Some(sender) = self.ready.first() {
+            if let Some(transmit) = self.transmit_from(now, sender, ticket, head) {
+                self.burst = self.burst.wrapping_add(1);
+                if self.burst >= BURST {
+                    self.rotate();
+                }
+                return Some(transmit);
+            }
+            self.burst = 0;
+            self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
+            if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
+                record.flags &= !READY;
+            }
+            self.settle_sender(now, sender);
+        }
+        if let Some(transmit) = self.transmit_ack(now, head) {
+            return Some(transmit);
+        }
+        self.transmit_farewell(now, head)
+    }
+
+    fn rotate(&mut self) {
+        self.burst = 0;
+        let senders = self.senders.as_mut();
+        if let Some(first) = self.ready.pop(senders, |sender| &mut sender.link) {
+            self.ready.push(senders, first, |sender| &mut sender.link);
+        }
+    }
+
+    /// The header of a datagram to a peer that is alive; sequence number and kind are to be filled in.
+    pub(super) fn header_to(&self, peer: &crate::peer::Peer<S::Time, BITS>) -> Header<BITS> {
+        Header {
+            kind: Kind::Acknowledge,
+            flags: Flags::empty(),
+            credit: peer.granted,
+            rank: self.config.rank.0,
+            incarnation: self.config.incarnation,
+            expected: peer.incarnation,
+            psn: 0,
+            acknowledged: peer.inbound.next().get(),
+        }
+    }
+
+    fn transmit_notice(&mut self, head: &mut [u8; HEAD]) -> Option<Transmit> {
+        let notices = self.notices.as_mut();
+        let notice = *notices.first()?;
+        let mut behind = super::Notice::FREE;
+        for place in notices.iter_mut().take(self.noticed as usize).rev() {
+            behind = core::mem::replace(place, behind);
+        }
+        self.noticed = self.noticed.wrapping_sub(1);
+        let peer = self.peers.as_ref().get(notice.to as usize)?;
+        let mut header = self.header_to(peer);
+        header.kind = notice.kind;
+        header.flags = notice.flags;
+        header.expected = notice.expected;
+        header.psn = notice.psn;
+        let mut length = HEADER as u8;
+        if notice.kind == Kind::Acknowledge {
+            // It echoes what has long been acknowledged: nothing is learned from it.
+            let nothing = Acknowledgement { echo: None, ..Acknowledgement::piggybacked(&header) };
+            length = nothing.emit(&header, head);
+        } else {
+            if notice.kind == Kind::Obituary {
+                header.acknowledged = notice.acknowledged;
+            }
+            header.emit(head);
+        }
+        Some(control(PeerId(notice.to), length, Cause::Control))
+    }
+
+    /// The next acknowledgement that is owed and was not piggybacked meanwhile.
+    fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
+        while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
+            let Some(peer) = self.peer_mut(to) else { continue };
+            peer.unset(LISTED);
+            if !peer.inbound.is_pending() || peer.life != Life::Alive {
+                continue;
+            }
+            self.feed(to);
+            let peer = self.peers.as_mut().get_mut(to as usize)?;
+            let window = self.receivers.as_ref().get(usize::from(peer.receiver));
+            let acknowledgement = peer.inbound.acknowledge(now, peer.granted, window);
+            let peer = self.peers.as_ref().get(to as usize)?;
+            let length = acknowledgement.emit(&self.header_to(peer), head);
+            return Some(control(PeerId(to), length, Cause::Acknowledge));
+        }
+        None
+    }
+
+    /// The next datagram of a window: a repair, a probe, or something new.
+    fn transmit_from(
+        &mut self,
+        now: Now<S, W, BITS>,
+        sender: u32,
+        ticket: Ticket,
+        head: &mut [u8; HEAD],
+    ) -> Option<Transmit> {
+        let pace = self.pace();
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let to = record.peer;
+        if record.flags & super::ORPHAN != 0 {
+            return None;
+        }
+        let mut flags = Flags::empty();
+        let segment = match record.window.resend(now, ticket) {
+            Some(segment) => segment,
+            None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
+            None => {
+                let first = self.queued(to)?;
+                let record = self.senders.as_mut().get_mut(sender as usize)?;
+                let operation = self.operations.as_mut().get_mut(first as usize)?;
+                let piece = crate::send_window::Piece { operation: first, part: operation.sent };
+                let segment = record.window.push(now, piece, ticket, &pace)?;
+                operation.sent = operation.sent.wrapping_add(1);
+                if operation.sent >= operation.parts {
+                    self.dequeue(to);
+                }
+                let empty = self.queued(to).is_none();
+                let record = self.senders.as_mut().get_mut(sender as usize)?;
+                if empty && record.window.is_scarce() {
+                    record.window.drain(segment.psn);
+                    flags |= Flags::DRAINED;
+                }
+                if !empty && !record.window.is_admitted() {
+                    flags |= Flags::ACK_NOW;
+                }
+                segment
+            }
+        };
+        self.transmit_segment(now, sender, segment, flags, head)
+    }
+
+    fn transmit_segment(
+        &mut self,
+        now: Now<S, W, BITS>,
+        sender: u32,
+        segment: Segment<BITS>,
+        mut flags: Flags,
+        head: &mut [u8; HEAD],
+    ) -> Option<Transmit> {
+        let senders = self.senders.as_mut();
+        let record = senders.get_mut(sender as usize)?;
+        let to = record.peer;
+        let rtt = record.window.rtt().smoothed();
+        if S::Time::since(now, record.asked).is_some_and(|since| since > rtt) {
+            record.asked = S::Time::stamp(now);
+            flags |= Flags::ACK_NOW;
+        }
+        if record.flags & POSTING == 0 {
+            record.flags |= POSTING;
+            self.posted.push(senders, sender, |sender| &mut sender.posted_link);
+        }
+        let operation = self.operations.as_ref().get(segment.piece.operation as usize)?;
+        let peer = self.peers.as_ref().get(to as usize)?;
+        let mut header = self.header_to(peer);
+        header.flags = flags.with_count(segment.count);
+        header.psn = segment.psn.get();
+        let mut length = HEADER;
+        let mut payload = None;
+        match (operation.what, segment.piece.part.checked_sub(1)) {
+            (What::Place { placement, segment }, Some(index)) => {
+                header.kind = Kind::Segment;
+                SegmentHeader { placement, index }.emit(head);
+                payload = Some(operation.payload.part(index.wrapping_mul(segment), segment));
+                length = SEGMENT_HEADER;
+            }
+            (what, _) => {
+                header.kind = match what {
+                    What::Eager => Kind::Eager,
+                    What::Place { .. } if operation.error.is_some() => Kind::Void,
+                    What::Place { .. } => Kind::Open,
+                };
+                if header.kind != Kind::Void {
+                    let rest = head.iter_mut().skip(HEADER);
+                    for (into, from) in rest.zip(operation.head.iter().take(usize::from(operation.head_bytes))) {
+                        *into = *from;
+                    }
+                    length = length.wrapping_add(usize::from(operation.head_bytes));
+                }
+                if header.kind == Kind::Eager && operation.payload.bytes > 0 {
+                    payload = Some(operation.payload);
+                }
+            }
+        }
+        header.emit(head);
+        let peer = self.peers.as_mut().get_mut(to as usize)?;
+        let gap = peer.receiver != crate::peer::NO_WINDOW;
+        peer.inbound.handle_piggybacked(gap);
+        Some(data(PeerId(to), length as u8, payload, segment.cause))
+    }
+
+    fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEAD]) -> Option<Transmit> {
+        let at = self.config.probe_at;
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let to = record.peer;
+        let probe = record.window.probe()?;
+        if probe.unanswered == 0 {
+            record.silent_since = S::Time::stamp(now);
+        }
+        let idle = record.window.is_acknowledged() && self.queued(to).is_none();
+        let peer = self.peers.as_ref().get(to as usize)?;
+        let mut header = self.header_to(peer);
+        header.kind = Kind::Probe;
+        header.psn = probe.psn.get();
+        header.flags = Flags::empty().with_count(probe.number);
+        if idle {
+            header.flags |= Flags::DRAINED;
+        }
+        header.emit(head);
+        Some(Transmit { at, solicited: at == Lane::Interrupt, ..control(PeerId(to), HEADER as u8, Cause::Probe) })
+    }
+
+    /// A round of receiving and sending is over: acknowledgements that nothing carried will leave in the next one.
+    pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
+        self.age_acks();
+        self.serve_hungry(now);
+        self.polled = S::Time::stamp(now);
+    }
+
+    fn age_acks(&mut self) {
+        let mut fresh = core::mem::replace(&mut self.acks_fresh, List::EMPTY);
+        self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
+    }
+}
+
+const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: Cause) -> Transmit {
+    Transmit { to, at: Lane::Polled, head, payload, solicited: false, cause }
+}
+
+const fn control(to: PeerId, head: u8, cause: Cause) -> Transmit {
+    data(to, head, None, cause)
+}

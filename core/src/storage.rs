@@ -1,0 +1,66 @@
+//! Where an endpoint keeps its records: arrays in models and on microcontrollers, boxed slices elsewhere.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use crate::endpoint::{Notice, Sender};
+use crate::operation::Operation;
+use crate::peer::Peer;
+use crate::placement::Placement;
+use crate::receive_window::ReceiveWindow;
+use crate::time::Time;
+
+/// The records of an endpoint. Each pool's length is its capacity, at most 2³² − 1; of windows at most 65 535.
+pub trait Storage<const W: usize, const BITS: u32>: Debug {
+    /// The clock.
+    type Time: Time;
+    /// One record per rank of the job.
+    type Peers: Records<Peer<Self::Time, BITS>>;
+    /// Send windows, for peers with something unacknowledged.
+    type Senders: Records<Sender<Self::Time, W, BITS>>;
+    /// Receive windows, for peers with a gap.
+    type Receivers: Records<ReceiveWindow<W>>;
+    /// Operations that are not completed.
+    type Operations: Records<Operation>;
+    /// Grants and placements.
+    type Placements: Records<Placement>;
+    /// Control datagrams that wait for a token: 16 or more.
+    type Notices: Records<Notice>;
+}
+
+/// A pool of records.
+pub trait Records<R>: AsRef<[R]> + AsMut<[R]> + Clone + Eq + Hash + Debug {}
+
+impl<R, A: AsRef<[R]> + AsMut<[R]> + Clone + Eq + Hash + Debug> Records<R> for A {}
+
+/// Records in arrays: `PEERS` peers, `WINDOWS` windows each way, `OPERATIONS` operations, `PLACEMENTS` grants, `NOTICES`
+/// control datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Arrays<
+    T: Time,
+    const PEERS: usize,
+    const WINDOWS: usize,
+    const OPERATIONS: usize,
+    const PLACEMENTS: usize,
+    const NOTICES: usize,
+>(core::marker::PhantomData<T>);
+
+impl<
+    T: Time,
+    const PEERS: usize,
+    const WINDOWS: usize,
+    const OPERATIONS: usize,
+    const PLACEMENTS: usize,
+    const NOTICES: usize,
+    const W: usize,
+    const BITS: u32,
+> Storage<W, BITS> for Arrays<T, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTICES>
+{
+    type Time = T;
+    type Peers = [Peer<T, BITS>; PEERS];
+    type Senders = [Sender<T, W, BITS>; WINDOWS];
+    type Receivers = [ReceiveWindow<W>; WINDOWS];
+    type Operations = [Operation; OPERATIONS];
+    type Placements = [Placement; PLACEMENTS];
+    type Notices = [Notice; NOTICES];
+}

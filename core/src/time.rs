@@ -1,0 +1,172 @@
+//! Time as a parameter: the core knows no clock.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+/// What varies between a production clock, a microcontroller's ticks and a model's abstract time.
+///
+/// Durations are counted in units of 64 ns.
+pub trait Time: Copy + Eq + Hash + Debug + 'static {
+    /// A moment, monotonic.
+    type Instant: Copy + Eq + Hash + Debug;
+    /// A moment in short form, kept per segment; may wrap.
+    type Stamp: Copy + Eq + Hash + Debug + Default;
+    /// A stamp that stands for none.
+    const ZERO: Self::Stamp;
+    /// Largest exponent of the exponential backoff.
+    const BACKOFF: u8;
+
+    /// The short form of a moment.
+    fn stamp(now: Self::Instant) -> Self::Stamp;
+    /// The short form of the moment `units` before `now`.
+    fn before(now: Self::Instant, units: u32) -> Self::Stamp;
+    /// Units of 64 ns since `stamp`; `None` where time is not measured.
+    fn since(now: Self::Instant, stamp: Self::Stamp) -> Option<u32>;
+    /// The moment `units` after `now`.
+    fn after(now: Self::Instant, units: u32) -> Self::Instant;
+    /// Whether `deadline` is reached.
+    fn is_due(now: Self::Instant, deadline: Self::Instant) -> bool;
+    /// The moment as a tick of the timer wheel (about 1 µs); wraps.
+    fn tick(at: Self::Instant) -> u32;
+    /// The moment of a tick less than 2³¹ ticks away from `near`.
+    fn at_tick(near: Self::Instant, tick: u32) -> Self::Instant;
+}
+
+/// Units of 64 ns in `ns` nanoseconds.
+pub const fn units(ns: u64) -> u32 {
+    let units = ns >> 6;
+    if units > u32::MAX as u64 { u32::MAX } else { units as u32 }
+}
+
+/// Nanoseconds in a `u64`; stamps wrap after 274 s.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Nanos;
+
+impl Time for Nanos {
+    type Instant = u64;
+    type Stamp = u32;
+    const ZERO: Self::Stamp = 0;
+    const BACKOFF: u8 = 20;
+
+    #[inline]
+    fn stamp(now: u64) -> u32 {
+        (now >> 6) as u32
+    }
+    #[inline]
+    fn before(now: u64, units: u32) -> u32 {
+        Self::stamp(now).wrapping_sub(units)
+    }
+    #[inline]
+    fn since(now: u64, stamp: u32) -> Option<u32> {
+        Some(Self::stamp(now).wrapping_sub(stamp))
+    }
+    #[inline]
+    fn after(now: u64, units: u32) -> u64 {
+        now.saturating_add(u64::from(units) << 6)
+    }
+    #[inline]
+    fn is_due(now: u64, deadline: u64) -> bool {
+        now >= deadline
+    }
+    #[inline]
+    fn tick(at: u64) -> u32 {
+        (at >> 10) as u32
+    }
+    #[inline]
+    fn at_tick(near: u64, tick: u32) -> u64 {
+        let ahead = tick.wrapping_sub(Self::tick(near)) as i32;
+        (near & !1023).saturating_add_signed(i64::from(ahead) << 10)
+    }
+}
+
+/// Microseconds in a wrapping `u32`, for microcontrollers: no deadline may lie more than 35 minutes ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Micros;
+
+impl Time for Micros {
+    type Instant = u32;
+    type Stamp = u32;
+    const ZERO: Self::Stamp = 0;
+    const BACKOFF: u8 = 20;
+
+    #[inline]
+    fn stamp(now: u32) -> u32 {
+        now
+    }
+    #[inline]
+    fn before(now: u32, units: u32) -> u32 {
+        now.wrapping_sub(units >> 4)
+    }
+    #[inline]
+    fn since(now: u32, stamp: u32) -> Option<u32> {
+        // 1 µs is 15.625 units.
+        let micros = now.wrapping_sub(stamp);
+        Some(micros.saturating_mul(15).saturating_add(micros >> 1).saturating_add(micros >> 3))
+    }
+    #[inline]
+    fn after(now: u32, units: u32) -> u32 {
+        // 0.064 µs a unit, within 0.1 %, rounded up.
+        now.wrapping_add((units >> 4).wrapping_add(units >> 10).wrapping_add(1))
+    }
+    #[inline]
+    fn is_due(now: u32, deadline: u32) -> bool {
+        now.wrapping_sub(deadline) < 1 << 31
+    }
+    #[inline]
+    fn tick(at: u32) -> u32 {
+        at
+    }
+    #[inline]
+    fn at_tick(_: u32, tick: u32) -> u32 {
+        tick
+    }
+}
+
+/// Abstract time of models: nothing is measured, and every armed timer may fire at any moment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Anytime;
+
+impl Time for Anytime {
+    type Instant = ();
+    type Stamp = ();
+    const ZERO: Self::Stamp = ();
+    const BACKOFF: u8 = 0;
+
+    fn stamp((): ()) {}
+    fn before((): (), _: u32) {}
+    fn since((): (), (): ()) -> Option<u32> {
+        None
+    }
+    fn after((): (), _: u32) {}
+    fn is_due((): (), (): ()) -> bool {
+        true
+    }
+    fn tick((): ()) -> u32 {
+        0
+    }
+    fn at_tick((): (), _: u32) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Micros, Nanos, Time, units};
+
+    #[test]
+    fn nanos_ticks_survive_the_wrap() {
+        let near = (1_u64 << 42) - 1;
+        let later = near + 5_000_000;
+        let back = Nanos::at_tick(near, Nanos::tick(later));
+        assert!(back <= later && later - back < 1024);
+    }
+
+    #[test]
+    fn micros_convert_within_a_tenth_of_a_percent() {
+        for micros in [1_u32, 10, 999, 1_000_000, 60_000_000] {
+            let exact = u64::from(micros) * 1000;
+            let there = Micros::since(micros, 0).unwrap_or(0);
+            assert!(units(exact).abs_diff(there) <= there / 100 + 1);
+            let back = Micros::after(0, there);
+            assert!(back.abs_diff(micros) <= micros / 100 + 2, "{back} {micros}");
+        }
+    }
+}

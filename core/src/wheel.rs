@@ -1,0 +1,210 @@
+//! The timer wheel: six levels of 32 slots, threaded through the records that it times.
+//!
+//! Level l holds what is due in less than 32^(l+1) ticks. Insertion and removal are O(1); on its way to
+//! expiry a record moves down at most five times.
+
+use crate::list::NONE;
+
+const LEVELS: usize = 6;
+const SLOTS: usize = 32;
+const SHIFT: u32 = 5;
+const MASK: u8 = 31;
+const TOP: u32 = 5;
+
+/// A record's place in the wheel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Timer {
+    tick: u32,
+    before: u32,
+    after: u32,
+    /// Level × 32 + slot, or `OUT`.
+    slot: u8,
+}
+
+const OUT: u8 = u8::MAX;
+
+impl Timer {
+    /// Not in the wheel.
+    pub const OUT: Self = Self { tick: 0, before: NONE, after: NONE, slot: OUT };
+
+    /// Whether it is in the wheel.
+    pub const fn is_set(&self) -> bool {
+        self.slot != OUT
+    }
+
+    /// The tick it is in the wheel for.
+    pub const fn tick(&self) -> u32 {
+        self.tick
+    }
+}
+
+/// The wheel. Ticks are serial numbers: none may lie 2³⁰ or more ahead (later ones are brought forward to that).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Wheel {
+    now: u32,
+    occupied: [u32; LEVELS],
+    first: [[u32; SLOTS]; LEVELS],
+}
+
+impl Wheel {
+    /// Empty, at tick `now`.
+    pub const fn new(now: u32) -> Self {
+        Self { now, occupied: [0; LEVELS], first: [[NONE; SLOTS]; LEVELS] }
+    }
+
+    /// Puts record `i` into the wheel for `tick`, or moves it there. A tick that has passed expires next.
+    pub fn set<R>(&mut self, records: &mut [R], i: u32, tick: u32, timer: impl Fn(&mut R) -> &mut Timer) {
+        self.clear(records, i, &timer);
+        let ahead = tick.wrapping_sub(self.now);
+        let at = match ahead {
+            0..0x4000_0000 => tick,
+            0x4000_0000..0x8000_0000 => self.now.wrapping_add(0x3fff_ffff),
+            _ => self.now,
+        };
+        let differs = at ^ self.now;
+        let level = (31_u32.saturating_sub(differs.leading_zeros()) / SHIFT).min(TOP);
+        let slot = at >> (level.wrapping_mul(SHIFT)) & u32::from(MASK);
+        let Some(first) = self.first.get_mut(level as usize).and_then(|slots| slots.get_mut(slot as usize)) else {
+            return;
+        };
+        let after = core::mem::replace(first, i);
+        if let Some(occupied) = self.occupied.get_mut(level as usize) {
+            *occupied |= 1 << slot;
+        }
+        if let Some(record) = records.get_mut(after as usize) {
+            timer(record).before = i;
+        }
+        if let Some(record) = records.get_mut(i as usize) {
+            let place = (level << SHIFT | slot) as u8;
+            *timer(record) = Timer { tick: at, before: NONE, after, slot: place };
+        }
+    }
+
+    /// Takes record `i` out of the wheel, if it is there.
+    pub fn clear<R>(&mut self, records: &mut [R], i: u32, timer: impl Fn(&mut R) -> &mut Timer) {
+        let Some(record) = records.get_mut(i as usize) else { return };
+        let Timer { before, after, slot, .. } = core::mem::replace(timer(record), Timer::OUT);
+        if slot == OUT {
+            return;
+        }
+        if let Some(record) = records.get_mut(after as usize) {
+            timer(record).before = before;
+        }
+        match records.get_mut(before as usize) {
+            Some(record) => timer(record).after = after,
+            None => self.set_first(slot, after),
+        }
+    }
+
+    fn set_first(&mut self, slot: u8, i: u32) {
+        let (level, slot) = (usize::from(slot >> SHIFT), slot & MASK);
+        if let Some(first) = self.first.get_mut(level).and_then(|slots| slots.get_mut(usize::from(slot))) {
+            *first = i;
+        }
+        if i == NONE
+            && let Some(occupied) = self.occupied.get_mut(level)
+        {
+            *occupied &= !(1 << slot);
+        }
+    }
+
+    /// The tick at which something expires or moves down a level, with its slot.
+    fn next(&self) -> Option<(u8, u32)> {
+        for (level, occupied) in self.occupied.iter().enumerate() {
+            if *occupied != 0 {
+                let shift = (level as u32).wrapping_mul(SHIFT);
+                let here = self.now >> shift;
+                let ahead = occupied.rotate_right(here & u32::from(MASK)).trailing_zeros();
+                let there = here.wrapping_add(ahead);
+                let slot = (level as u32) << SHIFT | there & u32::from(MASK);
+                // Level 0 may hold what is due now; a higher slot begins ahead.
+                let tick = if ahead == 0 { self.now } else { there << shift };
+                return Some((slot as u8, tick));
+            }
+        }
+        None
+    }
+
+    /// The earliest tick at which [`expire`](Self::expire) has something to do.
+    pub fn next_tick(&self) -> Option<u32> {
+        self.next().map(|(_, tick)| tick)
+    }
+
+    /// Moves on to tick `now` at most and takes out one record that is due, or returns `None` when nothing is due.
+    pub fn expire<R>(&mut self, records: &mut [R], now: u32, timer: impl Fn(&mut R) -> &mut Timer) -> Option<u32> {
+        // Each turn either returns, or moves a slot's records down a level.
+        loop {
+            let due = self.next().filter(|(_, tick)| (now.wrapping_sub(*tick)) < 1 << 31);
+            let Some((slot, tick)) = due else {
+                if now.wrapping_sub(self.now) < 1 << 31 {
+                    self.now = now;
+                }
+                return None;
+            };
+            self.now = tick;
+            let level = usize::from(slot >> SHIFT);
+            let first = *self.first.get(level)?.get(usize::from(slot & MASK))?;
+            if level == 0 {
+                self.clear(records, first, &timer);
+                return Some(first);
+            }
+            let mut i = first;
+            while let Some(record) = records.get_mut(i as usize) {
+                let Timer { tick, after, .. } = *timer(record);
+                self.set(records, i, tick, &timer);
+                i = after;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Timer, Wheel};
+
+    fn run(start: u32, delays: &[u32]) {
+        let mut records = [Timer::OUT; 16];
+        let mut wheel = Wheel::new(start);
+        for (i, delay) in delays.iter().enumerate() {
+            wheel.set(&mut records, i as u32, start.wrapping_add(*delay), |timer| timer);
+        }
+        let mut order: [usize; 16] = core::array::from_fn(|i| i);
+        let order = order.get_mut(..delays.len()).unwrap_or_default();
+        order.sort_by_key(|i| delays.get(*i));
+        for i in order {
+            let delay = *delays.get(*i).unwrap_or(&0);
+            let before = start.wrapping_add(delay).wrapping_sub(1);
+            if delay > 0 {
+                while let Some(tick) = wheel.next_tick().filter(|tick| tick.wrapping_sub(start) < delay) {
+                    assert_eq!(wheel.expire(&mut records, tick, |timer| timer), None, "early");
+                }
+                assert_eq!(wheel.expire(&mut records, before, |timer| timer), None, "early");
+            }
+            let fired = wheel.expire(&mut records, start.wrapping_add(delay), |timer| timer);
+            assert_eq!(fired.map(|i| delays.get(i as usize)), Some(Some(&delay)));
+        }
+        assert_eq!(wheel.next_tick(), None);
+    }
+
+    #[test]
+    fn records_expire_in_order_at_their_tick() {
+        for start in [0, 7, 31, 1023, 0x3fff_ffff, u32::MAX - 40, u32::MAX] {
+            run(start, &[0, 1, 31, 32, 33, 1000, 1024, 40_000, 1 << 20, 3 << 25]);
+            run(start, &[5, 70, 33_000_000]);
+        }
+    }
+
+    #[test]
+    fn a_cleared_record_does_not_expire() {
+        let mut records = [Timer::OUT; 3];
+        let mut wheel = Wheel::new(9);
+        for i in 0..3 {
+            wheel.set(&mut records, i, 50, |timer| timer);
+        }
+        wheel.clear(&mut records, 1, |timer| timer);
+        wheel.set(&mut records, 0, 60, |timer| timer);
+        assert_eq!(wheel.expire(&mut records, 55, |timer| timer), Some(2));
+        assert_eq!(wheel.expire(&mut records, 55, |timer| timer), None);
+        assert_eq!(wheel.expire(&mut records, 60, |timer| timer), Some(0));
+    }
+}

@@ -1,0 +1,114 @@
+//! What an acknowledgement says, pure or piggybacked.
+
+use zerocopy::byteorder::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Flags, HEADER, Header, Kind, ParseError};
+use crate::bitmap::Bitmap;
+use crate::psn::Psn;
+
+/// What caused a pure acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Echo<const BITS: u32> {
+    /// The datagram's PSN; of a probe the next unsent one.
+    pub psn: Psn<BITS>,
+    /// Its transmission count or number, modulo 4.
+    pub count: u8,
+    /// Units of 64 ns between its arrival and the acknowledgement; `u32::MAX`: unknown.
+    pub hold: u32,
+}
+
+/// An acknowledgement: cumulative, and when pure also selective and with its cause.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Acknowledgement<const BITS: u32> {
+    /// Every PSN before this one has arrived.
+    pub cumulative: Psn<BITS>,
+    /// The receiver of this may send PSNs below `cumulative + credit`.
+    pub credit: u16,
+    /// Bit i: PSN `cumulative + 1 + i` has arrived. Empty without a gap.
+    pub beyond: Bitmap,
+    /// What caused it; `None` when piggybacked.
+    pub echo: Option<Echo<BITS>>,
+    /// It answers the probe that `echo` describes.
+    pub answers: bool,
+    /// A gap is new.
+    pub nack: bool,
+}
+
+/// What follows the header in a pure acknowledgement; then the bitmap's words.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    hold: U32,
+    taken: U32,
+}
+
+impl<const BITS: u32> Acknowledgement<BITS> {
+    /// The cumulative acknowledgement and the credit that every header carries.
+    pub fn piggybacked(header: &Header<BITS>) -> Self {
+        Self {
+            cumulative: Psn::new(header.acknowledged),
+            credit: header.credit,
+            beyond: Bitmap::default(),
+            echo: None,
+            answers: false,
+            nack: false,
+        }
+    }
+
+    /// Reads a pure acknowledgement of `length` bytes whose first bytes are `head`.
+    ///
+    /// # Errors
+    /// [`ParseError`] when it is cut short, longer than its bitmap, or its bitmap is not made of words.
+    pub fn parse(header: &Header<BITS>, head: &[u8], length: u32) -> Result<Self, ParseError> {
+        let rest = head.get(HEADER..).ok_or(ParseError::Short)?;
+        let (wire, words) = Wire::ref_from_prefix(rest).map_err(|_| ParseError::Short)?;
+        let words = <[U32]>::ref_from_bytes(words).map_err(|_| ParseError::Malformed)?;
+        let has_bitmap = header.flags.contains(Flags::BITMAP);
+        if length as usize != head.len() || has_bitmap == words.is_empty() || words.len() > Bitmap::WORDS {
+            return Err(ParseError::Malformed);
+        }
+        Ok(Self {
+            beyond: Bitmap::from_words(words.iter().map(|word| word.get())),
+            echo: Some(Echo { psn: header.psn(), count: header.flags.count(), hold: wire.hold.get() }),
+            answers: header.flags.contains(Flags::ANSWER),
+            nack: header.flags.contains(Flags::NACK),
+            ..Self::piggybacked(header)
+        })
+    }
+
+    /// Writes it with its header at the start of `head`; rank and incarnations are those of `from`. `taken` equals the
+    /// cumulative acknowledgement: whatever had its turn has been accepted. Returns the datagram's length in bytes.
+    pub fn emit(&self, from: &Header<BITS>, head: &mut [u8]) -> u8 {
+        let mut flags = from.flags;
+        flags.set(Flags::NACK, self.nack);
+        flags.set(Flags::BITMAP, !self.beyond.is_empty());
+        flags.set(Flags::ANSWER, self.answers);
+        let mut hold = u32::MAX;
+        let mut psn = self.cumulative;
+        if let Some(echo) = &self.echo {
+            (hold, psn) = (echo.hold, echo.psn);
+            flags = flags.with_count(echo.count);
+        }
+        let header = Header {
+            kind: Kind::Acknowledge,
+            flags,
+            credit: self.credit,
+            psn: psn.get(),
+            acknowledged: self.cumulative.get(),
+            ..*from
+        };
+        header.emit(head);
+        let mut length = HEADER;
+        if let Some(rest) = head.get_mut(HEADER..) {
+            let fixed = [hold, self.cumulative.get()];
+            for (into, from) in rest.chunks_exact_mut(4).zip(fixed.into_iter().chain(self.beyond.words())) {
+                for (byte, value) in into.iter_mut().zip(from.to_le_bytes()) {
+                    *byte = value;
+                }
+                length = length.wrapping_add(4);
+            }
+        }
+        length as u8
+    }
+}

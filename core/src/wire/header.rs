@@ -1,0 +1,188 @@
+//! The 24 bytes that every datagram begins with.
+
+use bitflags::bitflags;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::VERSION;
+use crate::peer::Incarnation;
+use crate::psn::Psn;
+
+/// What a datagram is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A message of one datagram; consumes a PSN.
+    Eager = 0,
+    /// Opens a placement; consumes a PSN.
+    Open = 1,
+    /// A segment of a placement; consumes a PSN.
+    Segment = 2,
+    /// A pure acknowledgement.
+    Acknowledge = 3,
+    /// Asks for an acknowledgement; its PSN is the next unsent one, its count numbers it.
+    Probe = 4,
+    /// The sender leaves: nothing more comes, nothing is missing.
+    Bye = 5,
+    /// The receiver's idea of the sender is of another life; the PSN field echoes that stale incarnation.
+    Reset = 6,
+    /// The sender gives up on the receiver.
+    Abort = 7,
+    /// A third rank died: its rank stands in the PSN field, its incarnation in the acknowledgement field.
+    Obituary = 8,
+    /// The opening with this PSN is not covered by a grant: it is to be voided.
+    Refuse = 9,
+    /// Consumes a PSN and has no effect: a refused opening.
+    Void = 10,
+}
+
+impl Kind {
+    const fn from_nibble(nibble: u8) -> Option<Self> {
+        Some(match nibble {
+            0 => Self::Eager,
+            1 => Self::Open,
+            2 => Self::Segment,
+            3 => Self::Acknowledge,
+            4 => Self::Probe,
+            5 => Self::Bye,
+            6 => Self::Reset,
+            7 => Self::Abort,
+            8 => Self::Obituary,
+            9 => Self::Refuse,
+            10 => Self::Void,
+            _ => return None,
+        })
+    }
+
+    /// Whether datagrams of this kind consume a PSN.
+    pub const fn is_data(self) -> bool {
+        matches!(self, Self::Eager | Self::Open | Self::Segment | Self::Void)
+    }
+}
+
+bitflags! {
+    /// The flag byte.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct Flags: u8 {
+        /// A new gap was seen.
+        const NACK = 1;
+        /// A bitmap follows.
+        const BITMAP = 1 << 1;
+        /// Acknowledge at once.
+        const ACK_NOW = 1 << 2;
+        /// Nothing is queued behind this: the sender's grant is free.
+        const DRAINED = 1 << 3;
+        /// Answers the probe whose PSN and number it echoes.
+        const ANSWER = 1 << 4;
+        /// Transmission count or probe number, modulo 4.
+        const COUNT = 0b11 << 5;
+    }
+}
+
+impl Flags {
+    /// The 2-bit transmission count or probe number.
+    pub const fn count(self) -> u8 {
+        self.bits() >> 5 & 3
+    }
+
+    /// With the count set to `count` modulo 4.
+    #[must_use]
+    pub const fn with_count(self, count: u8) -> Self {
+        Self::from_bits_retain(self.bits() & !Self::COUNT.bits() | (count & 3) << 5)
+    }
+}
+
+/// Why bytes are no header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParseError {
+    /// Fewer bytes than the kind needs.
+    Short,
+    /// Another protocol version.
+    Version,
+    /// A kind or flag that does not exist, or a length that does not fit the kind.
+    Malformed,
+}
+
+/// The header, parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Header<const BITS: u32> {
+    /// What the datagram is.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: Flags,
+    /// Datagrams that the receiver of this may send beyond `acknowledged`.
+    pub credit: u16,
+    /// The sender's rank.
+    pub rank: u32,
+    /// The sender's incarnation.
+    pub incarnation: Incarnation,
+    /// The receiver's incarnation, as the sender knows it.
+    pub expected: Incarnation,
+    /// Its sequence number; see [`Kind`] for datagrams that consume none. Not reduced to `BITS` bits.
+    pub psn: u32,
+    /// Every PSN before this one has arrived at the sender. Not reduced to `BITS` bits.
+    pub acknowledged: u32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    version_kind: u8,
+    flags: u8,
+    credit: U16,
+    rank: U32,
+    incarnation: U32,
+    expected: U32,
+    psn: U32,
+    acknowledged: U32,
+}
+
+const _: () = assert!(size_of::<Wire>() == super::HEADER);
+
+impl<const BITS: u32> Header<BITS> {
+    /// Reads the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the bytes are too few, of another version, or use a kind or flag that does not exist.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let (wire, _) = Wire::ref_from_prefix(bytes).map_err(|_| ParseError::Short)?;
+        if wire.version_kind >> 4 != VERSION {
+            return Err(ParseError::Version);
+        }
+        let kind = Kind::from_nibble(wire.version_kind & 15).ok_or(ParseError::Malformed)?;
+        let flags = Flags::from_bits(wire.flags).ok_or(ParseError::Malformed)?;
+        Ok(Self {
+            kind,
+            flags,
+            credit: wire.credit.get(),
+            rank: wire.rank.get(),
+            incarnation: Incarnation(wire.incarnation.get()),
+            expected: Incarnation(wire.expected.get()),
+            psn: wire.psn.get(),
+            acknowledged: wire.acknowledged.get(),
+        })
+    }
+
+    /// Writes the header at the start of `bytes`; nothing is written when they are too few.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8]) {
+        let wire = Wire {
+            version_kind: VERSION << 4 | self.kind as u8,
+            flags: self.flags.bits(),
+            credit: U16::new(self.credit),
+            rank: U32::new(self.rank),
+            incarnation: U32::new(self.incarnation.0),
+            expected: U32::new(self.expected.0),
+            psn: U32::new(self.psn),
+            acknowledged: U32::new(self.acknowledged),
+        };
+        let written = wire.write_to_prefix(bytes);
+        debug_assert!(written.is_ok(), "a token's head holds a header");
+    }
+
+    /// The sequence number, `BITS` wide.
+    pub const fn psn(&self) -> Psn<BITS> {
+        Psn::new(self.psn)
+    }
+}

@@ -1,0 +1,258 @@
+//! The device at either end of the wire, in memory of constant size.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use heapless::Deque;
+use unisono_core::device::{
+    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+
+use crate::regions::Bytes;
+
+/// Largest datagram in bytes.
+pub const MTU: usize = 256;
+/// Datagrams that wait to be received.
+pub const RECEIVE_SLOTS: usize = 32;
+/// Early datagrams set aside.
+pub const HOLDABLE: usize = 16;
+/// Postings that wait to be carried.
+pub const RING: usize = 32;
+const CELLS: usize = RECEIVE_SLOTS + HOLDABLE;
+
+/// What a cell holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Arrived,
+    Held,
+}
+
+#[derive(Debug)]
+struct Cell {
+    state: State,
+    bytes: u16,
+    data: [u8; MTU],
+}
+
+/// A posting on its way to the wire. The payload stays where it is until the wire takes it.
+#[derive(Debug)]
+struct Posting<'m> {
+    head: [u8; HEAD],
+    head_bytes: u8,
+    payload: Option<Bytes<'m>>,
+}
+
+/// One end: a send ring, cells for arrivals, one peer, one lane.
+#[derive(Debug)]
+pub struct End<'m> {
+    peer: PeerId,
+    staging: [u8; HEAD],
+    postings: Deque<Posting<'m>, RING>,
+    posted: Ticket,
+    carried: Ticket,
+    cells: [Cell; CELLS],
+    arrivals: Deque<Slot, RECEIVE_SLOTS>,
+    overrun: u32,
+}
+
+impl<'m> End<'m> {
+    /// An end of a wire that leads to peer 0 until [`lead_to`](Self::lead_to) names another. All zeros, so that a static
+    /// end takes no room in the stored image.
+    pub const fn new() -> Self {
+        Self {
+            peer: PeerId(0),
+            staging: [0; HEAD],
+            postings: Deque::new(),
+            posted: Ticket(0),
+            carried: Ticket(0),
+            cells: [const { Cell { state: State::Free, bytes: 0, data: [0; MTU] } }; CELLS],
+            arrivals: Deque::new(),
+            overrun: 0,
+        }
+    }
+
+    /// Names the peer at the other end of the wire.
+    pub const fn lead_to(&mut self, peer: PeerId) {
+        self.peer = peer;
+    }
+
+    /// Arrivals lost because every receive slot was taken.
+    pub const fn overrun(&self) -> u32 {
+        self.overrun
+    }
+
+    fn cell(&self, slot: Slot) -> Option<&Cell> {
+        self.cells.get(usize::try_from(slot.0).ok()?)
+    }
+
+    fn cell_mut(&mut self, slot: Slot) -> Option<&mut Cell> {
+        self.cells.get_mut(usize::try_from(slot.0).ok()?)
+    }
+
+    /// Takes the oldest posting off the ring and writes it to `datagram`. Returns its bytes: an oversized one is cut.
+    pub(crate) fn depart(&mut self, datagram: &mut [u8; MTU]) -> Option<u16> {
+        let posting = self.postings.pop_front()?;
+        self.carried = self.carried.next();
+        let head = posting.head.iter().copied().take(usize::from(posting.head_bytes));
+        let payload = posting.payload.unwrap_or(&[]).iter().map(|byte| byte.load(Relaxed));
+        let mut bytes = 0_u16;
+        for (to, from) in datagram.iter_mut().zip(head.chain(payload)) {
+            *to = from;
+            bytes = bytes.saturating_add(1);
+        }
+        Some(bytes)
+    }
+
+    /// Takes in a datagram of `bytes` bytes. Lost when no receive slot is free, and counted.
+    pub(crate) fn arrive(&mut self, datagram: &[u8; MTU], bytes: u16) {
+        let arrived = self.cells.iter().filter(|cell| cell.state == State::Arrived).count();
+        let free = (0_u32..).zip(self.cells.iter_mut()).find(|(_, cell)| cell.state == State::Free);
+        let (Some((index, cell)), true) = (free, arrived < RECEIVE_SLOTS) else {
+            self.overrun = self.overrun.saturating_add(1);
+            return;
+        };
+        if self.arrivals.push_back(Slot(index)).is_ok() {
+            cell.state = State::Arrived;
+            cell.bytes = bytes;
+            cell.data = *datagram;
+        }
+    }
+}
+
+impl Default for End<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A free entry of the send ring.
+#[derive(Debug)]
+pub struct Entry<'a, 'm> {
+    end: &'a mut End<'m>,
+}
+
+impl<'m> Token for Entry<'_, 'm> {
+    type Address = Bytes<'m>;
+
+    fn ticket(&self) -> Ticket {
+        self.end.posted.next()
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        &mut self.end.staging
+    }
+
+    fn post(self, transmit: &Transmit, payload: Option<Bytes<'m>>) {
+        let posting = Posting { head: self.end.staging, head_bytes: transmit.head, payload };
+        self.end.posted = self.end.posted.next();
+        // The token exists only while the ring has room.
+        let _ = self.end.postings.push_back(posting);
+    }
+}
+
+/// A datagram in its cell.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    slot: Slot,
+    peer: PeerId,
+    cell: Option<&'a Cell>,
+}
+
+impl Received for Arrival<'_> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.cell.map_or(0, |cell| cell.bytes.into())
+    }
+
+    fn head(&self) -> &[u8] {
+        let bytes = |cell: &Cell| usize::from(cell.bytes).min(HEAD);
+        self.cell.and_then(|cell| cell.data.get(..bytes(cell))).unwrap_or(&[])
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        peer == self.peer
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl<'m> Device for End<'m> {
+    type Address = Bytes<'m>;
+    type Token<'a>
+        = Entry<'a, 'm>
+    where
+        Self: 'a;
+    type Received<'a>
+        = Arrival<'a>
+    where
+        Self: 'a;
+
+    fn limits(&self) -> Limits {
+        Limits {
+            mtu: MTU as u32,
+            receive_slots: RECEIVE_SLOTS as u32,
+            holdable: HOLDABLE as u32,
+            granularity_ns: 10_000,
+            lossless: false,
+            interrupts: false,
+        }
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<Entry<'_, 'm>> {
+        (lane == Lane::Polled && !self.postings.is_full()).then_some(Entry { end: self })
+    }
+
+    /// Nothing to do: the wire takes postings when it is asked to.
+    fn flush(&mut self, _: Lane) {}
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        if lane == Lane::Polled { self.carried } else { Ticket::default() }
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<Arrival<'_>> {
+        let slot = if lane == Lane::Polled { self.arrivals.pop_front()? } else { return None };
+        Some(self.held(slot))
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Bytes<'m>) {
+        let (start, bytes) = (usize::from(start), usize::try_from(bytes).unwrap_or(usize::MAX));
+        if let Some(cell) = self.cell(from) {
+            for (to, from) in to.iter().zip(cell.data.iter().skip(start).take(bytes)) {
+                to.store(*from, Relaxed);
+            }
+        }
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        if let Some(cell) = self.cell_mut(slot) {
+            cell.state = State::Held;
+        }
+    }
+
+    fn held(&self, slot: Slot) -> Arrival<'_> {
+        Arrival { slot, peer: self.peer, cell: self.cell(slot) }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(cell) = self.cell_mut(slot) {
+            cell.state = State::Free;
+        }
+    }
+
+    /// The image polls; there is nobody to wake.
+    fn arm(&mut self, _: Lane) -> Armed {
+        Armed::Pending
+    }
+
+    /// The path to the one peer is always there.
+    fn ask(&mut self, _: Wish) {}
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        None
+    }
+}

@@ -1,0 +1,13 @@
+//! Two endpoints in static memory, joined by a faulty wire. No board, no clock: the host tests it, the image runs it.
+//!
+//! - [`end`]: the device at either end of the wire, in memory of constant size.
+//! - [`wire`]: carries datagrams between two ends; drops, duplicates and overtakes some.
+//! - [`regions`]: user memory, named by region and span.
+//!
+//! Nothing allocates, indexes or panics, and no address is ever formed: payload memory is lent as slices of atomic bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod end;
+pub mod regions;
+pub mod wire;

@@ -1,0 +1,218 @@
+//! The wire: carries datagrams between two ends, and drops, duplicates or overtakes some.
+
+use crate::end::{End, MTU};
+
+/// How many datagrams of 256 meet each fate, on average.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Never arrive.
+    pub dropped: u8,
+    /// Arrive twice.
+    pub duplicated: u8,
+    /// Arrive after the next one.
+    pub overtaken: u8,
+}
+
+/// What befell the datagrams so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fates {
+    /// Taken off a send ring.
+    pub taken: u32,
+    /// Never arrived.
+    pub dropped: u32,
+    /// Arrived twice.
+    pub duplicated: u32,
+    /// Arrived after the next one.
+    pub overtaken: u32,
+}
+
+/// One direction. Its choices follow from its seed alone.
+#[derive(Debug)]
+pub struct Wire {
+    faults: Faults,
+    fates: Fates,
+    dice: u32,
+    datagram: [u8; MTU],
+    late: [u8; MTU],
+    late_bytes: Option<u16>,
+}
+
+impl Wire {
+    /// A wire with these faults. The seed is odd or made odd.
+    pub const fn new(faults: Faults, seed: u32) -> Self {
+        let fates = Fates { taken: 0, dropped: 0, duplicated: 0, overtaken: 0 };
+        Self { faults, fates, dice: seed | 1, datagram: [0; MTU], late: [0; MTU], late_bytes: None }
+    }
+
+    /// What befell the datagrams so far.
+    pub const fn fates(&self) -> Fates {
+        self.fates
+    }
+
+    /// 0..=255, by Marsaglia's xorshift (2003) with the triple 13, 17, 5.
+    fn throw(&mut self) -> u8 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 17;
+        self.dice ^= self.dice << 5;
+        self.dice.to_le_bytes()[3]
+    }
+
+    /// Moves every posting of `from` to `to`, at most one send ring. Returns whether anything moved.
+    pub fn carry(&mut self, from: &mut End<'_>, to: &mut End<'_>) -> bool {
+        let mut moved = false;
+        while let Some(bytes) = from.depart(&mut self.datagram) {
+            moved = true;
+            self.fates.taken = self.fates.taken.wrapping_add(1);
+            let (drop, double, delay) = (self.throw(), self.throw(), self.throw());
+            if drop < self.faults.dropped {
+                self.fates.dropped = self.fates.dropped.wrapping_add(1);
+                continue;
+            }
+            if delay < self.faults.overtaken && self.late_bytes.is_none() {
+                self.fates.overtaken = self.fates.overtaken.wrapping_add(1);
+                self.late = self.datagram;
+                self.late_bytes = Some(bytes);
+                continue;
+            }
+            to.arrive(&self.datagram, bytes);
+            if double < self.faults.duplicated {
+                self.fates.duplicated = self.fates.duplicated.wrapping_add(1);
+                to.arrive(&self.datagram, bytes);
+            }
+            if let Some(bytes) = self.late_bytes.take() {
+                to.arrive(&self.late, bytes);
+            }
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU8;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Ticket, Token, Transmit};
+
+    use super::{Fates, Faults, Wire};
+    use crate::end::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};
+    use crate::regions::Bytes;
+
+    const CLEAN: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
+
+    fn post<'m>(end: &mut End<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
+        let mut token = end.token(Lane::Polled)?;
+        let ticket = token.ticket();
+        token.head().fill(mark);
+        let transmit = Transmit {
+            to: PeerId(1),
+            at: Lane::Polled,
+            head: 24,
+            payload: None,
+            solicited: false,
+            cause: Cause::First,
+        };
+        token.post(&transmit, payload);
+        Some(ticket)
+    }
+
+    /// The first byte of every arrival, each released at once.
+    fn marks(end: &mut End<'_>) -> impl Iterator<Item = u8> {
+        core::iter::from_fn(move || {
+            let arrival = end.receive(Lane::Polled)?;
+            let (slot, mark) = (arrival.slot(), arrival.head().first().copied());
+            end.release(slot);
+            mark
+        })
+    }
+
+    #[test]
+    fn a_payload_is_gathered_carried_and_placed() {
+        let memory = core::array::from_fn::<AtomicU8, 100, _>(|i| AtomicU8::new(i as u8));
+        let there = [const { AtomicU8::new(0) }; 50];
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ticket = post(&mut near, 9, memory.get(10..60)).unwrap_or_default();
+        assert!(!ticket.is_within(near.completed(Lane::Polled)));
+        assert!(wire.carry(&mut near, &mut far));
+        assert!(ticket.is_within(near.completed(Lane::Polled)));
+        let slot = far.receive(Lane::Polled).map(|arrival| {
+            assert_eq!(arrival.bytes(), 74);
+            assert_eq!(arrival.head().len(), 64);
+            assert!(arrival.is_from(PeerId(0)) && !arrival.is_from(PeerId(1)));
+            arrival.slot()
+        });
+        far.place(slot.unwrap_or_default(), 24, 50, &there);
+        assert!(there.iter().enumerate().all(|(i, byte)| usize::from(byte.load(Relaxed)) == i + 10));
+    }
+
+    #[test]
+    fn a_full_ring_has_no_token() {
+        let mut near = End::new();
+        assert!((0..RING).all(|_| post(&mut near, 0, None).is_some()));
+        assert!(near.token(Lane::Polled).is_none());
+    }
+
+    #[test]
+    fn arrivals_beyond_the_slots_are_lost_and_counted() {
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        for _ in 0..RECEIVE_SLOTS + 3 {
+            post(&mut near, 0, None);
+            wire.carry(&mut near, &mut far);
+        }
+        assert_eq!(far.overrun(), 3);
+        assert_eq!(marks(&mut far).count(), RECEIVE_SLOTS);
+    }
+
+    #[test]
+    fn held_datagrams_take_no_receive_slot_and_keep_their_bytes() {
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let held = core::array::from_fn::<_, HOLDABLE, _>(|i| {
+            post(&mut near, i as u8, None);
+            wire.carry(&mut near, &mut far);
+            let slot = far.receive(Lane::Polled).map(|arrival| arrival.slot()).unwrap_or_default();
+            far.hold(slot);
+            slot
+        });
+        for _ in 0..RECEIVE_SLOTS {
+            post(&mut near, 0xFF, None);
+            wire.carry(&mut near, &mut far);
+        }
+        assert_eq!(far.overrun(), 0);
+        for (i, slot) in held.into_iter().enumerate() {
+            assert_eq!(far.held(slot).head(), [i as u8; 24]);
+            far.release(slot);
+        }
+        assert_eq!(marks(&mut far).count(), RECEIVE_SLOTS);
+    }
+
+    #[test]
+    fn every_fate_is_counted() {
+        let (mut near, mut far) = (End::new(), End::new());
+        let mut wire = Wire::new(Faults { dropped: 30, duplicated: 30, overtaken: 30 }, 7);
+        let (mut arrived, mut late, mut last) = (0, 0, 0);
+        for mark in 0..2000_u32 {
+            post(&mut near, mark as u8, None);
+            wire.carry(&mut near, &mut far);
+            for mark in marks(&mut far) {
+                arrived += 1;
+                late += u32::from(mark.wrapping_sub(last) > 127);
+                last = mark;
+            }
+        }
+        let Fates { taken, dropped, duplicated, overtaken } = wire.fates();
+        assert_eq!(taken, 2000);
+        assert!([dropped, duplicated, overtaken].iter().all(|count| (150..350).contains(count)));
+        // One may still be on its way behind the last.
+        assert!((arrived..=arrived + 1).contains(&(taken - dropped + duplicated)));
+        assert!((late..=late + 1).contains(&overtaken));
+    }
+
+    #[test]
+    fn an_oversized_posting_is_cut_to_the_datagram() {
+        let memory = [const { AtomicU8::new(3) }; 2 * MTU];
+        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        post(&mut near, 3, Some(&memory));
+        wire.carry(&mut near, &mut far);
+        assert_eq!(far.receive(Lane::Polled).map(|arrival| arrival.bytes()), Some(MTU as u32));
+    }
+}

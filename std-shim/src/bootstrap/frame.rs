@@ -1,0 +1,174 @@
+//! The frames of a session and the bounded buffer that cuts them out of a byte stream.
+//!
+//! ```text
+//!  0       4      5         8                    8 + n          24 + n
+//!  | n u32 | kind | 0  0  0 | payload of n bytes | seal, 16 bytes |
+//! ```
+//! Numbers are little-endian. The seal covers header and payload and the frame's number in its direction.
+
+use super::secret::{SEAL, Seal};
+
+/// Bytes before the payload.
+pub(crate) const HEADER: usize = 8;
+/// Longest payload. A receiver never holds more than one frame of this size and what one read brings.
+pub const PAYLOAD_MAX: usize = 32 * 1024;
+
+/// Why a byte stream is no sequence of frames. The session ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// A frame announces more than [`PAYLOAD_MAX`] bytes.
+    #[error("a frame of {0} bytes is announced, more than {PAYLOAD_MAX}")]
+    TooLong(u32),
+    /// The header's spare bytes are not zero.
+    #[error("a frame's header is malformed")]
+    Header,
+    /// The seal does not fit: forged, changed, repeated, lost or moved.
+    #[error("a frame's seal is broken")]
+    Seal,
+}
+
+/// One frame, verified.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Appends a sealed frame. `None`, and nothing appended, when the payload is longer than [`PAYLOAD_MAX`].
+pub(crate) fn append(to: &mut Vec<u8>, kind: u8, payload: &[u8], seal: &mut Seal) -> Option<()> {
+    let bytes = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= PAYLOAD_MAX)?;
+    let [a, b, c, d] = bytes.to_le_bytes();
+    let header = [a, b, c, d, kind, 0, 0, 0];
+    to.extend_from_slice(&header);
+    to.extend_from_slice(payload);
+    to.extend_from_slice(&seal.seal(&[&header, payload]));
+    Some(())
+}
+
+/// Bytes that arrived and have not been taken.
+#[derive(Default, Debug)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Inbox {
+    /// Whether more bytes may be read before frames are taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting().len() < HEADER + PAYLOAD_MAX + SEAL
+    }
+
+    /// Bytes that arrived and have not been taken.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    /// Appends what a read brought.
+    pub(crate) fn fill(&mut self, arrived: &[u8]) {
+        self.bytes.drain(..self.start.min(self.bytes.len()));
+        self.start = 0;
+        self.bytes.extend_from_slice(arrived);
+    }
+
+    /// The next `N` bytes as they are: greetings, which come before any seal.
+    pub(crate) fn take_plain<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let taken = *self.waiting().first_chunk()?;
+        self.start += N;
+        Some(taken)
+    }
+
+    /// The next frame, when all of it is here.
+    pub(crate) fn take(&mut self, seal: &mut Seal) -> Result<Option<Frame>, FrameError> {
+        let Some((header, rest)) = self.waiting().split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let [a, b, c, d, kind, spare @ ..] = *header;
+        if spare != [0; 3] {
+            return Err(FrameError::Header);
+        }
+        let announced = u32::from_le_bytes([a, b, c, d]);
+        let bytes = usize::try_from(announced).ok().filter(|bytes| *bytes <= PAYLOAD_MAX);
+        let bytes = bytes.ok_or(FrameError::TooLong(announced))?;
+        let Some((payload, rest)) = rest.split_at_checked(bytes) else {
+            return Ok(None);
+        };
+        let Some(found) = rest.first_chunk::<SEAL>() else {
+            return Ok(None);
+        };
+        if !seal.opens(&[header, payload], found) {
+            return Err(FrameError::Seal);
+        }
+        let frame = Frame { kind, payload: payload.to_vec() };
+        self.start += HEADER + bytes + SEAL;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::secret::Secret, *};
+    use proptest::prelude::*;
+
+    fn seal() -> Seal {
+        Secret::new("0123456789abcdef").expect("long enough").for_job("").derive(b"test", &[])
+    }
+
+    #[test]
+    fn too_long_payloads_are_refused_on_both_sides() {
+        let mut to = Vec::new();
+        assert_eq!(append(&mut to, 1, &[0; PAYLOAD_MAX + 1], &mut seal()), None);
+        assert!(to.is_empty());
+        assert_eq!(append(&mut to, 1, &[0; PAYLOAD_MAX], &mut seal()), Some(()));
+        let mut inbox = Inbox::default();
+        inbox.fill(&[0, 0, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(inbox.take(&mut seal()), Err(FrameError::TooLong(65536)));
+    }
+
+    #[test]
+    fn a_changed_bit_breaks_the_seal() {
+        let mut sent = Vec::new();
+        append(&mut sent, 1, b"hello", &mut seal()).expect("short");
+        for bit in 0..8 * sent.len() {
+            let mut changed = sent.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let mut inbox = Inbox::default();
+            inbox.fill(&changed);
+            let taken = inbox.take(&mut seal());
+            assert!(matches!(taken, Ok(None) | Err(_)), "bit {bit}: {taken:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_cut(
+            payloads in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            cut in 1_usize..300,
+        ) {
+            let (mut sent, mut sealing, mut opening) = (Vec::new(), seal(), seal());
+            for (kind, payload) in &payloads {
+                append(&mut sent, *kind, payload, &mut sealing).expect("short");
+            }
+            let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+            for piece in sent.chunks(cut) {
+                inbox.fill(piece);
+                while let Some(frame) = inbox.take(&mut opening).expect("sealed by us") {
+                    got.push((frame.kind, frame.payload));
+                }
+            }
+            prop_assert_eq!(got, payloads);
+            prop_assert!(inbox.waiting().is_empty());
+        }
+
+        #[test]
+        fn no_bytes_make_a_frame_without_the_key(bytes in prop::collection::vec(any::<u8>(), 0..2000), short in any::<bool>()) {
+            let mut bytes = bytes;
+            if short && bytes.len() > 8 {
+                let payload = (bytes.len() - 8).saturating_sub(SEAL).min(255) as u8;
+                bytes[..8].copy_from_slice(&[payload, 0, 0, 0, 1, 0, 0, 0]);
+            }
+            let mut inbox = Inbox::default();
+            inbox.fill(&bytes);
+            prop_assert!(!matches!(inbox.take(&mut seal()), Ok(Some(_))));
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! What a process of a job, or the launcher, is told by `UNISONO_*` variables: the grammar of the command line, the same
+//! names. An unknown name is an error, so that a mistyped one is not silently without effect.
+
+mod choice;
+mod period;
+
+pub use choice::{DeviceChoice, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
+pub use period::{Assembly, Grace, Period, PeriodError, Silence};
+
+use crate::{
+    bootstrap::{HostPort, Secret, SecretError},
+    fault::Faults,
+    rank::Rank,
+};
+use core::{fmt, str::FromStr, time::Duration};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+/// What every variable begins with.
+pub const PREFIX: &str = "UNISONO_";
+/// Most ranks that a job can have.
+pub const SIZE_MAX: u32 = 1 << 24;
+
+/// Which process this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// Below `size`.
+    pub rank: Rank,
+    /// Ranks of the job, 1 to [`SIZE_MAX`].
+    pub size: u32,
+}
+
+impl Seat {
+    /// `None` unless `rank < size ≤ SIZE_MAX`.
+    pub const fn new(rank: Rank, size: u32) -> Option<Self> {
+        if rank.0 < size && size <= SIZE_MAX { Some(Self { rank, size }) } else { None }
+    }
+}
+
+/// Where this process stands on its node. Known when the launcher started it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Locality {
+    /// Number of the node: equal for processes that share memory.
+    pub node: Option<u32>,
+    /// Number among the ranks of the node.
+    pub rank: Option<u32>,
+    /// Ranks of the node.
+    pub size: Option<u32>,
+}
+
+/// How messages move.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Transport {
+    /// The device.
+    pub device: DeviceChoice,
+    /// Who makes progress.
+    pub progress: Progress,
+    /// Largest datagram, if it is not to be found out.
+    pub mtu: Option<Mtu>,
+    /// Segmentation by the kernel, if it is not to be found out.
+    pub gso: Option<Switch>,
+    /// What the injector does to datagrams.
+    pub faults: Faults,
+    /// What happens when a rank dies.
+    pub on_death: OnDeath,
+    /// Silence that counts as death, if that is to be decided by silence alone.
+    pub silence: Option<Silence>,
+}
+
+/// What only the launcher reads.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Launching {
+    /// Give each rank processors of its own.
+    pub pin: Option<Switch>,
+    /// Begin every line of output with its rank.
+    pub tag_output: Option<Switch>,
+    /// The command that starts a command on another host: `ssh` unless said otherwise.
+    pub rsh: Option<String>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Option<Grace>,
+}
+
+/// All settings of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Which process this is. `None`: a job of its own.
+    pub seat: Option<Seat>,
+    /// Where the rendezvous server listens. Without a launcher, rank 0 serves there.
+    pub bootstrap: Option<HostPort>,
+    /// Whether rank 0 hosts the rendezvous server. The launcher, which hosts it itself, says `off`.
+    pub serve: Option<Switch>,
+    /// The job's key.
+    pub secret: Option<Secret>,
+    /// The job's name, empty if it has none.
+    pub job: JobName,
+    /// Where this process stands on its node.
+    pub locality: Locality,
+    /// How messages move.
+    pub transport: Transport,
+    /// What only the launcher reads.
+    pub launching: Launching,
+    /// Time that the job has to assemble.
+    pub assembly: Option<Assembly>,
+}
+
+impl Settings {
+    /// Reads this process's environment, and the file that `UNISONO_SECRET_FILE` names.
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        Self::from_variables(env::vars_os())
+    }
+
+    /// Reads variables; those without the [`PREFIX`] are passed over.
+    pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, SettingsError> {
+        let mut reading = Reading::default();
+        for (name, value) in variables {
+            if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                reading.take(&name, &value)?;
+            }
+        }
+        reading.finish()
+    }
+
+    /// The variables, without prefix, that make another process read these settings.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let Self { seat, bootstrap, serve, secret, job, locality, transport, launching, assembly } = self;
+        let faults = &transport.faults;
+        let injected = !faults.is_none();
+        let probability = |value: f64| injected.then(|| value.to_string());
+        let text = |name, value: &dyn fmt::Display| Some((name, value.to_string()));
+        [
+            seat.and_then(|seat| text("RANK", &seat.rank)),
+            seat.and_then(|seat| text("SIZE", &seat.size)),
+            bootstrap.as_ref().and_then(|place| text("BOOTSTRAP", place)),
+            serve.and_then(|switch| text("SERVE", &switch)),
+            secret.as_ref().and_then(|secret| text("SECRET", &secret.expose())),
+            if job.0.is_empty() { None } else { text("JOB", job) },
+            locality.node.and_then(|node| text("NODE", &node)),
+            locality.rank.and_then(|rank| text("LOCAL_RANK", &rank)),
+            locality.size.and_then(|size| text("LOCAL_SIZE", &size)),
+            text("DEVICE", &transport.device),
+            text("PROGRESS", &transport.progress),
+            transport.mtu.and_then(|mtu| text("MTU", &mtu)),
+            transport.gso.and_then(|switch| text("GSO", &switch)),
+            probability(faults.loss.value()).map(|value| ("LOSS", value)),
+            probability(faults.reorder.value()).map(|value| ("REORDER", value)),
+            probability(faults.duplicate.value()).map(|value| ("DUP", value)),
+            probability(faults.corrupt.value()).map(|value| ("CORRUPT", value)),
+            if faults.seed == 0 { None } else { text("SEED", &faults.seed) },
+            text("ON_DEATH", &transport.on_death),
+            transport.silence.and_then(|silence| text("SILENCE", &silence)),
+            launching.pin.and_then(|switch| text("PIN", &switch)),
+            launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
+            launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
+            launching.grace.and_then(|grace| text("GRACE", &grace)),
+            assembly.and_then(|assembly| text("ASSEMBLY", &assembly)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Time that the job has to assemble: a minute unless said otherwise.
+    pub fn assembly(&self) -> Duration {
+        self.assembly.map_or(Duration::from_secs(60), Period::duration)
+    }
+}
+
+/// A job's name: up to 64 letters, digits, `.`, `_` and `-`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct JobName(String);
+
+impl JobName {
+    /// As text; empty for a job without a name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for JobName {
+    type Err = JobNameError;
+
+    fn from_str(text: &str) -> Result<Self, JobNameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let good = (1..=64).contains(&text.len()) && text.bytes().all(allowed);
+        if good { Ok(Self(text.to_owned())) } else { Err(JobNameError) }
+    }
+}
+
+impl fmt::Display for JobName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+/// No job's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a name of 1 to 64 letters, digits, `.`, `_` and `-` is expected")]
+pub struct JobNameError;
+
+/// Why the settings cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A `UNISONO_*` name that means nothing.
+    #[error("{name} is no setting of unisono{}", like.map(|like| format!("; did you mean {PREFIX}{like}?")).unwrap_or_default())]
+    Unknown {
+        /// The whole name.
+        name: String,
+        /// A similar name that exists, without prefix.
+        like: Option<&'static str>,
+    },
+    /// A value that its setting cannot have.
+    #[error("{PREFIX}{name}={value}: {reason}")]
+    Invalid {
+        /// The setting, without prefix.
+        name: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What is expected.
+        reason: String,
+    },
+    /// The secret cannot be used. Its value is not shown.
+    #[error("{PREFIX}{name}: {reason}")]
+    Secret {
+        /// `SECRET` or `SECRET_FILE`.
+        name: &'static str,
+        /// What is wrong.
+        reason: SecretError,
+    },
+    /// A setting without another that it needs.
+    #[error("{PREFIX}{name} is set but {PREFIX}{needs} is not")]
+    Missing {
+        /// The setting.
+        name: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// Two settings that exclude each other.
+    #[error("{PREFIX}{name} and {PREFIX}{other} exclude each other")]
+    Conflict {
+        /// One.
+        name: &'static str,
+        /// The other.
+        other: &'static str,
+    },
+    /// A setting whose part this version does not contain.
+    #[error("{PREFIX}{name}: this part of unisono is not built yet")]
+    NotBuilt {
+        /// The setting, without prefix.
+        name: &'static str,
+    },
+}
+
+#[derive(Default)]
+struct Reading {
+    settings: Settings,
+    rank: Option<u32>,
+    size: Option<u32>,
+    secret_file: Option<OsString>,
+}
+
+impl Reading {
+    const NAMES: [&str; 28] = [
+        "RANK",
+        "SIZE",
+        "BOOTSTRAP",
+        "SERVE",
+        "SECRET",
+        "SECRET_FILE",
+        "JOB",
+        "NODE",
+        "LOCAL_RANK",
+        "LOCAL_SIZE",
+        "DEVICE",
+        "PROGRESS",
+        "MTU",
+        "GSO",
+        "LOSS",
+        "REORDER",
+        "DUP",
+        "CORRUPT",
+        "SEED",
+        "ON_DEATH",
+        "SILENCE",
+        "WATCHDOG",
+        "PIN",
+        "TAG_OUTPUT",
+        "RSH",
+        "GRACE",
+        "ASSEMBLY",
+        "LOG",
+    ];
+
+    fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
+        let unknown = || {
+            let whole = whole.to_string_lossy();
+            let given = whole.strip_prefix(PREFIX).unwrap_or(&whole);
+            let near = |name: &&&str| strsim::damerau_levenshtein(given, name) <= 2;
+            let like = Self::NAMES.iter().filter(near).min_by_key(|name| strsim::damerau_levenshtein(given, name));
+            SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied() }
+        };
+        let given = whole.to_str().and_then(|name| name.strip_prefix(PREFIX)).ok_or_else(unknown)?;
+        let name = *Self::NAMES.iter().find(|name| **name == given).ok_or_else(unknown)?;
+        if name == "SECRET_FILE" {
+            self.secret_file = Some(value.to_owned());
+            return Ok(());
+        }
+        let invalid = |reason: &dyn fmt::Display| SettingsError::Invalid {
+            name,
+            value: if name == "SECRET" { "…".to_owned() } else { value.to_string_lossy().into_owned() },
+            reason: reason.to_string(),
+        };
+        let value = value.to_str().ok_or_else(|| invalid(&"text in UTF-8 is expected"))?;
+        let Settings { bootstrap, serve, secret, job, locality, transport, launching, assembly, .. } =
+            &mut self.settings;
+        let faults = &mut transport.faults;
+        let refused = match name {
+            "RANK" => store(&mut self.rank, value),
+            "SIZE" => store(&mut self.size, value),
+            "BOOTSTRAP" => store(bootstrap, value),
+            "SERVE" => store(serve, value),
+            "SECRET" => {
+                let read = Secret::new(value).map_err(|reason| SettingsError::Secret { name, reason })?;
+                *secret = Some(read);
+                None
+            }
+            "JOB" => replace(job, value),
+            "NODE" => store(&mut locality.node, value),
+            "LOCAL_RANK" => store(&mut locality.rank, value),
+            "LOCAL_SIZE" => store(&mut locality.size, value),
+            "DEVICE" => replace(&mut transport.device, value),
+            "PROGRESS" => replace(&mut transport.progress, value),
+            "MTU" => store(&mut transport.mtu, value),
+            "GSO" => store(&mut transport.gso, value),
+            "LOSS" => replace(&mut faults.loss, value),
+            "REORDER" => replace(&mut faults.reorder, value),
+            "DUP" => replace(&mut faults.duplicate, value),
+            "CORRUPT" => replace(&mut faults.corrupt, value),
+            "SEED" => replace(&mut faults.seed, value),
+            "ON_DEATH" => replace(&mut transport.on_death, value),
+            "SILENCE" => store(&mut transport.silence, value),
+            "WATCHDOG" => return Err(SettingsError::NotBuilt { name }),
+            "PIN" => store(&mut launching.pin, value),
+            "TAG_OUTPUT" => store(&mut launching.tag_output, value),
+            "RSH" => store(&mut launching.rsh, value),
+            "GRACE" => store(&mut launching.grace, value),
+            "ASSEMBLY" => store(assembly, value),
+            // Read where the log is set up.
+            _ => None,
+        };
+        refused.map_or(Ok(()), |reason| Err(invalid(&reason)))
+    }
+
+    fn finish(self) -> Result<Settings, SettingsError> {
+        let Self { mut settings, rank, size, secret_file } = self;
+        settings.seat = match (rank, size) {
+            (None, None) => None,
+            (Some(_), None) => return Err(SettingsError::Missing { name: "RANK", needs: "SIZE" }),
+            (None, Some(_)) => return Err(SettingsError::Missing { name: "SIZE", needs: "RANK" }),
+            (Some(rank), Some(size)) => Some(seat(rank, size)?),
+        };
+        if let Some(path) = secret_file {
+            if settings.secret.is_some() {
+                return Err(SettingsError::Conflict { name: "SECRET", other: "SECRET_FILE" });
+            }
+            let read = Secret::read(Path::new(&path));
+            settings.secret = Some(read.map_err(|reason| SettingsError::Secret { name: "SECRET_FILE", reason })?);
+        }
+        if settings.seat.is_some_and(|seat| seat.size > 1) && settings.bootstrap.is_none() {
+            return Err(SettingsError::Missing { name: "SIZE", needs: "BOOTSTRAP" });
+        }
+        if settings.bootstrap.is_some() && settings.secret.is_none() {
+            return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
+        }
+        Ok(settings)
+    }
+}
+
+fn seat(rank: u32, size: u32) -> Result<Seat, SettingsError> {
+    if !(1..=SIZE_MAX).contains(&size) {
+        let reason = format!("1 to {SIZE_MAX} ranks are expected");
+        return Err(SettingsError::Invalid { name: "SIZE", value: size.to_string(), reason });
+    }
+    let refused = || {
+        let reason = format!("a rank below {PREFIX}SIZE={size} is expected");
+        SettingsError::Invalid { name: "RANK", value: rank.to_string(), reason }
+    };
+    Seat::new(Rank(rank), size).ok_or_else(refused)
+}
+
+/// Parses into `to`; otherwise says why not.
+fn replace<T: FromStr<Err: fmt::Display>>(to: &mut T, value: &str) -> Option<String> {
+    match value.parse() {
+        Ok(parsed) => {
+            *to = parsed;
+            None
+        }
+        Err(reason) => Some(reason.to_string()),
+    }
+}
+
+fn store<T: FromStr<Err: fmt::Display>>(to: &mut Option<T>, value: &str) -> Option<String> {
+    match value.parse() {
+        Ok(parsed) => {
+            *to = Some(parsed);
+            None
+        }
+        Err(reason) => Some(reason.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Options that are one of a few words, and small numbers with bounds. Each parses from its word and prints it.
+
+use core::{fmt, str::FromStr};
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, $default:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::$default
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = WordError;
+
+            fn from_str(text: &str) -> Result<Self, WordError> {
+                match text {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err(WordError { words: &[$($word,)*] }),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str(match self { $(Self::$variant => $word,)* })
+            }
+        }
+    };
+}
+
+words! {
+    /// Which device moves datagrams.
+    DeviceChoice, Auto {
+        /// The best that is built in and works between the two processes.
+        Auto = "auto",
+        /// Shared memory: one host only.
+        Shm = "shm",
+        /// UDP sockets.
+        Udp = "udp",
+        /// InfiniBand or RoCE.
+        Verbs = "verbs",
+    }
+}
+
+impl DeviceChoice {
+    /// Whether this version contains the device.
+    pub const fn is_built(self) -> bool {
+        matches!(self, Self::Auto | Self::Udp)
+    }
+}
+
+words! {
+    /// Who makes progress while the program computes (Koop et al. 2007, §4.2.2).
+    Progress, Engine {
+        /// Only calls into the library.
+        Engine = "engine",
+        /// A thread that wakes at an interval.
+        Thread = "thread",
+        /// A thread that the interrupt lane wakes.
+        Hybrid = "hybrid",
+    }
+}
+
+words! {
+    /// What the launcher does when a rank dies.
+    OnDeath, End {
+        /// Ends the other ranks.
+        End = "end",
+        /// Tells the other ranks, which go on.
+        Tell = "tell",
+        /// Nothing: the other ranks notice by themselves.
+        Silent = "silent",
+    }
+}
+
+words! {
+    /// A feature that is used or not.
+    Switch, Off {
+        /// Used.
+        On = "on",
+        /// Not used.
+        Off = "off",
+    }
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub const fn is_on(self) -> bool {
+        matches!(self, Self::On)
+    }
+}
+
+/// A text that is none of the words an option knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("one of {} is expected", words.join(", "))]
+pub struct WordError {
+    words: &'static [&'static str],
+}
+
+/// Bytes of a UDP payload, header and checksum included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Mtu(u16);
+
+impl Mtu {
+    /// The smallest: what every IPv4 host accepts.
+    pub const MIN: u16 = 576;
+    /// The largest UDP payload over IPv4.
+    pub const MAX: u16 = 65507;
+
+    /// `None` outside [`MIN`](Self::MIN) to [`MAX`](Self::MAX).
+    pub const fn new(bytes: u32) -> Option<Self> {
+        if bytes >= Self::MIN as u32 && bytes <= Self::MAX as u32 { Some(Self(bytes as u16)) } else { None }
+    }
+
+    /// In bytes.
+    pub const fn bytes(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl FromStr for Mtu {
+    type Err = MtuError;
+
+    fn from_str(text: &str) -> Result<Self, MtuError> {
+        text.parse().ok().and_then(Self::new).ok_or(MtuError)
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+/// No MTU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a number of bytes from {} to {} is expected", Mtu::MIN, Mtu::MAX)]
+pub struct MtuError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_parses_to_what_printed_it() {
+        for device in DeviceChoice::ALL {
+            assert_eq!(device.to_string().parse(), Ok(*device));
+        }
+        for progress in Progress::ALL {
+            assert_eq!(progress.to_string().parse(), Ok(*progress));
+        }
+        for policy in OnDeath::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(*policy));
+        }
+        for switch in Switch::ALL {
+            assert_eq!(switch.to_string().parse(), Ok(*switch));
+        }
+    }
+
+    #[test]
+    fn a_wrong_word_names_the_right_ones() {
+        let refused = "Engine".parse::<Progress>().expect_err("words are lower case");
+        assert_eq!(refused.to_string(), "one of engine, thread, hybrid is expected");
+    }
+
+    #[test]
+    fn mtu_has_bounds() {
+        assert_eq!("576".parse::<Mtu>().map(Mtu::bytes), Ok(576));
+        assert_eq!("65507".parse::<Mtu>().map(Mtu::bytes), Ok(65507));
+        for text in ["575", "65508", "-1", "", "1500B", "4294968872"] {
+            assert_eq!(text.parse::<Mtu>(), Err(MtuError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Lengths of time with bounds: `3s`, `500ms`, `1m 30s`.
+
+use core::{fmt, str::FromStr, time::Duration};
+
+/// A length of time between 1 ms and `LIMIT` seconds. Written as a number and a unit: `3s`, `500ms`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Period<const LIMIT: u64>(Duration);
+
+/// Silence of a peer that counts as its death.
+pub type Silence = Period<120>;
+/// Time that a rank has to end itself.
+pub type Grace = Period<600>;
+/// Time that a job has to assemble.
+pub type Assembly = Period<3600>;
+
+impl<const LIMIT: u64> Period<LIMIT> {
+    /// `None` outside the bounds.
+    pub fn new(duration: Duration) -> Option<Self> {
+        let bounds = Duration::from_millis(1)..=Duration::from_secs(LIMIT);
+        bounds.contains(&duration).then_some(Self(duration))
+    }
+
+    /// As a duration.
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl<const LIMIT: u64> FromStr for Period<LIMIT> {
+    type Err = PeriodError;
+
+    fn from_str(text: &str) -> Result<Self, PeriodError> {
+        let duration = humantime::parse_duration(text).map_err(|_| PeriodError::Malformed)?;
+        Self::new(duration).ok_or(PeriodError::OutOfRange { limit: LIMIT })
+    }
+}
+
+impl<const LIMIT: u64> fmt::Display for Period<LIMIT> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(to)
+    }
+}
+
+/// Why a text is no length of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PeriodError {
+    /// It does not parse.
+    #[error("a time such as 3s or 500ms is expected")]
+    Malformed,
+    /// It is too short or too long.
+    #[error("a time from 1ms to {limit}s is expected")]
+    OutOfRange {
+        /// Longest, in seconds.
+        limit: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_understood() {
+        assert_eq!("3s".parse::<Silence>().map(Silence::duration), Ok(Duration::from_secs(3)));
+        assert_eq!("500ms".parse::<Silence>().map(Silence::duration), Ok(Duration::from_millis(500)));
+        assert_eq!("2m".parse::<Silence>().map(Silence::duration), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn bounds_and_nonsense_are_refused() {
+        assert_eq!("121s".parse::<Silence>(), Err(PeriodError::OutOfRange { limit: 120 }));
+        assert_eq!("0s".parse::<Silence>(), Err(PeriodError::OutOfRange { limit: 120 }));
+        for text in ["", "3", "s", "-3s", "3 parsecs", "99999999999999999999s"] {
+            assert!(text.parse::<Silence>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_parses() {
+        for milliseconds in [1, 250, 1500, 119_999] {
+            let period = Silence::new(Duration::from_millis(milliseconds)).expect("within bounds");
+            assert_eq!(period.to_string().parse(), Ok(period));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+use super::*;
+use proptest::prelude::*;
+
+fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    Settings::from_variables(variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
+fn refused(variables: &[(&str, &str)]) -> String {
+    read(variables).expect_err("must be refused").to_string()
+}
+
+const SEATED: [(&str, &str); 4] = [
+    ("UNISONO_RANK", "1"),
+    ("UNISONO_SIZE", "2"),
+    ("UNISONO_BOOTSTRAP", "node:4711"),
+    ("UNISONO_SECRET", "0123456789abcdef"),
+];
+
+#[test]
+fn an_empty_environment_is_a_job_of_its_own() {
+    let settings = read(&[("PATH", "/bin"), ("UNISON_RANK", "not ours")]).expect("nothing is set");
+    assert_eq!(settings.seat, None);
+    assert_eq!(settings.transport, Transport::default());
+    assert_eq!(settings.assembly(), Duration::from_secs(60));
+}
+
+#[test]
+fn unknown_names_are_refused_by_name() {
+    assert_eq!(
+        refused(&[("UNISONO_PROGRES", "thread")]),
+        "UNISONO_PROGRES is no setting of unisono; did you mean UNISONO_PROGRESS?"
+    );
+    assert_eq!(refused(&[("UNISONO_COLOUR_OF_SKY", "blue")]), "UNISONO_COLOUR_OF_SKY is no setting of unisono");
+    assert!(refused(&[("UNISONO_", "")]).starts_with("UNISONO_ is no setting"));
+    assert!(refused(&[("UNISONO_rank", "1")]).starts_with("UNISONO_rank is no setting"));
+}
+
+#[test]
+fn bad_values_name_their_variable() {
+    assert_eq!(refused(&[("UNISONO_DEVICE", "tcp")]), "UNISONO_DEVICE=tcp: one of auto, shm, udp, verbs is expected");
+    assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: a time from 1ms to 120s is expected");
+    assert!(refused(&[("UNISONO_LOSS", "105%")]).starts_with("UNISONO_LOSS=105%: "));
+    assert!(refused(&[("UNISONO_MTU", "100")]).starts_with("UNISONO_MTU=100: "));
+    assert_eq!(refused(&[("UNISONO_WATCHDOG", "9s")]), "UNISONO_WATCHDOG: this part of unisono is not built yet");
+}
+
+#[test]
+fn a_seat_needs_its_neighbours() {
+    assert_eq!(read(&SEATED).expect("complete").seat, Seat::new(Rank(1), 2));
+    assert_eq!(refused(&SEATED[..1]), "UNISONO_RANK is set but UNISONO_SIZE is not");
+    assert_eq!(refused(&SEATED[..2]), "UNISONO_SIZE is set but UNISONO_BOOTSTRAP is not");
+    assert_eq!(refused(&SEATED[..3]), "UNISONO_BOOTSTRAP is set but UNISONO_SECRET is not");
+    let ranks = [("UNISONO_RANK", "2"), ("UNISONO_SIZE", "2")];
+    assert_eq!(refused(&ranks), "UNISONO_RANK=2: a rank below UNISONO_SIZE=2 is expected");
+    assert!(refused(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "0")]).starts_with("UNISONO_SIZE=0: "));
+    assert!(read(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "1")]).is_ok(), "alone, nobody is to be met");
+}
+
+#[test]
+fn a_secret_is_never_shown() {
+    let text = refused(&[("UNISONO_SECRET", "tooshort")]);
+    assert_eq!(text, "UNISONO_SECRET: a secret has 16 to 1024 bytes");
+    let settings = read(&SEATED).expect("complete");
+    assert!(!format!("{settings:?}").contains("0123456789abcdef"));
+    let both = [SEATED[3], ("UNISONO_SECRET_FILE", "/tmp/none")];
+    assert_eq!(refused(&both), "UNISONO_SECRET and UNISONO_SECRET_FILE exclude each other");
+    assert!(refused(&[("UNISONO_SECRET_FILE", "/nonexistent/key")]).starts_with("UNISONO_SECRET_FILE: "));
+}
+
+#[test]
+fn every_setting_survives_the_way_to_another_process() {
+    let mut given = SEATED.to_vec();
+    given.extend([
+        ("UNISONO_SERVE", "off"),
+        ("UNISONO_JOB", "j-1"),
+        ("UNISONO_NODE", "3"),
+        ("UNISONO_LOCAL_RANK", "1"),
+        ("UNISONO_LOCAL_SIZE", "4"),
+        ("UNISONO_DEVICE", "udp"),
+        ("UNISONO_PROGRESS", "hybrid"),
+        ("UNISONO_MTU", "1500"),
+        ("UNISONO_GSO", "off"),
+        ("UNISONO_LOSS", "5%"),
+        ("UNISONO_REORDER", "0.5%"),
+        ("UNISONO_DUP", "0.02"),
+        ("UNISONO_CORRUPT", "1%"),
+        ("UNISONO_SEED", "7"),
+        ("UNISONO_ON_DEATH", "tell"),
+        ("UNISONO_SILENCE", "1500ms"),
+        ("UNISONO_PIN", "on"),
+        ("UNISONO_TAG_OUTPUT", "on"),
+        ("UNISONO_RSH", "ip netns exec"),
+        ("UNISONO_GRACE", "3s"),
+        ("UNISONO_ASSEMBLY", "20s"),
+    ]);
+    let settings = read(&given).expect("all are good");
+    let variables = settings.variables();
+    // Not said again: the log's filter and the secret's file, read by this process alone; the watchdog, not built.
+    assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
+    let again = Settings::from_variables(
+        variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
+    );
+    let again = again.expect("what is printed parses");
+    assert_eq!(again.variables(), variables);
+    assert_eq!((again.transport, again.seat, again.locality), (settings.transport, settings.seat, settings.locality));
+    assert_eq!((again.launching, again.bootstrap), (settings.launching, settings.bootstrap));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(index in 0..Reading::NAMES.len(), value in ".{0,40}") {
+        let name = format!("{PREFIX}{}", Reading::NAMES[index]);
+        // A file of that name hardly exists; reading it must not panic either.
+        let _ = read(&[(&name, &value)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The one conformance suite: what every [`Device`] and its [`Memory`] promise the core, as cases that can fail.
+//!
+//! A [`Fixture`] makes connected devices; [`examine`] runs every case on fresh ones and says what it found,
+//! [`assert_conforms`] panics when a promise was broken. A case sees only the contract, so devices in virtual and in real
+//! time pass the same suite. [`flaw`] breaks a device on purpose; the suite's own tests show that each flaw is found.
+//!
+//! # Example
+//! ```
+//! use unisono_tests::{conformance::{SimFixture, assert_conforms}, sim::Config};
+//!
+//! assert_conforms(|| SimFixture::new(Config::default()));
+//! ```
+
+mod arrivals;
+mod bench;
+mod breach;
+pub mod flaw;
+mod lanes;
+mod on_sim;
+mod on_udp;
+mod postings;
+mod slots;
+
+#[cfg(test)]
+mod tests;
+
+use unisono_core::{
+    device::{Device, Lane, Memory},
+    span::Region,
+};
+
+pub use self::{breach::Breach, on_sim::SimFixture, on_udp::UdpFixture};
+use bench::Bench;
+
+/// Devices to examine and the world around them.
+pub trait Fixture {
+    /// The device.
+    type Device: Device;
+    /// Its memory.
+    type Memory: Memory<Address = <Self::Device as Device>::Address>;
+
+    /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for all of
+    /// them. Called once.
+    fn connect(&mut self, count: u32) -> Vec<(Self::Device, Self::Memory)>;
+    /// Lets so many nanoseconds pass: the clock of the simulation jumps, a real device's test sleeps or spins.
+    fn advance(&mut self, ns: u64);
+    /// Waits at most so many nanoseconds for the event that the device was armed for, and says whether it was raised.
+    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool;
+    /// Whether datagrams may be lost, doubled or overtaken on their way. Cases that count datagrams are skipped then.
+    fn is_faulty(&self) -> bool;
+
+    /// A new region of zeros.
+    fn make(&mut self, memory: &mut Self::Memory, bytes: usize) -> Region;
+    /// Ends a region's life.
+    fn retire(&mut self, memory: &mut Self::Memory, region: Region);
+    /// Copies bytes into a region, within its bounds.
+    fn write(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: &[u8]);
+    /// Copies bytes out of a region, within its bounds.
+    fn read(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: usize) -> Vec<u8>;
+}
+
+/// What a case came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The promise was kept.
+    Kept,
+    /// The case does not apply; why not.
+    Skipped(&'static str),
+    /// The promise was broken.
+    Broken(Breach),
+}
+
+/// A case and its outcome.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The promise, as the name of a behaviour.
+    pub case: &'static str,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What a case supposes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Needs {
+    Nothing,
+    FaultlessLink,
+    Interrupts,
+}
+
+struct Case<F: Fixture> {
+    name: &'static str,
+    needs: Needs,
+    run: fn(&mut Bench<F>) -> Result<(), Breach>,
+}
+
+/// Names each function as its case.
+macro_rules! cases {
+    ($($needs:ident $module:ident::$case:ident),* $(,)?) => {
+        vec![$(Case { name: stringify!($case), needs: Needs::$needs, run: $module::$case }),*]
+    };
+}
+
+fn cases<F: Fixture>() -> Vec<Case<F>> {
+    cases![
+        Nothing arrivals::every_length_arrives_byte_exact,
+        Nothing arrivals::head_and_payload_are_gathered,
+        FaultlessLink arrivals::datagrams_of_one_flush_keep_their_bounds,
+        Nothing arrivals::placed_bytes_land_exactly,
+        Nothing arrivals::senders_are_told_apart,
+        FaultlessLink arrivals::posting_to_unknown_peer_is_lost_alone,
+        Nothing postings::tickets_are_contiguous_and_complete,
+        FaultlessLink postings::unused_token_posts_nothing,
+        FaultlessLink postings::full_ring_loses_nothing,
+        FaultlessLink postings::payload_may_change_after_its_ticket,
+        Interrupts postings::lanes_count_their_tickets_apart,
+        FaultlessLink slots::receive_slots_fill_without_loss,
+        FaultlessLink slots::released_slots_serve_again,
+        FaultlessLink slots::slots_in_use_are_distinct,
+        FaultlessLink slots::held_datagrams_outlive_an_overrun,
+        Interrupts lanes::lanes_are_separate,
+        FaultlessLink lanes::armed_lane_raises_an_event,
+        FaultlessLink lanes::waiting_datagram_is_told_or_raises_an_event,
+        FaultlessLink lanes::no_wake_up_is_lost,
+        Nothing lanes::wishes_are_answered,
+        Nothing lanes::dead_and_foreign_spans_have_no_address,
+    ]
+}
+
+/// Runs every case, each on a fixture of its own.
+pub fn examine<F: Fixture>(make: impl Fn() -> F) -> Vec<Finding> {
+    let examine = |case: Case<F>| {
+        let mut bench = Bench::new(make());
+        let outcome = match case.needs {
+            Needs::FaultlessLink | Needs::Interrupts if bench.is_faulty() => Outcome::Skipped("the link is faulty"),
+            Needs::Interrupts if !bench.limits().interrupts => Outcome::Skipped("there is no interrupt lane"),
+            _ => match (case.run)(&mut bench) {
+                Ok(()) => Outcome::Kept,
+                Err(breach) => Outcome::Broken(breach),
+            },
+        };
+        Finding { case: case.name, outcome }
+    };
+    cases().into_iter().map(examine).collect()
+}
+
+/// Examines a device.
+///
+/// # Panics
+/// With every broken promise and how it was noticed, or when nothing was examined.
+pub fn assert_conforms<F: Fixture>(make: impl Fn() -> F) {
+    let findings = examine(make);
+    let broken = findings.iter().filter_map(|finding| match &finding.outcome {
+        Outcome::Broken(breach) => Some(format!("\n  {}: {breach}", finding.case)),
+        Outcome::Kept | Outcome::Skipped(_) => None,
+    });
+    let broken: Vec<_> = broken.collect();
+    assert!(broken.is_empty(), "{} promises were broken:{}", broken.len(), broken.concat());
+    assert!(findings.iter().any(|finding| finding.outcome == Outcome::Kept), "nothing was examined");
+}

@@ -1,0 +1,303 @@
+//! What the cases share: fresh devices, datagrams with known bytes, waiting within a bound.
+
+use std::collections::HashSet;
+
+use unisono_core::{
+    device::{Cause, Device, HEAD, Lane, Limits, Memory, PeerId, Received, Slot, Ticket, Token, Transmit},
+    span::{Region, Span},
+};
+
+use super::{Breach, Fixture};
+
+/// Longest wait for what must happen.
+const BOUND_NS: u64 = 1_000_000_000;
+/// Longest wait on a faulty link before a datagram is sent again.
+const AGAIN_NS: u64 = 20_000_000;
+/// How long nothing must happen to be believed.
+const QUIET_NS: u64 = 5_000_000;
+/// A faulty link loses so many in a row with hardly any chance.
+const ATTEMPTS: u32 = 40;
+/// Devices of a bench.
+pub(super) const NODES: u32 = 3;
+/// Bytes around a target that placing must not touch.
+const GUARD: usize = 32;
+const UNTOUCHED: u8 = 0xa5;
+
+/// The way of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) from: usize,
+    /// The ring it is posted to.
+    pub(super) lane: Lane,
+    pub(super) to: PeerId,
+    /// The lane it is meant for.
+    pub(super) at: Lane,
+}
+
+/// From node 1 to node 0.
+pub(super) const ROUTE: Route = Route { from: 1, lane: Lane::Polled, to: PeerId(0), at: Lane::Polled };
+
+/// A datagram that was received and is not yet released.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) slot: Slot,
+    pub(super) bytes: usize,
+    pub(super) head: Vec<u8>,
+    /// Which of [`ASKED`] sent it, as `is_from` says.
+    pub(super) senders: Vec<u32>,
+}
+
+/// Peers that `is_from` is asked for: those of the bench and unknown ones.
+const ASKED: [u32; 6] = [0, 1, 2, NODES, 77, u32::MAX];
+
+impl Arrival {
+    pub(super) fn of(received: &impl Received) -> Self {
+        Self {
+            slot: received.slot(),
+            bytes: received.bytes() as usize,
+            head: received.head().to_vec(),
+            senders: ASKED.into_iter().filter(|&peer| received.is_from(PeerId(peer))).collect(),
+        }
+    }
+}
+
+/// Memory lent to a posting.
+struct Lent {
+    node: usize,
+    region: Region,
+}
+
+pub(super) struct Bench<F: Fixture> {
+    pub(super) fixture: F,
+    pub(super) nodes: Vec<(F::Device, F::Memory)>,
+    lent: Vec<Lent>,
+    /// What was ever exchanged: a faulty link may bring it again.
+    history: HashSet<Vec<u8>>,
+}
+
+impl<F: Fixture> Bench<F> {
+    pub(super) fn new(mut fixture: F) -> Self {
+        let nodes = fixture.connect(NODES);
+        assert_eq!(nodes.len(), NODES as usize, "the fixture makes as many devices as it is asked for");
+        Self { fixture, nodes, lent: Vec::new(), history: HashSet::new() }
+    }
+
+    pub(super) fn is_faulty(&self) -> bool {
+        self.fixture.is_faulty()
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.nodes[0].0.limits()
+    }
+
+    pub(super) fn device(&mut self, node: usize) -> &mut F::Device {
+        &mut self.nodes[node].0
+    }
+
+    /// A region with these bytes.
+    pub(super) fn region(&mut self, node: usize, bytes: &[u8]) -> Region {
+        let memory = &mut self.nodes[node].1;
+        let region = self.fixture.make(memory, bytes.len());
+        self.fixture.write(memory, region, 0, bytes);
+        region
+    }
+
+    pub(super) fn retire(&mut self, node: usize, region: Region) {
+        self.fixture.retire(&mut self.nodes[node].1, region);
+    }
+
+    pub(super) fn overwrite(&mut self, node: usize, region: Region, bytes: &[u8]) {
+        self.fixture.write(&mut self.nodes[node].1, region, 0, bytes);
+    }
+
+    pub(super) fn read(&mut self, node: usize, region: Region, bytes: usize) -> Vec<u8> {
+        self.fixture.read(&mut self.nodes[node].1, region, 0, bytes)
+    }
+
+    pub(super) fn place(&mut self, node: usize, slot: Slot, start: u16, to: Span) -> Result<(), Breach> {
+        let (device, memory) = &mut self.nodes[node];
+        let address = memory.address(to).ok_or(Breach::Address { span: to, expected: true })?;
+        device.place(slot, start, to.bytes, address);
+        Ok(())
+    }
+
+    /// Tries until it gives something, for as long as `bound` nanoseconds.
+    fn until<T>(&mut self, bound: u64, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+        let (mut waited, mut pause) = (0, 500);
+        loop {
+            let found = attempt(self);
+            if found.is_some() || waited >= bound {
+                return found;
+            }
+            self.fixture.advance(pause);
+            waited += pause;
+            pause = (pause * 2).min(2_000_000);
+        }
+    }
+
+    /// As `until`, for what must happen.
+    pub(super) fn soon<T>(&mut self, attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+        self.until(BOUND_NS, attempt)
+    }
+
+    /// A datagram on the lane, if one is there now.
+    pub(super) fn take(&mut self, node: usize, lane: Lane) -> Option<Arrival> {
+        self.device(node).receive(lane).map(|received| Arrival::of(&received))
+    }
+
+    /// The next datagram on the lane; one must come.
+    pub(super) fn next(&mut self, node: usize, lane: Lane, bytes: usize) -> Result<Arrival, Breach> {
+        self.soon(|bench| bench.take(node, lane)).ok_or(Breach::Missing { bytes })
+    }
+
+    /// Nothing must come on the lane for a while.
+    pub(super) fn nothing_comes(&mut self, node: usize, lane: Lane) -> Result<(), Breach> {
+        match self.until(QUIET_NS, |bench| bench.take(node, lane)) {
+            None => Ok(()),
+            Some(arrival) => {
+                self.device(node).release(arrival.slot);
+                Err(Breach::Unexpected { head: arrival.head })
+            }
+        }
+    }
+
+    /// Posts a datagram without flushing; waits for a free entry if need be, which flushes.
+    pub(super) fn post(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Ticket, Breach> {
+        let payload = (!body.is_empty()).then(|| {
+            // Not at the start of a region, and not aligned.
+            let mut bytes = vec![0; GUARD + 1];
+            bytes.extend_from_slice(body);
+            let region = self.region(route.from, &bytes);
+            self.lent.push(Lent { node: route.from, region });
+            Span { region, offset: GUARD + 1, bytes: body.len() as u32 }
+        });
+        match self.try_post(route, head, payload) {
+            Some(ticket) => Ok(ticket),
+            None => {
+                self.device(route.from).flush(route.lane);
+                let posted = self.soon(|bench| {
+                    bench.device(route.from).completed(route.lane);
+                    bench.try_post(route, head, payload)
+                });
+                posted.ok_or(Breach::NoToken(route.lane))
+            }
+        }
+    }
+
+    /// As [`post`](Self::post), unless no entry is free.
+    pub(super) fn try_post(&mut self, route: Route, head: &[u8], payload: Option<Span>) -> Option<Ticket> {
+        assert!(head.len() <= HEAD, "a case posts a head of {} bytes", head.len());
+        let (device, memory) = &mut self.nodes[route.from];
+        let mut token = device.token(route.lane)?;
+        let ticket = token.ticket();
+        token.head()[..head.len()].copy_from_slice(head);
+        let transmit = Transmit {
+            to: route.to,
+            at: route.at,
+            head: head.len() as u8,
+            payload,
+            solicited: route.at == Lane::Interrupt,
+            cause: Cause::First,
+        };
+        let address = payload.and_then(|span| memory.address(span));
+        token.post(&transmit, address);
+        Some(ticket)
+    }
+
+    /// Flushes the lane, waits until everything on it is complete and takes lent memory back.
+    pub(super) fn finish(&mut self, from: usize, lane: Lane, posted: Ticket) -> Result<(), Breach> {
+        self.device(from).flush(lane);
+        let mut before = None;
+        let finished = self.soon(|bench| {
+            let completed = bench.device(from).completed(lane);
+            let orderly =
+                completed.is_within(posted) && before.is_none_or(|before: Ticket| before.is_within(completed));
+            if !orderly {
+                return Some(Err(Breach::Completed { before: before.unwrap_or(posted), found: completed }));
+            }
+            before = Some(completed);
+            posted.is_within(completed).then_some(Ok(()))
+        });
+        for Lent { node, region } in self.lent.extract_if(.., |lent| lent.node == from).collect::<Vec<_>>() {
+            self.retire(node, region);
+        }
+        let completed = before.unwrap_or(posted);
+        finished.unwrap_or(Err(Breach::Unfinished { posted, completed }))
+    }
+
+    /// Posts, flushes and waits for completion.
+    pub(super) fn send(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<(), Breach> {
+        let ticket = self.post(route, head, body)?;
+        self.finish(route.from, route.lane, ticket)
+    }
+
+    /// All bytes of a datagram, by placing it between guard bytes.
+    pub(super) fn contents(&mut self, node: usize, arrival: &Arrival) -> Result<Vec<u8>, Breach> {
+        let region = self.region(node, &vec![UNTOUCHED; arrival.bytes + 2 * GUARD]);
+        self.place(node, arrival.slot, 0, Span { region, offset: GUARD, bytes: arrival.bytes as u32 })?;
+        let mut bytes = self.read(node, region, arrival.bytes + 2 * GUARD);
+        self.retire(node, region);
+        for at in (0..GUARD).chain(arrival.bytes + GUARD..bytes.len()) {
+            if bytes[at] != UNTOUCHED {
+                return Err(Breach::Placed { at, expected: UNTOUCHED, found: bytes[at] });
+            }
+        }
+        bytes.truncate(arrival.bytes + GUARD);
+        Ok(bytes.split_off(GUARD))
+    }
+
+    /// Whether the arrival is this datagram, in every byte.
+    pub(super) fn compare(&mut self, node: usize, arrival: &Arrival, expected: &[u8]) -> Result<(), Breach> {
+        if arrival.bytes != expected.len() {
+            return Err(Breach::Length { expected: expected.len(), found: arrival.bytes });
+        }
+        let head = &expected[..expected.len().min(HEAD)];
+        if arrival.head != head {
+            return Err(Breach::Head { expected: head.to_vec(), found: arrival.head.clone() });
+        }
+        let found = self.contents(node, arrival)?;
+        match (0..expected.len()).find(|&at| found[at] != expected[at]) {
+            None => Ok(()),
+            Some(at) => Err(Breach::Changed { at, expected: expected[at], found: found[at] }),
+        }
+    }
+
+    /// Sends a datagram and checks that it arrives as it was sent; gives it as received and not yet released. On a faulty
+    /// link it is sent until it arrives, and others that were exchanged before may arrive again.
+    pub(super) fn exchange(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Arrival, Breach> {
+        let (expected, node) = ([head, body].concat(), route.to.0 as usize);
+        let faulty = self.is_faulty();
+        for _ in 0..if faulty { ATTEMPTS } else { 1 } {
+            self.send(route, head, body)?;
+            let bound = if faulty { AGAIN_NS } else { BOUND_NS };
+            while let Some(arrival) = self.until(bound, |bench| bench.take(node, route.at)) {
+                let found = self.compare(node, &arrival, &expected);
+                if found.is_ok() {
+                    self.history.insert(expected);
+                    return Ok(arrival);
+                }
+                let again = faulty && self.contents(node, &arrival).is_ok_and(|bytes| self.history.contains(&bytes));
+                self.device(node).release(arrival.slot);
+                if !again {
+                    return found.map(|()| arrival);
+                }
+            }
+        }
+        Err(Breach::Missing { bytes: expected.len() })
+    }
+
+    /// Exchanges numbered datagrams, one flush at a time, none of which may get lost.
+    pub(super) fn check_link(&mut self, route: Route) -> Result<(), Breach> {
+        for number in 0..4_u64 {
+            let arrival = self.exchange(route, &(!number).to_le_bytes(), &[])?;
+            self.device(route.to.0 as usize).release(arrival.slot);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that tell their position and the datagram they belong to.
+pub(super) fn pattern(number: u64, bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(number ^ (bytes as u64) << 32);
+    core::iter::repeat_with(|| random.u8(..)).take(bytes).collect()
+}

@@ -1,0 +1,324 @@
+//! Devices broken on purpose: the suite must find every [`Flaw`], else it proves nothing.
+
+use unisono_core::{
+    device::{
+        Armed, Cause, Device, Fact, HEAD, Lane, Limits, Memory, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+    },
+    span::{Region, Span},
+};
+
+use super::Fixture;
+
+/// A broken promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// None: the wrapper itself changes nothing.
+    None,
+    /// One of four postings leaves with a bit changed.
+    ChangesByte,
+    /// A datagram without bytes is not sent.
+    LosesEmpty,
+    /// One posting in eight is not sent.
+    LosesOneInEight,
+    /// The head that is shown lacks its last byte.
+    ShowsShortHead,
+    /// Bytes are placed from one byte before the start that was asked for.
+    PlacesOneOff,
+    /// The last byte is not placed.
+    PlacesShort,
+    /// A datagram is said to be from any peer.
+    NamesEveryPeer,
+    /// A datagram is said to be from nobody.
+    NamesNobody,
+    /// All that is set aside shows the bytes of the latest.
+    KeepsOneHeld,
+    /// What is set aside has another slot.
+    RenamesHeld,
+    /// What is set aside stays in the ring.
+    HoldsInRing,
+    /// Memory is never given back.
+    NeverReleases,
+    /// A posting is called complete before it is flushed.
+    CompletesEarly,
+    /// A ticket that was never posted is called complete.
+    CompletesAhead,
+    /// No ticket is ever complete.
+    NeverCompletes,
+    /// A ticket is left out.
+    SkipsTicket,
+    /// A token that is dropped is sent.
+    PostsUnused,
+    /// Everything arrives on the polled lane.
+    HasOneLane,
+    /// Arming answers that nothing waits, whatever waits.
+    NeverPending,
+    /// Arming raises no event.
+    RaisesNothing,
+    /// Wishes are not answered.
+    IgnoresWishes,
+    /// An old life of a region still has an address.
+    ForgetsLives,
+}
+
+/// A fixture whose devices all have the flaw.
+#[derive(Debug)]
+pub struct Flawed<F> {
+    fixture: F,
+    flaw: Flaw,
+}
+
+impl<F> Flawed<F> {
+    /// Breaks a fixture's devices.
+    pub const fn new(fixture: F, flaw: Flaw) -> Self {
+        Self { fixture, flaw }
+    }
+}
+
+/// A broken device.
+#[derive(Debug)]
+pub struct FlawedDevice<D> {
+    device: D,
+    flaw: Flaw,
+    posted: [Option<Ticket>; 2],
+    held: Vec<Slot>,
+}
+
+/// A broken device's token.
+#[derive(Debug)]
+pub struct FlawedToken<'a, T: Token> {
+    token: Option<T>,
+    flaw: Flaw,
+    posted: &'a mut Option<Ticket>,
+}
+
+/// A broken device's datagram.
+#[derive(Debug)]
+pub struct FlawedReceived<R> {
+    received: R,
+    flaw: Flaw,
+    slot: Slot,
+}
+
+/// A broken device's memory.
+#[derive(Debug)]
+pub struct FlawedMemory<M> {
+    memory: M,
+    flaw: Flaw,
+    regions: Vec<Region>,
+}
+
+impl<T: Token> Token for FlawedToken<'_, T> {
+    type Address = T::Address;
+
+    fn ticket(&self) -> Ticket {
+        let ticket = self.token.as_ref().map_or_else(Ticket::default, Token::ticket);
+        if self.flaw == Flaw::SkipsTicket && ticket.0 > 2 { ticket.next() } else { ticket }
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        self.token.as_mut().expect("a token has its inner one until it is posted").head()
+    }
+
+    fn post(mut self, transmit: &Transmit, payload: Option<T::Address>) {
+        let mut token = self.token.take().expect("a token is posted once");
+        let ticket = token.ticket();
+        *self.posted = Some(ticket);
+        let mut transmit = *transmit;
+        let empty = transmit.head == 0 && payload.is_none();
+        match self.flaw {
+            Flaw::ChangesByte if ticket.0.is_multiple_of(4) => token.head()[0] ^= 0x20,
+            Flaw::LosesOneInEight if ticket.0.is_multiple_of(8) => transmit.to = PeerId(u32::MAX),
+            Flaw::LosesEmpty if empty => transmit.to = PeerId(u32::MAX),
+            Flaw::HasOneLane => transmit.at = Lane::Polled,
+            _ => {}
+        }
+        token.post(&transmit, payload);
+    }
+}
+
+impl<T: Token> Drop for FlawedToken<'_, T> {
+    fn drop(&mut self) {
+        if let (Flaw::PostsUnused, Some(token)) = (self.flaw, self.token.take()) {
+            let to = PeerId(0);
+            let transmit =
+                Transmit { to, at: Lane::Polled, head: 8, payload: None, solicited: false, cause: Cause::First };
+            token.post(&transmit, None);
+        }
+    }
+}
+
+impl<R: Received> Received for FlawedReceived<R> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.received.bytes()
+    }
+
+    fn head(&self) -> &[u8] {
+        let head = self.received.head();
+        if self.flaw == Flaw::ShowsShortHead { &head[..head.len().saturating_sub(1)] } else { head }
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        match self.flaw {
+            Flaw::NamesEveryPeer => true,
+            Flaw::NamesNobody => false,
+            _ => self.received.is_from(peer),
+        }
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        self.received.age_ns()
+    }
+}
+
+impl<D: Device> Device for FlawedDevice<D> {
+    type Address = D::Address;
+    type Token<'a>
+        = FlawedToken<'a, D::Token<'a>>
+    where
+        Self: 'a;
+    type Received<'a>
+        = FlawedReceived<D::Received<'a>>
+    where
+        Self: 'a;
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>> {
+        let token = Some(self.device.token(lane)?);
+        Some(FlawedToken { token, flaw: self.flaw, posted: &mut self.posted[lane as usize] })
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        self.device.flush(lane);
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        let completed = self.device.completed(lane);
+        match self.flaw {
+            Flaw::CompletesEarly => self.posted[lane as usize].unwrap_or(completed),
+            Flaw::CompletesAhead => completed.next(),
+            Flaw::NeverCompletes => Ticket::default(),
+            _ => completed,
+        }
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<Self::Received<'_>> {
+        let received = self.device.receive(lane)?;
+        Some(FlawedReceived { slot: received.slot(), received, flaw: self.flaw })
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: D::Address) {
+        match self.flaw {
+            Flaw::PlacesOneOff => self.device.place(from, start.saturating_sub(1), bytes, to),
+            Flaw::PlacesShort => self.device.place(from, start, bytes.saturating_sub(1), to),
+            _ => self.device.place(from, start, bytes, to),
+        }
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        self.held.push(slot);
+        if self.flaw != Flaw::HoldsInRing {
+            self.device.hold(slot);
+        }
+    }
+
+    fn held(&self, slot: Slot) -> Self::Received<'_> {
+        let shown = match self.flaw {
+            Flaw::KeepsOneHeld => self.held.last().copied().unwrap_or(slot),
+            _ => slot,
+        };
+        let renamed = if self.flaw == Flaw::RenamesHeld { Slot(slot.0.wrapping_add(1)) } else { slot };
+        FlawedReceived { received: self.device.held(shown), flaw: self.flaw, slot: renamed }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if self.flaw != Flaw::NeverReleases {
+            self.held.retain(|held| *held != slot);
+            self.device.release(slot);
+        }
+    }
+
+    fn arm(&mut self, lane: Lane) -> Armed {
+        match self.flaw {
+            Flaw::RaisesNothing => Armed::Armed,
+            Flaw::NeverPending => {
+                self.device.arm(lane);
+                Armed::Armed
+            }
+            _ => self.device.arm(lane),
+        }
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        if self.flaw != Flaw::IgnoresWishes {
+            self.device.ask(wish);
+        }
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        self.device.poll_fact()
+    }
+}
+
+impl<M: Memory> Memory for FlawedMemory<M> {
+    type Address = M::Address;
+
+    fn address(&self, span: Span) -> Option<M::Address> {
+        let latest = self.regions.iter().rev().find(|region| region.index == span.region.index);
+        let region = match (self.flaw, latest) {
+            (Flaw::ForgetsLives, Some(&region)) => region,
+            _ => span.region,
+        };
+        self.memory.address(Span { region, ..span })
+    }
+}
+
+impl<F: Fixture> Fixture for Flawed<F> {
+    type Device = FlawedDevice<F::Device>;
+    type Memory = FlawedMemory<F::Memory>;
+
+    fn connect(&mut self, count: u32) -> Vec<(Self::Device, Self::Memory)> {
+        let flaw = self.flaw;
+        let broken = |(device, memory)| {
+            let device = FlawedDevice { device, flaw, posted: [None; 2], held: Vec::new() };
+            (device, FlawedMemory { memory, flaw, regions: Vec::new() })
+        };
+        self.fixture.connect(count).into_iter().map(broken).collect()
+    }
+
+    fn advance(&mut self, ns: u64) {
+        self.fixture.advance(ns);
+    }
+
+    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool {
+        self.fixture.wait(&mut device.device, lane, ns)
+    }
+
+    fn is_faulty(&self) -> bool {
+        self.fixture.is_faulty()
+    }
+
+    fn make(&mut self, memory: &mut Self::Memory, bytes: usize) -> Region {
+        let region = self.fixture.make(&mut memory.memory, bytes);
+        memory.regions.push(region);
+        region
+    }
+
+    fn retire(&mut self, memory: &mut Self::Memory, region: Region) {
+        self.fixture.retire(&mut memory.memory, region);
+    }
+
+    fn write(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: &[u8]) {
+        self.fixture.write(&mut memory.memory, region, offset, bytes);
+    }
+
+    fn read(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
+        self.fixture.read(&mut memory.memory, region, offset, bytes)
+    }
+}

@@ -1,0 +1,140 @@
+//! Tokens and tickets.
+
+use std::collections::HashSet;
+
+use unisono_core::{
+    device::{Device, Lane, Ticket, Token},
+    span::Span,
+};
+
+use super::{
+    Breach, Fixture,
+    bench::{Bench, ROUTE, Route, pattern},
+};
+
+/// The ticket of a token that is dropped.
+fn peek<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<Ticket, Breach> {
+    let ticket = bench.soon(|bench| bench.device(ROUTE.from).token(lane).map(|token| token.ticket()));
+    ticket.ok_or(Breach::NoToken(lane))
+}
+
+const fn next_to(expected: Ticket, found: Ticket) -> Result<(), Breach> {
+    if expected.0 == found.0 { Ok(()) } else { Err(Breach::NotNext { expected, found }) }
+}
+
+pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let mut last = bench.device(ROUTE.from).completed(ROUTE.lane);
+    for batch in [1, 2, 3, 16, 1, 40] {
+        for _ in 0..batch {
+            let ticket = bench.post(ROUTE, &[7; 16], &[1; 40])?;
+            next_to(last.next(), ticket)?;
+            last = ticket;
+            let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
+            if !completed.is_within(last) {
+                return Err(Breach::Completed { before: last, found: completed });
+            }
+        }
+        bench.finish(ROUTE.from, ROUTE.lane, last)?;
+        bench.device(ROUTE.from).flush(ROUTE.lane);
+        let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
+        if completed != last {
+            return Err(Breach::Completed { before: last, found: completed });
+        }
+        while let Some(arrival) = bench.take(0, Lane::Polled) {
+            bench.device(0).release(arrival.slot);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn unused_token_posts_nothing<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for _ in 0..3 {
+        let ticket = peek(bench, ROUTE.lane)?;
+        let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
+        if let Some(mut token) = bench.device(ROUTE.from).token(ROUTE.lane) {
+            token.head().fill(0xee);
+        }
+        bench.device(ROUTE.from).flush(ROUTE.lane);
+        bench.nothing_comes(0, Lane::Polled)?;
+        next_to(ticket, peek(bench, ROUTE.lane)?)?;
+        let after = bench.device(ROUTE.from).completed(ROUTE.lane);
+        if after != completed {
+            return Err(Breach::Completed { before: completed, found: after });
+        }
+        bench.check_link(ROUTE)?;
+    }
+    Ok(())
+}
+
+pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let slots = bench.limits().receive_slots;
+    for round in 0..3 {
+        let mut missing = HashSet::new();
+        let mut last = bench.device(ROUTE.from).completed(ROUTE.lane);
+        // More than the receiver can keep would be lost for another reason.
+        while missing.len() < slots as usize {
+            let number = missing.len() as u32;
+            let head = [number.to_le_bytes(), [round; 4]].concat();
+            let Some(ticket) = bench.try_post(ROUTE, &head, None) else { break };
+            next_to(last.next(), ticket)?;
+            last = ticket;
+            missing.insert(head);
+        }
+        bench.device(ROUTE.from).flush(ROUTE.lane);
+        while !missing.is_empty() {
+            let arrival = bench.next(0, Lane::Polled, 8)?;
+            bench.device(0).release(arrival.slot);
+            if !missing.remove(&arrival.head) {
+                return Err(Breach::Unexpected { head: arrival.head });
+            }
+        }
+        bench.finish(ROUTE.from, ROUTE.lane, last)?;
+        next_to(last.next(), peek(bench, ROUTE.lane)?)?;
+    }
+    Ok(())
+}
+
+/// The payload is changed as soon as its ticket is said to be complete, even before the flush: what arrives must not
+/// change with it.
+pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let bytes = (bench.limits().mtu as usize).min(1000);
+    for round in 0..8 {
+        let (before, after) = (pattern(round, bytes), vec![0xff; bytes]);
+        let region = bench.region(ROUTE.from, &before);
+        let payload = Some(Span { region, offset: 0, bytes: bytes as u32 });
+        let mut posted = bench.try_post(ROUTE, &[], payload).ok_or(Breach::NoToken(ROUTE.lane))?;
+        let change = |bench: &mut Bench<F>| {
+            let complete = posted.is_within(bench.device(ROUTE.from).completed(ROUTE.lane));
+            complete.then(|| bench.overwrite(ROUTE.from, region, &after))
+        };
+        if change(bench).is_none() {
+            bench.device(ROUTE.from).flush(ROUTE.lane);
+            let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
+            bench.soon(change).ok_or(Breach::Unfinished { posted, completed })?;
+        }
+        posted = bench.device(ROUTE.from).completed(ROUTE.lane);
+        bench.finish(ROUTE.from, ROUTE.lane, posted)?;
+        let arrival = bench.next(0, Lane::Polled, bytes)?;
+        bench.compare(0, &arrival, &before)?;
+        bench.device(0).release(arrival.slot);
+        bench.retire(ROUTE.from, region);
+    }
+    Ok(())
+}
+
+pub(super) fn lanes_count_their_tickets_apart<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let interrupt = Route { lane: Lane::Interrupt, at: Lane::Interrupt, ..ROUTE };
+    for posted in [ROUTE, interrupt, ROUTE, ROUTE] {
+        let before = [peek(bench, Lane::Polled)?, peek(bench, Lane::Interrupt)?];
+        bench.send(posted, &[3; 8], &[])?;
+        let after = [peek(bench, Lane::Polled)?, peek(bench, Lane::Interrupt)?];
+        for lane in [Lane::Polled, Lane::Interrupt] {
+            let before = before[lane as usize];
+            let expected = if lane == posted.lane { before.next() } else { before };
+            next_to(expected, after[lane as usize])?;
+        }
+        let arrival = bench.next(0, posted.at, 8)?;
+        bench.device(0).release(arrival.slot);
+    }
+    Ok(())
+}

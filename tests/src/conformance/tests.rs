@@ -1,0 +1,120 @@
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use unisono::{
+    fault::{Faults, Probability},
+    udp::{MTU_MIN, Options},
+};
+
+use super::{
+    flaw::{Flaw, Flawed},
+    *,
+};
+use crate::sim::{Completion, Config, Link};
+
+#[test]
+fn simulated_device_conforms() {
+    assert_conforms(|| SimFixture::new(Config::default()));
+}
+
+#[test]
+fn simulated_device_conforms_at_the_smallest_and_largest_sizes() {
+    let smallest = Config { mtu: 576, receive_slots: 4, holdable: 1, ring: 1, interrupts: false, ..Config::default() };
+    assert_conforms(|| SimFixture::new(smallest));
+    assert_conforms(|| SimFixture::new(Config { mtu: 65_507, receive_slots: 40, holdable: 200, ..Config::default() }));
+}
+
+#[test]
+fn simulated_device_conforms_with_late_completions_and_slow_links() {
+    let rate = core::num::NonZeroU64::new(125_000_000);
+    let link = Link { ingress_bytes_per_s: rate, egress_bytes_per_s: rate, jitter_ns: 3_000, ..Link::default() };
+    assert_conforms(|| SimFixture::new(Config { completion: Completion::After(50_000), link, ..Config::default() }));
+}
+
+fn faults() -> Faults {
+    let chance = |value| Probability::new(value).expect("a probability");
+    Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 }
+}
+
+#[test]
+fn simulated_device_conforms_on_a_faulty_link() {
+    assert_conforms(|| SimFixture::new(Config { faults: faults(), ..Config::default() }));
+}
+
+fn udp() -> Options {
+    Options { receive_buffer: 1 << 20, holdable: 40, ..Options::new(Ipv4Addr::LOCALHOST.into(), 3) }
+}
+
+#[test]
+fn udp_device_conforms() {
+    assert_conforms(|| UdpFixture::new(udp()));
+}
+
+#[test]
+fn udp_device_conforms_without_offload_at_the_smallest_mtu() {
+    assert_conforms(|| UdpFixture::new(Options { gso: false, mtu: Some(MTU_MIN), ..udp() }));
+}
+
+#[test]
+fn udp_device_conforms_on_a_faulty_link_and_over_ipv6() {
+    let local = Ipv6Addr::LOCALHOST.into();
+    assert_conforms(|| UdpFixture::new(Options { local, mtu: Some(1452), faults: faults(), ..udp() }));
+}
+
+#[test]
+fn cases_that_do_not_apply_are_said_to_be_skipped() {
+    let findings = examine(|| SimFixture::new(Config { interrupts: false, ..Config::default() }));
+    let skipped = findings.iter().filter(|finding| matches!(finding.outcome, Outcome::Skipped(_)));
+    let skipped: Vec<_> = skipped.map(|finding| finding.case).collect();
+    assert_eq!(skipped, ["lanes_count_their_tickets_apart", "lanes_are_separate"]);
+}
+
+/// Which cases find the flaw.
+fn found(flaw: Flaw) -> Vec<&'static str> {
+    let config = Config { receive_slots: 32, holdable: 16, ..Config::default() };
+    let findings = examine(|| Flawed::new(SimFixture::new(config), flaw));
+    let broken = |finding: &Finding| matches!(finding.outcome, Outcome::Broken(_));
+    findings.into_iter().filter(broken).map(|finding| finding.case).collect()
+}
+
+#[test]
+fn wrapper_without_flaw_conforms() {
+    assert_conforms(|| Flawed::new(SimFixture::new(Config::default()), Flaw::None));
+}
+
+#[test]
+fn every_flaw_is_found_by_its_case() {
+    let expected = [
+        (Flaw::ChangesByte, "every_length_arrives_byte_exact"),
+        (Flaw::LosesEmpty, "every_length_arrives_byte_exact"),
+        (Flaw::LosesOneInEight, "full_ring_loses_nothing"),
+        (Flaw::ShowsShortHead, "every_length_arrives_byte_exact"),
+        (Flaw::PlacesOneOff, "placed_bytes_land_exactly"),
+        (Flaw::PlacesShort, "placed_bytes_land_exactly"),
+        (Flaw::NamesEveryPeer, "senders_are_told_apart"),
+        (Flaw::NamesNobody, "senders_are_told_apart"),
+        (Flaw::KeepsOneHeld, "held_datagrams_outlive_an_overrun"),
+        (Flaw::RenamesHeld, "held_datagrams_outlive_an_overrun"),
+        (Flaw::HoldsInRing, "held_datagrams_outlive_an_overrun"),
+        (Flaw::NeverReleases, "released_slots_serve_again"),
+        (Flaw::CompletesEarly, "payload_may_change_after_its_ticket"),
+        (Flaw::CompletesAhead, "tickets_are_contiguous_and_complete"),
+        (Flaw::NeverCompletes, "tickets_are_contiguous_and_complete"),
+        (Flaw::SkipsTicket, "tickets_are_contiguous_and_complete"),
+        (Flaw::PostsUnused, "unused_token_posts_nothing"),
+        (Flaw::HasOneLane, "lanes_are_separate"),
+        (Flaw::NeverPending, "waiting_datagram_is_told_or_raises_an_event"),
+        (Flaw::RaisesNothing, "armed_lane_raises_an_event"),
+        (Flaw::IgnoresWishes, "wishes_are_answered"),
+        (Flaw::ForgetsLives, "dead_and_foreign_spans_have_no_address"),
+    ];
+    for (flaw, case) in expected {
+        let found = found(flaw);
+        assert!(found.contains(&case), "{flaw:?} was found by {found:?} only");
+    }
+}
+
+#[test]
+#[should_panic = "every_length_arrives_byte_exact: a datagram of 0 bytes never arrived"]
+fn broken_promises_are_explained() {
+    assert_conforms(|| Flawed::new(SimFixture::new(Config::default()), Flaw::LosesEmpty));
+}

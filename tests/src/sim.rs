@@ -1,0 +1,297 @@
+//! The one simulated network: virtual time, seeded faults, a million endpoints in one process.
+//!
+//! A [`Network`] is a star: each node has an egress link and an ingress link with a finite queue before it, and a device
+//! with receive slots behind it. [`Network::step`] jumps to the next event that concerns a node and names the node; the
+//! harness then drives that node with its [`SimDevice`] and [`SimMemory`] and says when to step it at the latest
+//! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
+//!
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono::fault`], cuts, links that are down)
+//! → propagation → queue → ingress link → checksum → slot.
+//!
+//! # Example
+//! ```
+//! use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
+//! use unisono_tests::sim::{Config, Network};
+//!
+//! let network = Network::new(7, Config::default());
+//! let (here, there) = (network.add_node(), network.add_node());
+//! let mut device = network.device(here);
+//! let transmit =
+//!     Transmit { to: PeerId(there.0), at: Lane::Polled, head: 3, payload: None, solicited: false, cause: Cause::First };
+//! let mut token = device.token(Lane::Polled).unwrap();
+//! token.head()[..3].copy_from_slice(b"one");
+//! token.post(&transmit, None);
+//! device.flush(Lane::Polled);
+//!
+//! let step = network.step().unwrap();
+//! assert_eq!((step.at, step.node), (5_000, there));
+//! assert_eq!(network.device(there).receive(Lane::Polled).unwrap().head(), b"one");
+//! ```
+
+mod config;
+mod counts;
+mod device;
+mod fabric;
+mod frame;
+mod memory;
+mod port;
+mod queue;
+mod transit;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+use unisono::fault::Faults;
+use unisono_core::device::{Cause, Lane, PeerId};
+
+pub use self::{
+    config::{CHECKSUM, Completion, Config, Link},
+    counts::{Counts, Dropped},
+    device::{SimDevice, SimReceived, SimToken},
+    memory::{SimAddress, SimMemory},
+};
+use self::{
+    fabric::Fabric,
+    frame::{Frame, Place},
+};
+
+/// A node, by its index. Devices know it as the peer of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+impl From<NodeId> for PeerId {
+    fn from(node: NodeId) -> Self {
+        Self(node.0)
+    }
+}
+
+/// A node should be driven now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The time, in nanoseconds.
+    pub at: u64,
+    /// The node.
+    pub node: NodeId,
+    /// [`Lane::Interrupt`]: the event asked for on that lane was raised; the node may be busy otherwise.
+    pub lane: Lane,
+}
+
+/// What happened to a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sight {
+    /// It was flushed.
+    Sent,
+    /// It reached a receive slot.
+    Delivered,
+    /// It never will.
+    Dropped(Dropped),
+}
+
+/// A datagram at one point of its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Sighting<'a> {
+    /// The time, in nanoseconds.
+    pub at: u64,
+    /// What happened.
+    pub what: Sight,
+    /// Its sender, as its address says.
+    pub from: NodeId,
+    /// Its receiver.
+    pub to: NodeId,
+    /// Why it was sent; `None` when it was forged.
+    pub cause: Option<Cause>,
+    /// Its first bytes, as [`Received::head`](unisono_core::device::Received::head) shows them.
+    pub head: &'a [u8],
+    /// Its length, checksum excluded.
+    pub bytes: u32,
+}
+
+/// A datagram that leaves, for [`Network::tamper`].
+#[derive(Debug)]
+pub struct Passing<'a> {
+    /// The time, in nanoseconds.
+    pub at: u64,
+    /// Its sender.
+    pub from: NodeId,
+    /// Its receiver.
+    pub to: NodeId,
+    /// Why it is sent; `None` when it was forged.
+    pub cause: Option<Cause>,
+    /// Header and payload. What is changed here, the checksum does not notice.
+    pub bytes: &'a mut Vec<u8>,
+}
+
+/// What becomes of a datagram that passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It is lost.
+    Take,
+}
+
+/// A simulated network. Clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Network {
+    fabric: Rc<RefCell<Fabric>>,
+}
+
+impl Network {
+    /// A network without nodes, at time 0.
+    pub fn new(seed: u64, config: Config) -> Self {
+        Self { fabric: Rc::new(RefCell::new(Fabric::new(seed, config))) }
+    }
+
+    /// One more node, up and linked.
+    pub fn add_node(&self) -> NodeId {
+        NodeId(self.fabric.borrow_mut().add_node())
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.fabric.borrow().len()
+    }
+
+    /// The device of the node's present life. Handles are cheap; make one when the node is driven.
+    pub fn device(&self, node: NodeId) -> SimDevice {
+        SimDevice::new(Rc::clone(&self.fabric), node)
+    }
+
+    /// The memory of the node.
+    pub fn memory(&self, node: NodeId) -> SimMemory {
+        SimMemory::new(Rc::clone(&self.fabric), node)
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> u64 {
+        self.fabric.borrow().now
+    }
+
+    /// Jumps to the next event that concerns a node: an arrival, a completion, a fact, a wake-up. `None`: nothing will
+    /// ever happen again.
+    pub fn step(&self) -> Option<Step> {
+        self.fabric.borrow_mut().step(u64::MAX)
+    }
+
+    /// As [`step`](Self::step), but not beyond `deadline`, at which the clock stops when nothing concerns a node until
+    /// then.
+    pub fn step_until(&self, deadline: u64) -> Option<Step> {
+        let mut fabric = self.fabric.borrow_mut();
+        let step = fabric.step(deadline);
+        if step.is_none() {
+            fabric.now = fabric.now.max(deadline);
+        }
+        step
+    }
+
+    /// Has the node stepped at `at` (or now, if that is past) at the latest. Of several times the earliest counts; a step
+    /// for any other reason leaves it standing.
+    pub fn wake_at(&self, node: NodeId, at: u64) {
+        self.fabric.borrow_mut().wake_at(node.0, at);
+    }
+
+    /// The node computes until then: whatever concerns it is put off, except events of its interrupt lane.
+    pub fn busy(&self, node: NodeId, until: u64) {
+        self.fabric.borrow_mut().busy(node.0, until);
+    }
+
+    /// Gives a node another link than [`Config::link`].
+    pub fn set_link(&self, node: NodeId, link: Link) {
+        self.fabric.borrow_mut().links.insert(node.0, link);
+    }
+
+    /// Has frames towards a node suffer other faults than [`Config::faults`].
+    pub fn set_faults(&self, towards: NodeId, faults: Faults) {
+        let fabric = &mut *self.fabric.borrow_mut();
+        let injector = Fabric::injector(faults, &mut fabric.random);
+        fabric.injectors.insert(towards.0, injector);
+    }
+
+    /// Has all frames suffer other faults than before, except towards nodes with faults of their own.
+    pub fn set_all_faults(&self, faults: Faults) {
+        let fabric = &mut *self.fabric.borrow_mut();
+        fabric.injector = Fabric::injector(faults, &mut fabric.random);
+    }
+
+    /// What `from` flushes from now on does not reach `to`. One way only.
+    pub fn cut(&self, from: NodeId, to: NodeId) {
+        self.fabric.borrow_mut().cuts.insert((from.0, to.0));
+    }
+
+    /// Undoes a [`cut`](Self::cut).
+    pub fn mend(&self, from: NodeId, to: NodeId) {
+        self.fabric.borrow_mut().cuts.remove(&(from.0, to.0));
+    }
+
+    /// Cuts all ways between the two sides.
+    pub fn partition(&self, one: &[NodeId], other: &[NodeId]) {
+        for &left in one {
+            for &right in other {
+                self.cut(left, right);
+                self.cut(right, left);
+            }
+        }
+    }
+
+    /// Undoes all cuts.
+    pub fn mend_all(&self) {
+        self.fabric.borrow_mut().cuts.clear();
+    }
+
+    /// Takes a node's link down or up; its device reports the fact. What reaches it meanwhile is lost.
+    pub fn set_linked(&self, node: NodeId, linked: bool) {
+        self.fabric.borrow_mut().set_linked(node.0, linked);
+    }
+
+    /// The node's process dies: its device does nothing any more, its memory is gone, nobody hears of it.
+    pub fn crash(&self, node: NodeId) {
+        self.fabric.borrow_mut().crash(node.0);
+    }
+
+    /// A new process under the same address, with a device of its own. Datagrams to the former one may still arrive.
+    pub fn restart(&self, node: NodeId) -> SimDevice {
+        self.fabric.borrow_mut().restart(node.0);
+        self.device(node)
+    }
+
+    /// Sends a datagram that no device sent, with a correct checksum and any sender's address.
+    pub fn forge(&self, from: NodeId, to: NodeId, lane: Lane, bytes: &[u8]) {
+        let fabric = &mut *self.fabric.borrow_mut();
+        let id = fabric.frames.take();
+        let frame = &mut fabric.frames[id];
+        let mut kept = core::mem::take(&mut frame.bytes);
+        kept.extend_from_slice(bytes);
+        let place = Place::Flying;
+        *frame = Frame { bytes: kept, from: from.0, to: to.0, lane, cause: None, corrupt: false, place, arrived: 0 };
+        fabric.counts.forged += 1;
+        fabric.depart(id);
+    }
+
+    /// Shows every datagram when it is sent, delivered or dropped. `watch` must not use the network.
+    pub fn watch(&self, watch: impl FnMut(&Sighting<'_>) + 'static) {
+        self.fabric.borrow_mut().watch = Some(Box::new(watch));
+    }
+
+    /// Lets the harness change or take each datagram as it leaves. `tamper` must not use the network.
+    pub fn tamper(&self, tamper: impl FnMut(&mut Passing<'_>) -> Verdict + 'static) {
+        self.fabric.borrow_mut().tamper = Some(Box::new(tamper));
+    }
+
+    /// What became of all datagrams.
+    pub fn counts(&self) -> Counts {
+        self.fabric.borrow().counts
+    }
+
+    /// Datagrams that are on their way or that a device has not released.
+    pub fn in_flight(&self) -> usize {
+        self.fabric.borrow().frames.in_use()
+    }
+
+    /// Nodes that are not idle: they have a datagram, an unfinished posting or an armed lane.
+    pub fn active_nodes(&self) -> usize {
+        self.fabric.borrow().ports_in_use()
+    }
+}

@@ -1,0 +1,90 @@
+//! What a simulated network is like.
+
+use core::num::NonZeroU64;
+
+use unisono::fault::Faults;
+
+/// Bytes of checksum that each datagram carries besides header and payload.
+pub const CHECKSUM: u32 = 4;
+
+/// When a posting is finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Completion {
+    /// With the flush, as a socket does.
+    #[default]
+    Flush,
+    /// So many nanoseconds after the flush, as an adapter does: acknowledgements may come earlier. The network checks
+    /// that the payload was not changed meanwhile.
+    After(u64),
+}
+
+/// How a node is connected. The same for all nodes unless [`Network::set_link`](super::Network::set_link) says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Rate towards the node, checksum and `overhead` included. `None`: as fast as you like, and no queue.
+    pub ingress_bytes_per_s: Option<NonZeroU64>,
+    /// Rate from the node.
+    pub egress_bytes_per_s: Option<NonZeroU64>,
+    /// Nanoseconds from a sender to the queue before this node.
+    pub propagation_ns: u64,
+    /// Up to so many more, drawn for each datagram.
+    pub jitter_ns: u64,
+    /// Datagrams that can wait for the ingress link; those beyond are dropped.
+    pub queue: u32,
+    /// Bytes that each datagram costs on the link besides its own and the checksum's (66 on Ethernet with IPv4 and UDP).
+    pub overhead: u32,
+}
+
+impl Default for Link {
+    /// 5 µs and no limit of rate: a round trip takes 10 µs.
+    fn default() -> Self {
+        Self {
+            ingress_bytes_per_s: None,
+            egress_bytes_per_s: None,
+            propagation_ns: 5_000,
+            jitter_ns: 0,
+            queue: 1024,
+            overhead: 0,
+        }
+    }
+}
+
+/// A network: its devices, its links and its faults.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Config {
+    /// Largest datagram, checksum excluded.
+    pub mtu: u32,
+    /// Datagrams that a lane of a device keeps until they are received and released.
+    pub receive_slots: u32,
+    /// Datagrams that a device can set aside.
+    pub holdable: u32,
+    /// Postings of a lane that may be unfinished.
+    pub ring: u32,
+    /// Whether there is an interrupt lane.
+    pub interrupts: bool,
+    /// When postings are finished.
+    pub completion: Completion,
+    /// The links.
+    pub link: Link,
+    /// What happens to frames on their way. The seed is drawn from the network's.
+    pub faults: Faults,
+    /// Frames that wait to be overtaken leave when their sender sent their receiver nothing for so many nanoseconds.
+    pub overtaking_ns: u64,
+}
+
+impl Default for Config {
+    /// A network that loses nothing until a queue is full.
+    fn default() -> Self {
+        Self {
+            mtu: 1468,
+            receive_slots: 256,
+            holdable: 64,
+            ring: 64,
+            interrupts: true,
+            completion: Completion::Flush,
+            link: Link::default(),
+            faults: Faults::default(),
+            overtaking_ns: 20_000,
+        }
+    }
+}

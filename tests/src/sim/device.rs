@@ -1,0 +1,261 @@
+//! A node's device.
+
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+use unisono_core::device::{
+    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+
+use super::{
+    NodeId,
+    fabric::Fabric,
+    frame::{FrameId, Place},
+    memory::SimAddress,
+    port::Posting,
+};
+
+/// Shortest useful timeout, in nanoseconds.
+const GRANULARITY_NS: u32 = 10_000;
+
+/// The device of one life of a node. After a crash it does nothing any more.
+///
+/// Peer `n` of every device is node `n` of the network.
+///
+/// # Panics
+/// What the contract forbids its caller panics with an explanation: this is a test bench. That is naming a slot that the
+/// node does not have, setting aside more than [`Limits::holdable`], placing outside a region's life or bounds, and
+/// changing or retiring the payload of a posting before its ticket is completed.
+#[derive(Clone, Debug)]
+pub struct SimDevice {
+    fabric: Rc<RefCell<Fabric>>,
+    node: u32,
+    life: u32,
+}
+
+/// A free send entry of a [`SimDevice`].
+#[derive(Debug)]
+pub struct SimToken<'a> {
+    device: &'a SimDevice,
+    lane: Lane,
+    ticket: Ticket,
+    head: [u8; HEAD],
+}
+
+/// A datagram that a [`SimDevice`] received.
+#[derive(Clone, Copy, Debug)]
+pub struct SimReceived {
+    slot: Slot,
+    bytes: u32,
+    head: [u8; HEAD],
+    from: u32,
+    age_ns: u64,
+}
+
+impl SimDevice {
+    pub(super) fn new(fabric: Rc<RefCell<Fabric>>, node: NodeId) -> Self {
+        let life = fabric.borrow().life(node.0);
+        Self { fabric, node: node.0, life }
+    }
+
+    fn lives(&self) -> bool {
+        self.fabric.borrow().lives(self.node, self.life)
+    }
+
+    /// Whether the event that [`arm`](Device::arm) asked for was raised since the last call.
+    pub fn take_event(&mut self, lane: Lane) -> bool {
+        let mut fabric = self.fabric.borrow_mut();
+        let Some(port) = fabric.active_port(self.node) else { return false };
+        let raised = core::mem::take(&mut port.lane_mut(lane).raised);
+        fabric.rest(self.node);
+        raised
+    }
+
+    fn show(&self, fabric: &Fabric, slot: Slot) -> SimReceived {
+        let frame = fabric.frames.of_node(FrameId(slot.0), self.node).unwrap_or_else(|| self.no_such(slot));
+        let mut head = [0; HEAD];
+        let shown = frame.bytes.len().min(HEAD);
+        head[..shown].copy_from_slice(&frame.bytes[..shown]);
+        SimReceived {
+            slot,
+            bytes: frame.bytes.len() as u32,
+            head,
+            from: frame.from,
+            age_ns: fabric.now.saturating_sub(frame.arrived),
+        }
+    }
+
+    fn no_such(&self, slot: Slot) -> ! {
+        panic!("node {} names {slot:?}, which it does not have (released before, or never received)", self.node)
+    }
+}
+
+impl Token for SimToken<'_> {
+    type Address = SimAddress;
+
+    fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        &mut self.head
+    }
+
+    fn post(self, transmit: &Transmit, payload: Option<SimAddress>) {
+        let &Transmit { to, at, head, cause, .. } = transmit;
+        assert!(usize::from(head) <= HEAD, "a head of {head} bytes is longer than its token");
+        let posting = Posting { to: to.0, at, cause, head: self.head, head_bytes: head, payload, fingerprint: None };
+        self.device.fabric.borrow_mut().post(self.device.node, self.lane, posting);
+    }
+}
+
+impl Received for SimReceived {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..HEAD.min(self.bytes as usize)]
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.from == peer.0
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        Some(u32::try_from(self.age_ns).unwrap_or(u32::MAX))
+    }
+}
+
+impl Device for SimDevice {
+    type Address = SimAddress;
+    type Token<'a> = SimToken<'a>;
+    type Received<'a> = SimReceived;
+
+    fn limits(&self) -> Limits {
+        let config = self.fabric.borrow().config;
+        Limits {
+            mtu: config.mtu,
+            receive_slots: config.receive_slots,
+            holdable: config.holdable,
+            granularity_ns: GRANULARITY_NS,
+            lossless: false,
+            interrupts: config.interrupts,
+        }
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<SimToken<'_>> {
+        let ticket = {
+            let fabric = self.fabric.borrow();
+            let unfinished = fabric.port(self.node).map_or(0, |port| port.lane(lane).postings.len());
+            if !self.lives() || unfinished >= fabric.config.ring as usize {
+                return None;
+            }
+            Ticket(fabric.ticket(self.node, lane)).next()
+        };
+        Some(SimToken { device: self, lane, ticket, head: [0; HEAD] })
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        if self.lives() {
+            self.fabric.borrow_mut().flush(self.node, lane);
+        }
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        let fabric = self.fabric.borrow();
+        let unfinished = fabric.port(self.node).map_or(0, |port| port.lane(lane).postings.len());
+        Ticket(fabric.ticket(self.node, lane).wrapping_sub(unfinished as u32))
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<SimReceived> {
+        if !self.lives() {
+            return None;
+        }
+        let mut fabric = self.fabric.borrow_mut();
+        let id = fabric.active_port(self.node)?.lane_mut(lane).waiting.pop_front()?;
+        fabric.frames[id].place = Place::Received;
+        Some(self.show(&fabric, Slot(id.0)))
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: SimAddress) {
+        if !self.lives() {
+            return;
+        }
+        let fabric = &mut *self.fabric.borrow_mut();
+        let frame = fabric.frames.of_node(FrameId(from.0), self.node).unwrap_or_else(|| self.no_such(from));
+        let part = frame.bytes.get(usize::from(start)..).and_then(|rest| rest.get(..bytes as usize));
+        let part = part.unwrap_or_else(|| panic!("{start} + {bytes} bytes lie outside the datagram"));
+        let placed = fabric.stores.write(to, part);
+        placed.unwrap_or_else(|| panic!("node {} places {bytes} bytes outside of {to:?}", self.node));
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        if !self.lives() {
+            return;
+        }
+        let mut fabric = self.fabric.borrow_mut();
+        let received = fabric.frames.of_node(FrameId(slot.0), self.node).filter(|frame| frame.place == Place::Received);
+        let lane = received.unwrap_or_else(|| self.no_such(slot)).lane;
+        fabric.frames[FrameId(slot.0)].place = Place::Held;
+        let holdable = fabric.config.holdable;
+        let port = fabric.port_mut(self.node);
+        port.lane_mut(lane).occupied -= 1;
+        port.held += 1;
+        assert!(port.held <= holdable, "node {} holds more than {holdable} datagrams", self.node);
+    }
+
+    fn held(&self, slot: Slot) -> SimReceived {
+        self.show(&self.fabric.borrow(), slot)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if !self.lives() {
+            return;
+        }
+        let fabric = &mut *self.fabric.borrow_mut();
+        let frame = fabric.frames.of_node(FrameId(slot.0), self.node).unwrap_or_else(|| self.no_such(slot));
+        let (place, lane) = (frame.place, frame.lane);
+        match place {
+            Place::Received => fabric.port_mut(self.node).lane_mut(lane).occupied -= 1,
+            Place::Held => fabric.port_mut(self.node).held -= 1,
+            Place::Free | Place::Flying | Place::Waiting => self.no_such(slot),
+        }
+        fabric.frames.give_back(FrameId(slot.0));
+        fabric.rest(self.node);
+    }
+
+    fn arm(&mut self, lane: Lane) -> Armed {
+        if !self.lives() {
+            return Armed::Armed;
+        }
+        let mut fabric = self.fabric.borrow_mut();
+        let queues = fabric.port_mut(self.node).lane_mut(lane);
+        queues.armed = queues.waiting.is_empty();
+        if queues.armed { Armed::Armed } else { Armed::Pending }
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        let (Wish::Resolve(peer), true) = (wish, self.lives()) else { return };
+        let mut fabric = self.fabric.borrow_mut();
+        let mtu = fabric.config.mtu;
+        let fact = if fabric.exists(peer.0) { Fact::Path { peer, mtu } } else { Fact::NoPath(peer) };
+        fabric.port_mut(self.node).facts.push_back(fact);
+        let now = fabric.now;
+        fabric.wake_at(self.node, now);
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        if !self.lives() {
+            return None;
+        }
+        let mut fabric = self.fabric.borrow_mut();
+        let fact = fabric.active_port(self.node)?.facts.pop_front();
+        fabric.rest(self.node);
+        fact
+    }
+}

@@ -1,0 +1,322 @@
+//! The state of the whole network: nodes, events, frames and memory.
+
+use core::fmt;
+use std::collections::{HashMap, HashSet};
+
+use unisono::fault::{Delayed, Injector};
+use unisono_core::device::{Fact, Lane};
+
+use super::{
+    Passing, Sighting, Step, Verdict,
+    config::{Config, Link},
+    counts::Counts,
+    frame::{FrameId, Frames, Place},
+    memory::Stores,
+    port::Port,
+    queue::{Event, Queue},
+};
+
+/// No port, no time.
+const NONE: u32 = u32::MAX;
+const NEVER: u64 = u64::MAX;
+
+/// All that an idle node costs.
+#[derive(Debug)]
+struct Node {
+    life: u32,
+    port: u32,
+    /// Of the last postings on the polled and on the interrupt lane.
+    tickets: [u32; 2],
+    /// When it wants to be stepped.
+    wake: u64,
+    /// The earliest wake-up among the events, at most `wake`.
+    scheduled: u64,
+    busy: u64,
+    egress_free_ps: u64,
+    up: bool,
+    linked: bool,
+}
+
+const _: () = assert!(size_of::<Node>() <= 56);
+
+/// Frames that wait for later ones between two nodes.
+#[derive(Debug, Default)]
+pub(super) struct Detour {
+    pub(super) frames: Delayed<FrameId>,
+    pub(super) last_push: u64,
+}
+
+/// Sees every datagram.
+pub(super) type Watch = Box<dyn FnMut(&Sighting<'_>)>;
+/// May change or take every datagram.
+pub(super) type Tamper = Box<dyn FnMut(&mut Passing<'_>) -> Verdict>;
+
+/// Everything behind the handles.
+pub(super) struct Fabric {
+    pub(super) config: Config,
+    pub(super) now: u64,
+    pub(super) queue: Queue,
+    nodes: Vec<Node>,
+    ports: Vec<Port>,
+    free_ports: Vec<u32>,
+    pub(super) frames: Frames,
+    pub(super) stores: Stores,
+    pub(super) random: fastrand::Rng,
+    pub(super) injector: Option<Injector>,
+    pub(super) injectors: HashMap<u32, Option<Injector>>,
+    pub(super) links: HashMap<u32, Link>,
+    pub(super) detours: HashMap<(u32, u32), Detour>,
+    pub(super) cuts: HashSet<(u32, u32)>,
+    pub(super) counts: Counts,
+    pub(super) watch: Option<Watch>,
+    pub(super) tamper: Option<Tamper>,
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, counts, .. } = self;
+        to.debug_struct("Fabric").field("now", now).field("counts", counts).finish_non_exhaustive()
+    }
+}
+
+impl Fabric {
+    pub(super) fn new(seed: u64, config: Config) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let injector = Self::injector(config.faults, &mut random);
+        Self {
+            config,
+            now: 0,
+            queue: Queue::default(),
+            nodes: Vec::new(),
+            ports: Vec::new(),
+            free_ports: Vec::new(),
+            frames: Frames::default(),
+            stores: Stores::default(),
+            random,
+            injector,
+            injectors: HashMap::new(),
+            links: HashMap::new(),
+            detours: HashMap::new(),
+            cuts: HashSet::new(),
+            counts: Counts::default(),
+            watch: None,
+            tamper: None,
+        }
+    }
+
+    pub(super) fn injector(faults: unisono::fault::Faults, random: &mut fastrand::Rng) -> Option<Injector> {
+        (!faults.is_none()).then(|| Injector::new(unisono::fault::Faults { seed: random.u64(..), ..faults }))
+    }
+
+    pub(super) fn add_node(&mut self) -> u32 {
+        let node = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");
+        self.nodes.push(Node {
+            life: 0,
+            port: NONE,
+            tickets: [0; 2],
+            wake: NEVER,
+            scheduled: NEVER,
+            busy: 0,
+            egress_free_ps: 0,
+            up: true,
+            linked: true,
+        });
+        node
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn node(&self, node: u32) -> &Node {
+        &self.nodes[node as usize]
+    }
+
+    fn node_mut(&mut self, node: u32) -> &mut Node {
+        &mut self.nodes[node as usize]
+    }
+
+    pub(super) fn exists(&self, node: u32) -> bool {
+        (node as usize) < self.nodes.len()
+    }
+
+    pub(super) fn life(&self, node: u32) -> u32 {
+        self.node(node).life
+    }
+
+    /// Whether the node still lives this life.
+    pub(super) fn lives(&self, node: u32, life: u32) -> bool {
+        self.node(node).life == life && self.node(node).up
+    }
+
+    pub(super) fn is_up(&self, node: u32) -> bool {
+        self.node(node).up
+    }
+
+    pub(super) fn is_linked(&self, node: u32) -> bool {
+        self.node(node).linked
+    }
+
+    pub(super) fn link(&self, node: u32) -> Link {
+        self.links.get(&node).copied().unwrap_or(self.config.link)
+    }
+
+    pub(super) fn ticket_mut(&mut self, node: u32, lane: Lane) -> &mut u32 {
+        &mut self.node_mut(node).tickets[lane as usize]
+    }
+
+    pub(super) fn ticket(&self, node: u32, lane: Lane) -> u32 {
+        self.node(node).tickets[lane as usize]
+    }
+
+    /// When a frame that occupies the node's egress link for `ps` picoseconds has left.
+    pub(super) fn leave_ps(&mut self, node: u32, ps: u64) -> u64 {
+        let start = self.node(node).egress_free_ps.max(self.now * 1000);
+        self.node_mut(node).egress_free_ps = start + ps;
+        start + ps
+    }
+
+    pub(super) fn port(&self, node: u32) -> Option<&Port> {
+        self.ports.get(self.node(node).port as usize)
+    }
+
+    pub(super) fn active_port(&mut self, node: u32) -> Option<&mut Port> {
+        self.ports.get_mut(self.nodes[node as usize].port as usize)
+    }
+
+    /// The node's port, made if it was idle.
+    pub(super) fn port_mut(&mut self, node: u32) -> &mut Port {
+        let mut port = self.node(node).port;
+        if port == NONE {
+            port = self.free_ports.pop().unwrap_or_else(|| {
+                self.ports.push(Port::default());
+                (self.ports.len() - 1) as u32
+            });
+            self.node_mut(node).port = port;
+        }
+        &mut self.ports[port as usize]
+    }
+
+    /// Takes the port back if the node is idle.
+    pub(super) fn rest(&mut self, node: u32) {
+        let port = self.node(node).port;
+        if port != NONE && self.ports[port as usize].is_idle() {
+            self.node_mut(node).port = NONE;
+            self.free_ports.push(port);
+        }
+    }
+
+    pub(super) const fn ports_in_use(&self) -> usize {
+        self.ports.len() - self.free_ports.len()
+    }
+
+    /// Steps the node at `at` at the latest.
+    pub(super) fn wake_at(&mut self, node: u32, at: u64) {
+        let at = at.max(self.now);
+        let entry = self.node_mut(node);
+        entry.wake = entry.wake.min(at);
+        if entry.wake < entry.scheduled {
+            entry.scheduled = entry.wake;
+            let at = entry.wake;
+            self.queue.push(at, Event::Wake(node));
+        }
+    }
+
+    pub(super) fn busy(&mut self, node: u32, until: u64) {
+        self.node_mut(node).busy = until;
+    }
+
+    /// Processes events up to `deadline` until one concerns a node.
+    pub(super) fn step(&mut self, deadline: u64) -> Option<Step> {
+        while let Some((at, event)) = self.queue.pop(deadline) {
+            if matches!(event, Event::Wake(node) if self.node(node).scheduled != at) {
+                continue;
+            }
+            self.now = at;
+            let step = match event {
+                Event::Reach(frame) => self.reach(frame),
+                Event::Arrive(frame) => self.leave_queue(frame),
+                Event::Wake(node) => self.wake(node),
+                Event::Complete { node, life, lane, postings } => self.complete(node, life, lane, postings),
+                Event::Idle { from, to } => {
+                    self.end_detour(from, to);
+                    None
+                }
+            };
+            if step.is_some() {
+                return step;
+            }
+        }
+        None
+    }
+
+    fn wake(&mut self, node: u32) -> Option<Step> {
+        let now = self.now;
+        let entry = self.node_mut(node);
+        entry.scheduled = NEVER;
+        if entry.wake > now {
+            let wake = core::mem::replace(&mut entry.wake, NEVER);
+            if wake != NEVER {
+                self.wake_at(node, wake);
+            }
+            return None;
+        }
+        entry.wake = NEVER;
+        self.concern(node)
+    }
+
+    /// Something happened that the node should see: now, or when it is no longer busy.
+    pub(super) fn concern(&mut self, node: u32) -> Option<Step> {
+        let Node { busy, up, .. } = *self.node(node);
+        if !up {
+            return None;
+        }
+        if busy > self.now {
+            self.wake_at(node, busy);
+            return None;
+        }
+        Some(self.step_of(node, Lane::Polled))
+    }
+
+    pub(super) const fn step_of(&self, node: u32, lane: Lane) -> Step {
+        Step { at: self.now, node: super::NodeId(node), lane }
+    }
+
+    pub(super) fn crash(&mut self, node: u32) {
+        if !self.is_up(node) {
+            return;
+        }
+        let entry = self.node_mut(node);
+        entry.up = false;
+        entry.life = entry.life.wrapping_add(1);
+        entry.wake = NEVER;
+        entry.busy = 0;
+        entry.tickets = [0; 2];
+        self.stores.retire_all(node);
+        let Some(port) = self.active_port(node) else { return };
+        // The link before the node is not part of it.
+        let (queued, ingress_free_ps) = (port.queued, port.ingress_free_ps);
+        *port = Port { queued, ingress_free_ps, ..Port::default() };
+        self.rest(node);
+        for id in self.frames.of(node, |place| place != Place::Flying) {
+            self.frames.give_back(id);
+        }
+    }
+
+    pub(super) fn restart(&mut self, node: u32) {
+        self.crash(node);
+        self.node_mut(node).up = true;
+    }
+
+    pub(super) fn set_linked(&mut self, node: u32, linked: bool) {
+        if self.is_linked(node) == linked {
+            return;
+        }
+        self.node_mut(node).linked = linked;
+        if self.is_up(node) {
+            self.port_mut(node).facts.push_back(if linked { Fact::Up } else { Fact::Down });
+            let now = self.now;
+            self.wake_at(node, now);
+        }
+    }
+}

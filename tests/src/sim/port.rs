@@ -1,0 +1,74 @@
+//! What a device keeps while it is not idle. Idle nodes have none, so a million of them cost little.
+
+use alloc::collections::VecDeque;
+
+use unisono_core::device::{Cause, Fact, HEAD, Lane};
+
+use super::{frame::FrameId, memory::SimAddress};
+
+/// What was posted.
+#[derive(Clone, Debug)]
+pub(super) struct Posting {
+    pub(super) to: u32,
+    pub(super) at: Lane,
+    pub(super) cause: Cause,
+    pub(super) head: [u8; HEAD],
+    pub(super) head_bytes: u8,
+    pub(super) payload: Option<SimAddress>,
+    /// Of the payload when it was flushed, if it must not change until later.
+    pub(super) fingerprint: Option<u64>,
+}
+
+/// One lane of a device.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// Arrived and not yet received.
+    pub(super) waiting: VecDeque<FrameId>,
+    /// Arrived and neither released nor set aside.
+    pub(super) occupied: u32,
+    /// Not finished; the first `flushed` of them were flushed.
+    pub(super) postings: VecDeque<Posting>,
+    pub(super) flushed: usize,
+    pub(super) armed: bool,
+    pub(super) raised: bool,
+}
+
+/// The active state of a device and of the link before it.
+#[derive(Debug, Default)]
+pub(super) struct Port {
+    pub(super) polled: Queues,
+    pub(super) interrupt: Queues,
+    /// Frames in the queue before the ingress link.
+    pub(super) queued: u32,
+    /// When that link has carried all of them, in picoseconds.
+    pub(super) ingress_free_ps: u64,
+    pub(super) held: u32,
+    pub(super) facts: VecDeque<Fact>,
+}
+
+impl Queues {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.occupied == 0 && self.postings.is_empty() && !self.armed && !self.raised
+    }
+}
+
+impl Port {
+    pub(super) const fn lane(&self, lane: Lane) -> &Queues {
+        match lane {
+            Lane::Polled => &self.polled,
+            Lane::Interrupt => &self.interrupt,
+        }
+    }
+
+    pub(super) const fn lane_mut(&mut self, lane: Lane) -> &mut Queues {
+        match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        }
+    }
+
+    /// Whether nothing is lost by forgetting it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queued == 0 && self.held == 0 && self.facts.is_empty() && self.polled.is_idle() && self.interrupt.is_idle()
+    }
+}

@@ -1,0 +1,103 @@
+//! Events in the order of their time, then of their scheduling: equal seeds give equal runs.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Ordering;
+
+use unisono_core::device::Lane;
+
+use super::frame::FrameId;
+
+/// What will happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A frame reaches the queue of its receiver's ingress link.
+    Reach(FrameId),
+    /// A frame leaves that queue and reaches the device.
+    Arrive(FrameId),
+    /// A node asked to be stepped.
+    Wake(u32),
+    /// Postings are finished, if the node still lives the life in which it posted them.
+    Complete { node: u32, life: u32, lane: Lane, postings: u16 },
+    /// Nothing may have overtaken the frames that wait between two nodes for a while.
+    Idle { from: u32, to: u32 },
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: u64,
+    serial: u64,
+    event: Event,
+}
+
+impl Entry {
+    const fn key(&self) -> (u64, u64) {
+        (self.at, self.serial)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest: the heap gives the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// The pending events.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    heap: BinaryHeap<Entry>,
+    serial: u64,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, at: u64, event: Event) {
+        self.serial += 1;
+        self.heap.push(Entry { at, serial: self.serial, event });
+    }
+
+    /// The next event at or before `deadline`, with its time.
+    pub(super) fn pop(&mut self, deadline: u64) -> Option<(u64, Event)> {
+        if self.heap.peek()?.at > deadline {
+            return None;
+        }
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+}
+
+const _: () = assert!(size_of::<Entry>() == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_then_by_scheduling() {
+        let mut queue = Queue::default();
+        for (at, node) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
+            queue.push(at, Event::Wake(node));
+        }
+        let mut order = Vec::new();
+        while let Some((at, Event::Wake(node))) = queue.pop(4) {
+            order.push((at, node));
+        }
+        assert_eq!(order, [(3, 1), (3, 3)]);
+        while let Some((at, Event::Wake(node))) = queue.pop(u64::MAX) {
+            order.push((at, node));
+        }
+        assert_eq!(order, [(3, 1), (3, 3), (5, 0), (5, 2)]);
+    }
+}

@@ -1,0 +1,294 @@
+//! The way of a datagram: egress link, faults, propagation, queue, ingress link, slot.
+
+use core::hash::Hasher;
+use std::hash::DefaultHasher;
+
+use unisono::fault::Fate;
+use unisono_core::device::{HEAD, Lane, Ticket};
+
+use super::{
+    NodeId, Passing, Sight, Sighting, Step, Verdict,
+    config::{CHECKSUM, Completion, Link},
+    counts::Dropped,
+    fabric::{Detour, Fabric},
+    frame::{Frame, FrameId, Place},
+    memory::SimAddress,
+    port::Posting,
+    queue::Event,
+};
+
+impl Link {
+    fn picoseconds(&self, rate: Option<core::num::NonZeroU64>, bytes: usize) -> u64 {
+        let bytes = bytes as u64 + u64::from(CHECKSUM) + u64::from(self.overhead);
+        rate.map_or(0, |rate| (bytes * 1_000_000_000_000).div_ceil(rate.get()))
+    }
+}
+
+impl Fabric {
+    pub(super) fn post(&mut self, node: u32, lane: Lane, posting: Posting) {
+        *self.ticket_mut(node, lane) = Ticket(self.ticket(node, lane)).next().0;
+        self.port_mut(node).lane_mut(lane).postings.push_back(posting);
+    }
+
+    /// Sends everything posted on the lane.
+    pub(super) fn flush(&mut self, node: u32, lane: Lane) {
+        let Some(port) = self.active_port(node) else { return };
+        let queues = port.lane_mut(lane);
+        let (start, end) = (queues.flushed, queues.postings.len());
+        for index in start..end {
+            self.gather(node, lane, index);
+        }
+        let completion = self.config.completion;
+        let queues = self.port_mut(node).lane_mut(lane);
+        match completion {
+            Completion::Flush => {
+                queues.postings.clear();
+                self.rest(node);
+            }
+            Completion::After(delay) => {
+                queues.flushed = end;
+                let (now, life) = (self.now, self.life(node));
+                for part in (start..end).step_by(usize::from(u16::MAX)) {
+                    let postings = (end - part).min(usize::from(u16::MAX)) as u16;
+                    self.queue.push(now + delay, Event::Complete { node, life, lane, postings });
+                }
+            }
+        }
+    }
+
+    fn gather(&mut self, node: u32, lane: Lane, index: usize) {
+        let id = self.frames.take();
+        let mut bytes = core::mem::take(&mut self.frames[id].bytes);
+        let late = self.config.completion != Completion::Flush;
+        let payload = {
+            let posting = &self.port_mut(node).lane_mut(lane).postings[index];
+            bytes.extend_from_slice(&posting.head[..usize::from(posting.head_bytes)]);
+            posting.payload
+        };
+        if let Some(address) = payload {
+            bytes.extend_from_slice(self.payload(node, address));
+        }
+        let fingerprint = payload.filter(|_| late).map(|address| fingerprint(self.payload(node, address)));
+        let posting = &mut self.port_mut(node).lane_mut(lane).postings[index];
+        posting.fingerprint = fingerprint;
+        let (to, lane, cause) = (posting.to, posting.at, Some(posting.cause));
+        self.frames[id] =
+            Frame { bytes, from: node, to, lane, cause, corrupt: false, place: Place::Flying, arrived: 0 };
+        self.counts.sent += 1;
+        self.depart(id);
+    }
+
+    fn payload(&self, node: u32, address: SimAddress) -> &[u8] {
+        self.stores
+            .read(address)
+            .unwrap_or_else(|| panic!("node {node} ended the life of a region that an unfinished posting names"))
+    }
+
+    pub(super) fn complete(&mut self, node: u32, life: u32, lane: Lane, postings: u16) -> Option<Step> {
+        if !self.lives(node, life) {
+            return None;
+        }
+        for _ in 0..postings {
+            let posting = {
+                let queues = self.port_mut(node).lane_mut(lane);
+                queues.flushed -= 1;
+                queues.postings.pop_front().expect("postings complete once")
+            };
+            if let (Some(before), Some(address)) = (posting.fingerprint, posting.payload) {
+                let after = fingerprint(self.payload(node, address));
+                assert!(before == after, "node {node} changed the payload of an unfinished posting to {}", posting.to);
+            }
+        }
+        self.rest(node);
+        self.concern(node)
+    }
+
+    /// Puts a frame on its way.
+    pub(super) fn depart(&mut self, id: FrameId) {
+        self.show(id, Sight::Sent);
+        if let Some(why) = self.hindrance(id) {
+            return self.drop_frame(id, why);
+        }
+        let Frame { from, to, ref bytes, .. } = self.frames[id];
+        let leave = if self.exists(from) {
+            let link = self.link(from);
+            let occupied = link.picoseconds(link.egress_bytes_per_s, bytes.len());
+            self.leave_ps(from, occupied).div_ceil(1000)
+        } else {
+            self.now
+        };
+        let fate = self.fate(to, self.frames[id].bytes.len());
+        let Fate { first: Some(first), second } = fate else {
+            return self.drop_frame(id, Dropped::Lost);
+        };
+        let copy = second.map(|passage| (self.frames.copy(id), passage));
+        self.counts.duplicated += u64::from(copy.is_some());
+        for (id, passage) in core::iter::once((id, first)).chain(copy) {
+            if let Some(flip) = passage.flip {
+                flip.apply(&mut self.frames[id].bytes);
+                self.frames[id].corrupt = true;
+            }
+            self.take_turn(id, passage.overtaken_by, leave);
+        }
+    }
+
+    /// Why a frame does not leave at all.
+    fn hindrance(&mut self, id: FrameId) -> Option<Dropped> {
+        let Frame { from, to, ref bytes, cause, .. } = self.frames[id];
+        if !self.exists(to) {
+            return Some(Dropped::UnknownPeer);
+        }
+        if bytes.len() > self.config.mtu as usize {
+            return Some(Dropped::Oversize);
+        }
+        if self.exists(from) && !self.is_linked(from) {
+            return Some(Dropped::Down);
+        }
+        if self.cuts.contains(&(from, to)) {
+            return Some(Dropped::Cut);
+        }
+        let tamper = self.tamper.as_mut()?;
+        let bytes = &mut self.frames[id].bytes;
+        let mut passing = Passing { at: self.now, from: NodeId(from), to: NodeId(to), cause, bytes };
+        (tamper(&mut passing) == Verdict::Take).then_some(Dropped::Taken)
+    }
+
+    fn fate(&mut self, to: u32, bytes: usize) -> Fate {
+        let injector = self.injectors.get_mut(&to).unwrap_or(&mut self.injector);
+        let untouched = Fate { first: Some(Default::default()), second: None };
+        injector.as_mut().map_or(untouched, |injector| injector.fate(bytes + CHECKSUM as usize))
+    }
+
+    /// Lets a frame leave, or wait until others have overtaken it.
+    fn take_turn(&mut self, id: FrameId, overtaken_by: u8, leave: u64) {
+        let pair = (self.frames[id].from, self.frames[id].to);
+        if overtaken_by == 0 && !self.detours.contains_key(&pair) {
+            return self.propagate(id, leave);
+        }
+        self.counts.reordered += u64::from(overtaken_by > 0);
+        let now = self.now;
+        let (queue, idle) = (&mut self.queue, now + self.config.overtaking_ns);
+        let detour = self.detours.entry(pair).or_insert_with(|| {
+            queue.push(idle, Event::Idle { from: pair.0, to: pair.1 });
+            Detour::default()
+        });
+        detour.last_push = now;
+        let mut out = Vec::new();
+        detour.frames.push(id, overtaken_by, |frame| out.push(frame));
+        for frame in out {
+            self.propagate(frame, leave);
+        }
+    }
+
+    /// Lets the frames between two nodes leave if none was sent there for a while.
+    pub(super) fn end_detour(&mut self, from: u32, to: u32) {
+        let Some(detour) = self.detours.get_mut(&(from, to)) else { return };
+        let idle = detour.last_push + self.config.overtaking_ns;
+        if !detour.frames.is_empty() && idle > self.now {
+            return self.queue.push(idle, Event::Idle { from, to });
+        }
+        let mut out = Vec::new();
+        detour.frames.flush_idle(|frame| out.push(frame));
+        self.detours.remove(&(from, to));
+        let now = self.now;
+        for frame in out {
+            self.propagate(frame, now);
+        }
+    }
+
+    fn propagate(&mut self, id: FrameId, leave: u64) {
+        let link = self.link(self.frames[id].to);
+        let jitter = if link.jitter_ns == 0 { 0 } else { self.random.u64(..=link.jitter_ns) };
+        self.queue.push(leave + link.propagation_ns + jitter, Event::Reach(id));
+    }
+
+    /// A frame reaches the queue before its receiver.
+    pub(super) fn reach(&mut self, id: FrameId) -> Option<Step> {
+        let Frame { to, ref bytes, .. } = self.frames[id];
+        let bytes = bytes.len();
+        let link = self.link(to);
+        if link.ingress_bytes_per_s.is_none() {
+            return self.arrive(id);
+        }
+        let now_ps = self.now * 1000;
+        let port = self.port_mut(to);
+        if port.queued >= link.queue {
+            self.drop_frame(id, Dropped::QueueFull);
+            return None;
+        }
+        port.queued += 1;
+        port.ingress_free_ps = port.ingress_free_ps.max(now_ps) + link.picoseconds(link.ingress_bytes_per_s, bytes);
+        let at = port.ingress_free_ps.div_ceil(1000);
+        self.queue.push(at, Event::Arrive(id));
+        None
+    }
+
+    /// The ingress link has carried a frame.
+    pub(super) fn leave_queue(&mut self, id: FrameId) -> Option<Step> {
+        self.port_mut(self.frames[id].to).queued -= 1;
+        let to = self.frames[id].to;
+        let step = self.arrive(id);
+        self.rest(to);
+        step
+    }
+
+    fn arrive(&mut self, id: FrameId) -> Option<Step> {
+        let Frame { to, lane, corrupt, .. } = self.frames[id];
+        let slots = self.config.receive_slots;
+        let lane = if self.config.interrupts { lane } else { Lane::Polled };
+        let why = if !self.is_up(to) {
+            Some(Dropped::Crashed)
+        } else if !self.is_linked(to) {
+            Some(Dropped::Down)
+        } else if corrupt {
+            Some(Dropped::Corrupt)
+        } else {
+            (self.port_mut(to).lane(lane).occupied >= slots).then_some(Dropped::NoSlot)
+        };
+        if let Some(why) = why {
+            self.drop_frame(id, why);
+            return None;
+        }
+        let now = self.now;
+        let frame = &mut self.frames[id];
+        (frame.place, frame.lane, frame.arrived) = (Place::Waiting, lane, now);
+        self.counts.delivered += 1;
+        self.counts.delivered_bytes += self.frames[id].bytes.len() as u64;
+        self.show(id, Sight::Delivered);
+        let queues = self.port_mut(to).lane_mut(lane);
+        queues.waiting.push_back(id);
+        queues.occupied += 1;
+        let event = core::mem::take(&mut queues.armed);
+        queues.raised |= event;
+        if event && lane == Lane::Interrupt {
+            return Some(self.step_of(to, lane));
+        }
+        self.concern(to)
+    }
+
+    pub(super) fn drop_frame(&mut self, id: FrameId, why: Dropped) {
+        self.counts.drop_one(why);
+        self.show(id, Sight::Dropped(why));
+        self.frames.give_back(id);
+    }
+
+    fn show(&mut self, id: FrameId, what: Sight) {
+        let Some(watch) = self.watch.as_mut() else { return };
+        let frame = &self.frames[id];
+        watch(&Sighting {
+            at: self.now,
+            what,
+            from: NodeId(frame.from),
+            to: NodeId(frame.to),
+            cause: frame.cause,
+            head: &frame.bytes[..frame.bytes.len().min(HEAD)],
+            bytes: frame.bytes.len() as u32,
+        });
+    }
+}
+
+fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
