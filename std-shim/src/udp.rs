@@ -302,7 +302,7 @@ impl Device for Udp {
         self.queue(lane).ring.completed
     }
 
-    /// `None` ends a batch of one system call; more may wait in the kernel, as [`arm`](Self::arm) tells.
+    /// `None` may come while more waits in the kernel, as [`arm`](Self::arm) tells.
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         let queue = match lane {
             Lane::Polled => &mut self.polled,

@@ -1,6 +1,6 @@
 //! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
 
-use core::{ffi::c_int, ptr};
+use core::{ops::RangeInclusive, ptr};
 use std::io;
 
 use unisono_core::device::{HEAD, PeerId, Received, Slot};
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::region::Address;
 
-/// Messages of one call at most, each of one datagram.
-const BATCH: usize = 64;
+/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 8.
+const BATCH: RangeInclusive<usize> = 8..=64;
 
-/// Messages of one call at most, each of many joined datagrams: their bytes stay in the cache.
-const BATCH_JOINED: usize = 8;
+/// Bytes of one call that stay in the cache.
+const BATCH_BYTES: usize = 1 << 19;
 
 /// Largest message that the kernel joins.
 const JOINED_MAX: usize = 65535;
@@ -50,6 +50,8 @@ pub(super) struct Batch {
     ask: usize,
     /// The last call got as many as it asked for: more may wait.
     full: bool,
+    /// The last batch was one message.
+    single: bool,
 }
 
 // SAFETY: the pointers in the arrays are dead outside `fill`, which writes them before the kernel reads them.
@@ -65,6 +67,7 @@ impl Batch {
             next: (0, 0),
             ask: 1,
             full: false,
+            single: false,
         }
     }
 
@@ -90,7 +93,8 @@ impl ReceivePool {
     /// Buffers for the batches of both lanes and for `holdable` datagrams set aside: each of these keeps at most one buffer.
     /// `mtu` includes the checksum. `joined`: the sockets join datagrams.
     pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
-        let (batch, bytes) = if joined { (BATCH_JOINED, JOINED_MAX) } else { (BATCH, mtu) };
+        let bytes = if joined { JOINED_MAX } else { mtu };
+        let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
         let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Self {
             slab: Slab::new(buffers.into(), bytes),
@@ -107,12 +111,24 @@ impl ReceivePool {
         Batch::new(self.batch)
     }
 
-    /// The next datagram with a correct checksum. `None` ends a batch: the next call asks the kernel again. One call of the
-    /// kernel at most, and a batch of bad datagrams at most.
+    /// The next datagram with a correct checksum. At most two calls of the kernel and two batches of bad datagrams.
+    ///
+    /// After a batch that was not full, and after one that asked for a single message, `None` comes first: a caller that
+    /// takes until there is nothing more is spared the call that finds nothing.
     pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
         if lane.filled.is_empty() {
             self.fill(lane, socket, tally);
         }
+        let slot = self.take(lane, tally);
+        if slot.is_some() || !lane.full || lane.single {
+            return slot;
+        }
+        self.fill(lane, socket, tally);
+        self.take(lane, tally)
+    }
+
+    /// The next sound datagram of the batch. When there is none, the batch is empty afterwards.
+    fn take(&mut self, lane: &mut Batch, tally: &Tally) -> Option<Slot> {
         while let Some(buffer) = lane.filled.get(lane.next.0).copied() {
             let filling = self.fillings.get_mut(usize::from(buffer))?;
             let start = lane.next.1;
@@ -136,6 +152,7 @@ impl ReceivePool {
             }
             self.release(slot);
         }
+        lane.single = lane.filled.len() == 1;
         lane.filled.clear();
         lane.next = (0, 0);
         None
@@ -275,5 +292,3 @@ impl Received for Datagram<'_> {
         None
     }
 }
-
-const _: () = assert!(BATCH <= c_int::MAX as usize);
