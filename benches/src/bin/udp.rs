@@ -72,10 +72,11 @@ impl Side {
         self.device.flush(Lane::Polled);
     }
 
-    /// One batch.
+    /// At most one batch.
     fn receive(&mut self) -> usize {
         let mut count = 0;
-        while let Some(datagram) = self.device.receive(Lane::Polled) {
+        for _ in 0..BATCH {
+            let Some(datagram) = self.device.receive(Lane::Polled) else { break };
             let (slot, known) = (datagram.slot(), datagram.is_from(PEER) && datagram.head().len() > usize::from(HEAD));
             let span = Span { region: self.target, offset: (self.cursor * self.bytes) as usize, bytes: self.bytes };
             if let (true, Some(to)) = (known, self.regions.address(span)) {
