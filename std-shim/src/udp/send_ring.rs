@@ -15,6 +15,9 @@ use crate::region::Address;
 /// to the kernel, a run of gathered ones two for each.
 const COPIED: usize = 2048;
 
+/// Postings whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
+const GROUP: usize = 8;
+
 /// Free entries, postings and the tickets of a lane.
 ///
 /// Frames lie one behind the other: head, copied payload, checksum, next head. Where the payload is not copied, the checksum
@@ -23,7 +26,9 @@ pub(super) struct SendRing {
     frames: Slab,
     /// Where the next head goes.
     cursor: usize,
-    pub(super) posted: Vec<Datagram>,
+    posted: Vec<Datagram>,
+    /// Of these, how many have their checksum.
+    sealed: usize,
     last: Ticket,
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
@@ -40,6 +45,7 @@ impl SendRing {
             frames: Slab::new(1, BATCH * (HEAD + COPIED.min(mtu) + TRAILER) + HEAD),
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
+            sealed: 0,
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
@@ -51,9 +57,41 @@ impl SendRing {
         (self.posted.len() < BATCH).then_some(UdpToken { ring: self })
     }
 
+    /// The postings, each with its checksum.
+    pub(super) fn sealed(&mut self) -> &[Datagram] {
+        self.seal();
+        &self.posted
+    }
+
+    /// Writes the checksums that are missing.
+    fn seal(&mut self) {
+        for datagram in self.posted.iter().skip(self.sealed) {
+            let Piece { start, bytes } = datagram.first;
+            // SAFETY: a frame, or the head of one, in the slab, which is borrowed exclusively.
+            let first = unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+            match datagram.rest {
+                None => {
+                    if let Some((body, trailer)) = first.split_last_chunk_mut::<TRAILER>() {
+                        *trailer = checksum::of(body);
+                    }
+                }
+                Some([payload, trailer]) => {
+                    // SAFETY: lent memory that the caller of `post` promised to keep and not to change until its ticket is
+                    // completed, which it is not before `finish`.
+                    let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
+                    let sum = checksum::of_parts(first, payload);
+                    // SAFETY: the trailer behind the head in the slab.
+                    unsafe { trailer.start.cast::<[u8; TRAILER]>().write(sum) };
+                }
+            }
+        }
+        self.sealed = self.posted.len();
+    }
+
     /// The postings have left or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
+        self.sealed = 0;
         self.cursor = 0;
         self.completed = self.last;
     }
@@ -86,13 +124,10 @@ impl Token for UdpToken<'_> {
         let payload = unsafe { payload_bytes(payload, lent) };
         let copied = if lent <= COPIED { lent } else { 0 };
         let end = head + copied;
-        let frame = ring.frames.get_mut(0, ring.cursor, end + TRAILER).expect("room for as many frames as entries");
-        let (body, trailer) = frame.split_at_mut(end);
-        if copied == lent {
-            body.split_at_mut(head).1.copy_from_slice(payload);
-            trailer.copy_from_slice(&checksum::of(body));
-        } else {
-            trailer.copy_from_slice(&checksum::of_parts(body, payload));
+        if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
+            && copied == lent
+        {
+            to.copy_from_slice(payload);
         }
         let piece = |start, bytes| {
             let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
@@ -107,6 +142,9 @@ impl Token for UdpToken<'_> {
         ring.cursor += end + TRAILER;
         ring.posted.push(Datagram { to: transmit.to, at: transmit.at, first, rest, bytes: head + lent + TRAILER });
         ring.last = ring.last.next();
+        if ring.posted.len() - ring.sealed == GROUP {
+            ring.seal();
+        }
     }
 }
 
