@@ -176,6 +176,9 @@ impl Agent {
                 debug!(%rank, pid, %ending, "ended");
                 self.say(&Say::Ended { rank, ending, reason: String::new() })?;
             }
+            if !self.crew.is_running() {
+                return Ok(());
+            }
             while let Some(frame) = self.launcher.poll()? {
                 match Tell::decode(&frame).map_err(LinkError::from)? {
                     Tell::Signal { rank, signal } => self.crew.signal(rank, signal),
@@ -185,9 +188,6 @@ impl Agent {
                     }
                     _ => return Err(LinkError::OutOfTurn(frame.kind).into()),
                 }
-            }
-            if !self.crew.is_running() {
-                return Ok(());
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(AgentError::Interrupted);
