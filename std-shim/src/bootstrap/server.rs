@@ -130,9 +130,9 @@ impl Drop for Server {
     }
 }
 
-/// Raises this process's limit as far as one connection a rank asks for and the system allows.
+/// Raises this process's limit as far as one connection and three pipes a rank ask for and the system allows.
 fn allow_descriptors(size: u32) {
-    let wanted = 2 * u64::from(size) + 256;
+    let wanted = 4 * u64::from(size) + 256;
     let limit = getrlimit(Resource::Nofile);
     if let Some(current) = limit.current
         && current < wanted
@@ -460,12 +460,16 @@ impl Serving {
                 Act::Tell(link, what) => self.tell(link, &what.encode()),
                 Act::TellAll(what) => {
                     let message = what.encode();
+                    // Who still gets the table hears of the dead behind it.
+                    let death = matches!(what, Tell::Died { .. });
                     for id in 0..self.links.len() {
-                        let member = matches!(
-                            self.links.get(id),
-                            Some(Some(Conversation { phase: Phase::Member { joined: true, .. }, table: None, .. }))
-                        );
-                        if member {
+                        let hears = match self.links.get(id) {
+                            Some(Some(Conversation { phase: Phase::Member { joined, .. }, table, .. })) => {
+                                *joined && !(death && table.is_some())
+                            }
+                            _ => false,
+                        };
+                        if hears {
                             self.tell(id, &message);
                         }
                     }

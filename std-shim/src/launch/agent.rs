@@ -25,6 +25,7 @@ use std::{
     io::{self, Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
+    path::Path,
     process::ChildStdin,
     thread,
     time::Instant,
@@ -133,6 +134,14 @@ impl Agent {
             pinned: order.pinned,
             captured: order.tagged,
         };
+        if !Path::new(&order.directory).is_dir() {
+            let reason = format!("{} is no directory here", order.directory);
+            for post in &order.ranks {
+                let (rank, ending, reason) = (Rank(post.rank), Ending::NotStarted, reason.clone());
+                self.say(&Say::Ended { rank, ending, reason })?;
+            }
+            return Ok((None, None));
+        }
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
         for (index, post) in order.ranks.iter().enumerate() {
             let berth = post.berth();
