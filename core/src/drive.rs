@@ -45,6 +45,27 @@ where
     if endpoint.poll_timeout(now).is_some_and(|at| S::Time::is_due(now, at)) {
         endpoint.handle_timeout(now);
     }
+    moved |= transmit(now, lane, endpoint, device, memory, above, budget);
+    endpoint.handle_round(now);
+    moved
+}
+
+/// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.
+pub fn transmit<S, D, M, const W: usize, const BITS: u32>(
+    now: <S::Time as Time>::Instant,
+    lane: Lane,
+    endpoint: &mut Endpoint<S, W, BITS>,
+    device: &mut D,
+    memory: &M,
+    above: &mut impl Above,
+    budget: u32,
+) -> bool
+where
+    S: Storage<W, BITS>,
+    D: Device,
+    M: Memory<Address = D::Address>,
+{
+    let mut posted = false;
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
@@ -52,12 +73,13 @@ where
         let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
         token.post(&transmit, transmit.payload.and_then(|span| memory.address(span)));
         above.saw(Happened::Sent { cause: transmit.cause, bytes });
-        moved = true;
+        posted = true;
     }
-    device.flush(lane);
-    endpoint.handle_completed(now, device.completed(lane));
-    endpoint.handle_round(now);
-    moved
+    if posted {
+        device.flush(lane);
+        endpoint.handle_completed(now, device.completed(lane));
+    }
+    posted
 }
 
 fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: Verdict) {

@@ -20,6 +20,8 @@ mod send;
 mod timeout;
 mod transmit;
 
+pub use send::GrantError;
+
 use crate::congestion::Control;
 use crate::counters::Happened;
 use crate::credit::Credit;

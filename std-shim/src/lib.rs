@@ -11,3 +11,5 @@ pub mod records;
 pub mod region;
 #[cfg(target_os = "linux")]
 pub mod udp;
+#[cfg(target_os = "linux")]
+pub mod world;

@@ -17,6 +17,7 @@ mod breach;
 pub mod flaw;
 mod lanes;
 mod on_sim;
+mod on_udp;
 mod postings;
 mod slots;
 
@@ -28,7 +29,7 @@ use unisono_core::{
     span::Region,
 };
 
-pub use self::{breach::Breach, on_sim::SimFixture};
+pub use self::{breach::Breach, on_sim::SimFixture, on_udp::UdpFixture};
 use bench::Bench;
 
 /// Devices to examine and the world around them.
@@ -117,7 +118,8 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
         FaultlessLink slots::slots_in_use_are_distinct,
         FaultlessLink slots::held_datagrams_outlive_an_overrun,
         Interrupts lanes::lanes_are_separate,
-        FaultlessLink lanes::arming_a_lane_that_waits_says_pending,
+        FaultlessLink lanes::armed_lane_raises_an_event,
+        FaultlessLink lanes::waiting_datagram_is_told_or_raises_an_event,
         FaultlessLink lanes::no_wake_up_is_lost,
         Nothing lanes::wishes_are_answered,
         Nothing lanes::dead_and_foreign_spans_have_no_address,

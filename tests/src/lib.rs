@@ -3,5 +3,6 @@
 extern crate alloc;
 
 pub mod conformance;
+pub mod explore;
 pub mod node;
 pub mod sim;

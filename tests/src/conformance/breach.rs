@@ -3,7 +3,7 @@
 use core::fmt;
 
 use unisono_core::{
-    device::{Armed, Lane, Slot, Ticket},
+    device::{Lane, Slot, Ticket},
     span::Span,
 };
 
@@ -100,14 +100,9 @@ pub enum Breach {
     },
     /// A datagram came on the wrong lane.
     WrongLane(Lane),
-    /// Arming was answered wrongly.
-    Arming {
-        /// The lane.
-        lane: Lane,
-        /// The right answer.
-        expected: Armed,
-    },
-    /// The lane was armed before the datagram arrived, and no event was raised.
+    /// An empty lane always says that something waits.
+    NeverArmed(Lane),
+    /// The lane was armed, a datagram arrived or waited, and no event was raised.
     WakeUpLost {
         /// The lane.
         lane: Lane,
@@ -162,7 +157,7 @@ impl fmt::Display for Breach {
             Self::SharedSlot(slot) => write!(to, "two datagrams in use share slot {}", slot.0),
             Self::Renamed { before, found } => write!(to, "slot {} became {} by holding it", before.0, found.0),
             Self::WrongLane(lane) => write!(to, "a datagram for the other lane came on {lane:?}"),
-            Self::Arming { lane, expected } => write!(to, "arming {lane:?} did not answer {expected:?}"),
+            Self::NeverArmed(lane) => write!(to, "{lane:?} is empty and cannot be armed"),
             Self::WakeUpLost { lane, round } => {
                 write!(to, "{lane:?} was armed, a datagram arrived, no event was raised (round {round})")
             }

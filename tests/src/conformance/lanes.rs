@@ -14,6 +14,8 @@ const LANES: [Lane; 2] = [Lane::Polled, Lane::Interrupt];
 
 /// Longest wait for an event.
 const EVENT_NS: u64 = 1_000_000_000;
+/// After this long a datagram has arrived.
+const SETTLE_NS: u64 = 1_000_000;
 
 pub(super) fn lanes_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for lane in LANES {
@@ -37,18 +39,48 @@ fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [Lane] {
     if bench.limits().interrupts { &LANES } else { &LANES[..1] }
 }
 
-pub(super) fn arming_a_lane_that_waits_says_pending<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+/// Polls and arms until the lane is armed, as one does before sleeping.
+fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Breach> {
+    let armed = bench.soon(|bench| match bench.take(0, lane) {
+        Some(arrival) => Some(Err(Breach::Unexpected { head: arrival.head })),
+        None => (bench.device(0).arm(lane) == Armed::Armed).then_some(Ok(())),
+    });
+    armed.unwrap_or(Err(Breach::NeverArmed(lane)))
+}
+
+/// Arms the lane and, unless it says that something waits, waits for the event.
+fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: Lane, round: u32) -> Result<(), Breach> {
+    let armed = bench.device(0).arm(lane);
+    if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
+        return Err(Breach::WakeUpLost { lane, round });
+    }
+    Ok(())
+}
+
+pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for &lane in lanes(bench) {
-        for _ in 0..3 {
-            if bench.device(0).arm(lane) != Armed::Armed {
-                return Err(Breach::Arming { lane, expected: Armed::Armed });
+        for round in 0..5 {
+            arm_when_empty(bench, lane)?;
+            bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
+            if !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
+                return Err(Breach::WakeUpLost { lane, round });
             }
-            // The first is received, so that the second is known to wait or come.
+            let arrival = bench.next(0, lane, 8)?;
+            bench.device(0).release(arrival.slot);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn waiting_datagram_is_told_or_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for &lane in lanes(bench) {
+        for round in 0..5 {
             bench.send(Route { at: lane, ..ROUTE }, &[1; 8], &[])?;
             bench.send(Route { at: lane, ..ROUTE }, &[2; 8], &[])?;
             let first = bench.next(0, lane, 8)?;
-            let pending = bench.soon(|bench| (bench.device(0).arm(lane) == Armed::Pending).then_some(()));
-            pending.ok_or(Breach::Arming { lane, expected: Armed::Pending })?;
+            // By now the second waits, too.
+            bench.fixture.advance(SETTLE_NS);
+            sleep(bench, lane, round)?;
             let second = bench.next(0, lane, 8)?;
             bench.device(0).release(first.slot);
             bench.device(0).release(second.slot);
@@ -64,23 +96,12 @@ pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(),
         for round in 0..120 {
             bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
             bench.fixture.advance(u64::from(round) * 100);
-            let armed = bench.device(0).arm(lane);
-            if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
-                return Err(Breach::WakeUpLost { lane, round });
-            }
-            let arrival = bench.take(0, lane).ok_or(Breach::Missing { bytes: 8 })?;
-            bench.device(0).release(arrival.slot);
-        }
-        // Armed well before.
-        for round in 0..3 {
-            if bench.device(0).arm(lane) != Armed::Armed {
-                return Err(Breach::Arming { lane, expected: Armed::Armed });
-            }
-            bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
-            if !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
-                return Err(Breach::WakeUpLost { lane, round });
-            }
-            let arrival = bench.next(0, lane, 8)?;
+            let arrival = loop {
+                sleep(bench, lane, round)?;
+                if let Some(arrival) = bench.take(0, lane) {
+                    break arrival;
+                }
+            };
             bench.device(0).release(arrival.slot);
         }
     }

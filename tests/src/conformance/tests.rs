@@ -1,4 +1,9 @@
-use unisono::fault::{Faults, Probability};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use unisono::{
+    fault::{Faults, Probability},
+    udp::{MTU_MIN, Options},
+};
 
 use super::{
     flaw::{Flaw, Flawed},
@@ -25,12 +30,34 @@ fn simulated_device_conforms_with_late_completions_and_slow_links() {
     assert_conforms(|| SimFixture::new(Config { completion: Completion::After(50_000), link, ..Config::default() }));
 }
 
+fn faults() -> Faults {
+    let chance = |value| Probability::new(value).expect("a probability");
+    Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 }
+}
+
 #[test]
 fn simulated_device_conforms_on_a_faulty_link() {
-    let chance = |value| Probability::new(value).expect("a probability");
-    let faults =
-        Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 };
-    assert_conforms(|| SimFixture::new(Config { faults, ..Config::default() }));
+    assert_conforms(|| SimFixture::new(Config { faults: faults(), ..Config::default() }));
+}
+
+fn udp() -> Options {
+    Options { receive_buffer: 1 << 20, holdable: 40, ..Options::new(Ipv4Addr::LOCALHOST.into(), 3) }
+}
+
+#[test]
+fn udp_device_conforms() {
+    assert_conforms(|| UdpFixture::new(udp()));
+}
+
+#[test]
+fn udp_device_conforms_without_offload_at_the_smallest_mtu() {
+    assert_conforms(|| UdpFixture::new(Options { gso: false, mtu: Some(MTU_MIN), ..udp() }));
+}
+
+#[test]
+fn udp_device_conforms_on_a_faulty_link_and_over_ipv6() {
+    let local = Ipv6Addr::LOCALHOST.into();
+    assert_conforms(|| UdpFixture::new(Options { local, mtu: Some(1452), faults: faults(), ..udp() }));
 }
 
 #[test]
@@ -75,8 +102,8 @@ fn every_flaw_is_found_by_its_case() {
         (Flaw::SkipsTicket, "tickets_are_contiguous_and_complete"),
         (Flaw::PostsUnused, "unused_token_posts_nothing"),
         (Flaw::HasOneLane, "lanes_are_separate"),
-        (Flaw::NeverPending, "arming_a_lane_that_waits_says_pending"),
-        (Flaw::RaisesNothing, "no_wake_up_is_lost"),
+        (Flaw::NeverPending, "waiting_datagram_is_told_or_raises_an_event"),
+        (Flaw::RaisesNothing, "armed_lane_raises_an_event"),
         (Flaw::IgnoresWishes, "wishes_are_answered"),
         (Flaw::ForgetsLives, "dead_and_foreign_spans_have_no_address"),
     ];

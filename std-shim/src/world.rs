@@ -1,0 +1,342 @@
+//! A process's view of its job: who it is, and messages to and from the others.
+//!
+//! ```no_run
+//! use unisono::rank::Rank;
+//! use unisono::world::{Tag, World};
+//!
+//! let world = World::join()?;
+//! if world.rank() == Rank(0) {
+//!     world.send(&[1.0_f64, 2.0], Rank(1), Tag(7))?;
+//! } else {
+//!     let mut values = [0.0_f64; 2];
+//!     let status = world.receive_into(&mut values, Rank(0), Tag(7))?;
+//!     assert_eq!(status.bytes, 16);
+//! }
+//! world.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
+
+mod keys;
+mod matching;
+mod process;
+mod progress;
+mod request;
+mod scope;
+mod small;
+
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::net::UdpSocket;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use unisono_core::counters::Counters;
+use unisono_core::device::{Device, Lane};
+use unisono_core::endpoint::{Config, Endpoint};
+use unisono_core::time::units;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub use request::{Failure, Status, Tag};
+pub use scope::{Request, Scope};
+
+use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
+use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
+use crate::rank::Rank;
+use crate::records::Sizes;
+use crate::udp::{BindError, Options, Tally, Udp};
+use process::{Process, SendFailure, Silence};
+use progress::Shared;
+
+/// How long a process waits for the others at the end: as long as it takes them.
+const FENCE: Duration = Duration::from_secs(24 * 3600);
+/// Most time that the last words to the others take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why a process could not join its job.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The environment is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The device is not part of this version.
+    #[error("the device {0} is not part of this version")]
+    Device(DeviceChoice),
+    /// There is no socket.
+    #[error("no datagram device: {0}")]
+    Bind(#[from] BindError),
+    /// The system refuses a socket, a thread or randomness.
+    #[error("the system refuses: {0}")]
+    System(#[from] std::io::Error),
+    /// The job could not be joined.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+}
+
+/// A job that this process is part of. Dropping it finishes; in a panic it gives up instead, which the others are told.
+pub struct World {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    tally: Arc<Tally>,
+    rank: Rank,
+    size: u32,
+    finished: bool,
+}
+
+impl World {
+    /// Joins the job that the environment (`UNISONO_*`) names; without one, a job of this process alone.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    pub fn join() -> Result<Self, WorldError> {
+        Self::join_as(&Settings::from_environment()?)
+    }
+
+    /// Joins the job that the settings name.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    pub fn join_as(settings: &Settings) -> Result<Self, WorldError> {
+        let transport = &settings.transport;
+        if !transport.device.is_built() {
+            return Err(WorldError::Device(transport.device));
+        }
+        let size = settings.seat.map_or(1, |seat| seat.size);
+        let local = local_address(settings);
+        let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
+        options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
+        if let Some(gso) = transport.gso {
+            options.gso = gso.is_on();
+        }
+        let device = Udp::bind(&options)?;
+        let path = device.local()?;
+        let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
+        let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
+        let membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
+        let mut config = Config::new(rank.into(), incarnation, &device.limits());
+        if let Some(silence) = transport.silence {
+            config.silence = units(silence.duration().as_nanos() as u64);
+        }
+        let progress = transport.progress;
+        if progress == Progress::Hybrid {
+            config.probe_at = Lane::Interrupt;
+        }
+        let answered = progress != Progress::Engine || transport.silence.is_some();
+        let silence = if answered { Silence::Death } else { Silence::Question };
+        let clock = Instant::now();
+        let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
+        let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
+        let process = Process::new((rank, size), clock, endpoint, device, membership, silence);
+        let crowded = settings
+            .locality
+            .size
+            .is_none_or(|ranks| std::thread::available_parallelism().is_ok_and(|cores| ranks as usize > cores.get()));
+        let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
+        let thread = progress::start(&shared, progress)?;
+        Ok(Self { shared, thread, tally, rank, size, finished: false })
+    }
+
+    /// This process's number.
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Processes of the job.
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// What the endpoint has counted so far.
+    pub fn counters(&self) -> Counters {
+        self.shared.lock().counters
+    }
+
+    /// What the device counts.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
+    pub fn eager_limit(&self) -> usize {
+        let mtu = self.shared.lock().device.limits().mtu as usize;
+        mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
+    }
+
+    /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds
+    /// [`eager_limit`](Self::eager_limit) waits for the receive.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let bytes = data.as_bytes();
+        match self.start_send(bytes, to, tag)? {
+            None => {
+                self.shared.lock().push();
+                Ok(())
+            }
+            Some(request) => self.shared.wait(request).map(|_| ()),
+        }
+    }
+
+    /// Receives a message from `source` with `tag`.
+    ///
+    /// # Errors
+    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified.
+    pub fn receive_into<T: IntoBytes + FromBytes>(
+        &self,
+        data: &mut [T],
+        source: Rank,
+        tag: Tag,
+    ) -> Result<Status, Failure> {
+        let request = self.start_receive(data.as_mut_bytes(), Some(source), Some(tag))?;
+        self.shared.wait(request)
+    }
+
+    /// Receives the next message from anyone, with any tag where `tag` is `None`.
+    ///
+    /// # Errors
+    /// [`Failure`]; a rank that dies meanwhile ends this, since it may be the one that is waited for.
+    pub fn receive_any_into<T: IntoBytes + FromBytes>(
+        &self,
+        data: &mut [T],
+        tag: Option<Tag>,
+    ) -> Result<Status, Failure> {
+        let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
+        self.shared.wait(request)
+    }
+
+    /// Lends buffers to requests that end within `body`: when it returns, all of them have.
+    ///
+    /// Sends are collected and leave together: when 16 wait, with the next call that waits, tests or receives, or with
+    /// [`Scope::flush`].
+    pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        scope::run(self, body)
+    }
+
+    fn start_send(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<Option<progress::Started>, Failure> {
+        let start = NonNull::from(bytes).cast();
+        loop {
+            let mut process = self.shared.lock();
+            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+            match unsafe { process.send(to, tag, start, bytes.len()) } {
+                Ok(started) => return Ok(started.map(|(request, region)| progress::Started { request, region })),
+                Err(SendFailure::Failed(failure)) => return Err(failure),
+                Err(SendFailure::Full) => {
+                    process.progress(false);
+                }
+            }
+        }
+    }
+
+    fn start_receive(
+        &self,
+        bytes: &mut [u8],
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<progress::Started, Failure> {
+        let count = bytes.len();
+        // SAFETY: as in `start_send`; the borrow is exclusive.
+        let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
+        Ok(progress::Started { request, region })
+    }
+
+    /// Ends this process's part: waits until everything it sent has arrived and everybody has come to this point.
+    ///
+    /// # Errors
+    /// [`Failure`] when a rank died or the job was ended meanwhile.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        self.finished = true;
+        self.shared.until(|process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        let aborted = self.shared.lock().aborted;
+        let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
+        let mut process = self.shared.lock();
+        process.endpoint.leave();
+        drop(process);
+        let deadline = Instant::now() + FAREWELL;
+        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+        self.stop();
+        if let Some(membership) = self.shared.lock().membership.take() {
+            let left = membership.leave(FAREWELL);
+            tracing::debug!(?left, "left");
+        }
+        let aborted = self.shared.lock().aborted;
+        match (aborted, fenced) {
+            (Some(failure), _) => Err(failure),
+            (None, Err(error)) => {
+                tracing::debug!(%error, "no fence");
+                Ok(())
+            }
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Waits for everybody else at the end, and keeps answering meanwhile.
+    fn fence(&self) -> Result<(), AwaitError> {
+        let Some(mut membership) = self.shared.lock().membership.take() else { return Ok(()) };
+        let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.bell());
+        let fenced = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let fenced = membership.fence(FENCE);
+                done.store(true, core::sync::atomic::Ordering::Release);
+                bell.ring();
+                fenced
+            });
+            self.shared.until(|_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
+            waiting.join().unwrap_or(Err(AwaitError::Aborted))
+        });
+        self.shared.lock().membership = Some(membership);
+        fenced
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            let joined = thread.join();
+            debug_assert!(joined.is_ok(), "the progress thread does not panic");
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if std::thread::panicking() {
+            self.shared.lock().endpoint.abort();
+            let deadline = Instant::now() + FAREWELL;
+            self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+            self.stop();
+        } else if let Err(error) = self.end() {
+            tracing::error!(%error, "the job did not finish well");
+        }
+    }
+}
+
+/// The address that the others reach this process at: the one that it reaches the rendezvous server from.
+fn local_address(settings: &Settings) -> IpAddr {
+    let Some(place) = &settings.bootstrap else { return Ipv4Addr::LOCALHOST.into() };
+    let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(reach));
+    reached.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+}
+
+/// The source address of datagrams to `there`; nothing is sent.
+fn reach(there: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { core::net::Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(there).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// The lifetime of a scope is invariant.
+type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;

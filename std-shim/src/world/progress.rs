@@ -1,0 +1,158 @@
+//! Who makes progress, and how a process waits (Koop et al. 2007, §4.2.2).
+
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use std::io;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
+use unisono_core::device::Lane;
+use unisono_core::span::Region;
+
+use super::process::Process;
+use super::request::{Failure, Status};
+use crate::environment::Progress;
+use crate::udp::Bell;
+
+/// How often the thread of the thread mode wakes.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Most time that the thread of the hybrid mode sleeps.
+const LONGEST: Duration = Duration::from_millis(250);
+/// How long a process spins before it sleeps, when it has a core for itself and when it has not.
+const SPIN: Duration = Duration::from_micros(200);
+const SPIN_CROWDED: Duration = Duration::from_micros(5);
+
+/// A request with lent memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started {
+    pub(super) request: u32,
+    pub(super) region: Region,
+}
+
+/// A process, its lock, and the bells of its lanes.
+pub(super) struct Shared {
+    process: Mutex<Process>,
+    polled: Bell,
+    interrupt: Bell,
+    crowded: bool,
+    /// Threads that sleep on the polled lane's bell.
+    sleepers: AtomicU32,
+    stopped: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
+        let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { process: Mutex::new(process), polled, interrupt, crowded, sleepers, stopped }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Process> {
+        self.process.lock()
+    }
+
+    /// Ends the present sleep on the polled lane.
+    pub(super) fn bell(&self) -> Bell {
+        self.polled.clone()
+    }
+
+    /// Makes progress until `done` says what came of it.
+    pub(super) fn until<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let spin = if self.crowded { SPIN_CROWDED } else { SPIN };
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            let mut process = self.process.lock();
+            if let Some(result) = done(&mut process) {
+                return result;
+            }
+            if process.progress(false) {
+                idle_since = None;
+                continue;
+            }
+            match idle_since {
+                None => idle_since = Some(Instant::now()),
+                Some(since) if since.elapsed() < spin => {}
+                Some(_) => {
+                    self.sleepers.fetch_add(1, Ordering::Relaxed);
+                    if process.arm(Lane::Polled) {
+                        let rest = Duration::from_nanos(process.rest());
+                        drop(process);
+                        self.polled.wait(Some(rest));
+                    }
+                    self.sleepers.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+            }
+            drop(process);
+            if self.crowded {
+                std::thread::yield_now();
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Waits for a request; its memory is free afterwards.
+    pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
+        self.until(|process| {
+            let result = process.requests.result(started.request)?;
+            process.revoke(started.request, started.region);
+            Some(result)
+        })
+    }
+
+    /// Makes progress once; tells whether and how the request has ended, and frees its memory if so.
+    pub(super) fn test(&self, started: Started) -> Option<Result<Status, Failure>> {
+        let mut process = self.process.lock();
+        process.progress(false);
+        let result = process.requests.result(started.request)?;
+        process.revoke(started.request, started.region);
+        Some(result)
+    }
+
+    /// Makes progress once; tells whether the request has ended.
+    pub(super) fn is_done(&self, started: Started) -> bool {
+        let mut process = self.process.lock();
+        process.progress(false);
+        process.requests.result(started.request).is_some()
+    }
+
+    /// Ends the progress thread.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.interrupt.ring();
+    }
+
+    /// One round of the progress thread. Returns for how long it may sleep.
+    fn serve(&self) -> Duration {
+        let mut process = self.process.lock();
+        let before = process.requests.finished();
+        while process.progress(true) {}
+        if process.requests.finished() != before && self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.polled.ring();
+        }
+        if process.arm(Lane::Interrupt) { Duration::from_nanos(process.rest()) } else { Duration::ZERO }
+    }
+}
+
+/// Starts the thread that the mode asks for.
+pub(super) fn start(shared: &Arc<Shared>, progress: Progress) -> io::Result<Option<JoinHandle<()>>> {
+    let longest = match progress {
+        Progress::Engine => return Ok(None),
+        Progress::Thread => INTERVAL,
+        Progress::Hybrid => LONGEST,
+    };
+    let bell = shared.interrupt.clone();
+    let shared = Arc::downgrade(shared);
+    let name = String::from("unisono progress");
+    std::thread::Builder::new().name(name).spawn(move || serve(&shared, &bell, longest)).map(Some)
+}
+
+fn serve(shared: &Weak<Shared>, bell: &Bell, longest: Duration) {
+    while let Some(shared) = shared.upgrade().filter(|shared| !shared.stopped.load(Ordering::Relaxed)) {
+        let rest = shared.serve();
+        drop(shared);
+        bell.wait(Some(rest.min(longest)));
+    }
+}

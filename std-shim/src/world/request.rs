@@ -1,0 +1,140 @@
+//! Requests: communication under way, and how it ended.
+
+use core::fmt;
+
+use crate::rank::Rank;
+
+/// Distinguishes messages between the same two ranks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Tag(pub u32);
+
+/// A message that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Status {
+    /// Who sent it.
+    pub source: Rank,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// Why communication failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Failure {
+    /// A rank died, or is out of reach.
+    #[error("rank {0} failed")]
+    PeerFailed(Rank),
+    /// A rank finished and will neither send nor receive.
+    #[error("rank {0} has left")]
+    Parted(Rank),
+    /// The message is longer than the receive.
+    #[error("the message has {bytes} bytes, more than the receive has room for")]
+    Truncated {
+        /// The message's length.
+        bytes: u64,
+    },
+    /// The receive at the other end is shorter than this message.
+    #[error("the receive at rank {0} is shorter than the message")]
+    TooLongForReceive(Rank),
+    /// There is no such rank.
+    #[error("there is no rank {0}")]
+    UnknownRank(Rank),
+    /// More than 2³² − 1 bytes in one message.
+    #[error("a message has at most 4294967295 bytes")]
+    TooLong,
+    /// The job is being ended.
+    #[error("rank {rank} ended the job with code {code}")]
+    Aborted {
+        /// Who asked for it.
+        rank: Rank,
+        /// The exit code to end with.
+        code: i32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Free { next: u32 },
+    Pending,
+    Done(Result<Status, Failure>),
+}
+
+/// All requests of a process, by index.
+#[derive(Debug)]
+pub(super) struct Requests {
+    entries: Vec<Entry>,
+    free: u32,
+    finished: u64,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Requests {
+    pub(super) const fn new() -> Self {
+        Self { entries: Vec::new(), free: NONE, finished: 0 }
+    }
+
+    /// A request that is under way.
+    pub(super) fn start(&mut self) -> u32 {
+        match self.entries.get_mut(self.free as usize) {
+            Some(entry) => {
+                let i = self.free;
+                if let Entry::Free { next } = *entry {
+                    self.free = next;
+                }
+                *entry = Entry::Pending;
+                i
+            }
+            None => {
+                self.entries.push(Entry::Pending);
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    /// It has ended. Only the first end counts.
+    pub(super) fn finish(&mut self, request: u32, result: Result<Status, Failure>) {
+        if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
+            *entry = Entry::Done(result);
+            self.finished += 1;
+        }
+    }
+
+    /// Whether and how it has ended.
+    pub(super) fn result(&self, request: u32) -> Option<Result<Status, Failure>> {
+        match self.entries.get(request as usize) {
+            Some(Entry::Done(result)) => Some(*result),
+            _ => None,
+        }
+    }
+
+    /// Its index is free again.
+    pub(super) fn retire(&mut self, request: u32) {
+        if let Some(entry) = self.entries.get_mut(request as usize) {
+            *entry = Entry::Free { next: self.free };
+            self.free = request;
+        }
+    }
+
+    /// How many have ended since the start.
+    pub(super) const fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// Ends all that are under way.
+    pub(super) fn fail_all(&mut self, failure: Failure) {
+        for entry in &mut self.entries {
+            if matches!(entry, Entry::Pending) {
+                *entry = Entry::Done(Err(failure));
+                self.finished += 1;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
