@@ -324,7 +324,6 @@ impl Membership {
                 Notice::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             Tell::Aborted { rank, code } => Notice::Aborted { rank, code },
-            Tell::Refused(_) => Notice::Aborted { rank: self.seat.rank, code: 1 },
             _ => return None,
         };
         self.notices.push_back(notice);

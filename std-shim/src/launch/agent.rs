@@ -181,7 +181,7 @@ impl Agent {
     /// Until all ranks have ended, or the launcher is lost.
     fn serve(&mut self) -> Result<(), AgentError> {
         loop {
-            for (rank, pid, ending) in self.crew.reap() {
+            for (rank, pid, ending) in self.crew.ended() {
                 debug!(%rank, pid, %ending, "ended");
                 self.say(&Say::Ended { rank, ending, reason: String::new() })?;
             }
@@ -221,7 +221,7 @@ impl Agent {
         self.crew.signal(None, SIGTERM);
         let deadline = Instant::now() + grace;
         while self.crew.is_running() {
-            self.crew.reap();
+            self.crew.ended();
             if Instant::now() >= deadline {
                 return self.crew.signal(None, SIGKILL);
             }

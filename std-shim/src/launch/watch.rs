@@ -2,7 +2,7 @@
 
 use super::{
     GRACE, Job,
-    crew::{Crew, Input, Program, ending},
+    crew::{Crew, Input, Program},
     layout::{Berth, Layout},
     mark,
     order::{Order, Post},
@@ -362,7 +362,7 @@ impl<'a> Launch<'a> {
     }
 
     fn reap(&mut self) {
-        for (rank, _, ending) in self.crew.reap() {
+        for (rank, _, ending) in self.crew.ended() {
             self.server.ended(rank, ending);
             self.ended(rank, ending, "");
         }
@@ -371,13 +371,16 @@ impl<'a> Launch<'a> {
             if let Some(status) = remote.ended()
                 && !self.connected.contains_key(host)
             {
-                gone.push((*host, ending(status)));
+                gone.push((*host, status));
             }
         }
         for (host, status) in gone {
             let running = self.job.layout.on_host(host).any(|berth| self.verdict.runs(berth.rank));
             if running {
-                say(format_args!("the remote shell for {} {status} before its agent came", self.host_name(host)));
+                say(format_args!(
+                    "the remote shell for {} ended before its agent came: {status}",
+                    self.host_name(host)
+                ));
                 self.lose(host, Ending::NotStarted);
             }
         }
