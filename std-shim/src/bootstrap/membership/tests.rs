@@ -252,3 +252,26 @@ fn strangers_do_not_disturb_a_job() {
     }
     assert_eq!(join_all(server.local(), 2).len(), 2);
 }
+
+#[test]
+fn a_member_that_talks_nonsense_is_cut_off() {
+    let (server, reports) = serve(Hosting { watched: false, ..hosting(3, OnDeath::Tell) });
+    let mut members = join_all(server.local(), 3);
+    let nonsense = [
+        (200, Vec::new()),
+        (2, vec![0; 3]),
+        Say::Started { rank: Rank(0), pid: 1 }.encode(),
+        Say::Join { offer: offer(1), pid: 1, node: None, host: String::new() }.encode(),
+    ];
+    let mut talker = members.remove(1);
+    for (number, said) in nonsense.into_iter().enumerate() {
+        talker.connection.as_mut().expect("joined").send(&said).expect("sent");
+        assert!(matches!(notice(&mut talker), Notice::Lost(LinkError::Closed)), "nonsense {number}");
+        let ending = Ending::Disconnected;
+        let incarnation = members[0].table()[1].incarnation;
+        assert_eq!(notice(&mut members[0]), Notice::Died { rank: Rank(1), incarnation, ending });
+        talker = Membership::join(&settings(server.local(), 1, 3, &[]), offer(1)).expect("a new life");
+        assert!(matches!(notice(&mut members[0]), Notice::Met { rank: Rank(1), .. }));
+    }
+    assert_eq!(reports.try_iter().filter(|report| matches!(report, Report::Died { .. })).count(), 4);
+}
