@@ -161,10 +161,14 @@ impl World {
         &self.tally
     }
 
+    /// Bytes of the largest datagram, checksum excluded.
+    pub fn datagram(&self) -> usize {
+        self.shared.lock().device.limits().mtu as usize
+    }
+
     /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
     pub fn eager_limit(&self) -> usize {
-        let mtu = self.shared.lock().device.limits().mtu as usize;
-        mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
+        self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
     }
 
     /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds

@@ -1,6 +1,17 @@
-//! The grammar of `unisono bench`. It is tested, and not offered as a command before the measurements exist.
+//! `unisono bench`: what a job measures of itself.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+mod exchange;
+mod latency;
+mod pattern;
+mod stream;
+mod transfer;
+
+use core::time::Duration;
+use serde_json::json;
+use unisono::rank::Rank;
+use unisono::world::World;
+
+use clap::{Args, Parser, Subcommand};
 use core::{fmt, str::FromStr};
 
 /// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
@@ -50,17 +61,8 @@ pub(crate) enum Measure {
     Bandwidth(Sized),
     /// Messages per second
     Rate(Sized),
-    /// All ranks wait for each other
-    Barrier,
-    /// A collective operation
-    Collective {
-        /// Which
-        name: Collective,
-        #[command(flatten)]
-        sized: Sized,
-    },
-    /// What the machine itself does
-    Floor,
+    /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
+    Exchange(Sized),
 }
 
 /// How much is sent.
@@ -69,21 +71,6 @@ pub(crate) struct Sized {
     /// Bytes, such as 8, 64K or 1G
     #[arg(long)]
     pub(crate) bytes: Bytes,
-}
-
-/// A collective operation.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum Collective {
-    Broadcast,
-    Gather,
-    Scatter,
-    AllGather,
-    AllToAll,
-    Reduce,
-    AllReduce,
-    ReduceScatter,
-    Scan,
 }
 
 /// Options of `unisono bench`.
@@ -96,6 +83,104 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
+/// How long a stream is measured.
+const LEAST: Duration = Duration::from_secs(1);
+/// Round trips of a ping-pong.
+const ROUNDS: usize = 10_000;
+
+/// Measures. Returns whether what arrived was right.
+pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
+    let world = World::join()?;
+    let (name, size, needed) = match options.measure {
+        Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
+        Measure::Latency(sized) => ("latency", sized.bytes, 2),
+        Measure::Bandwidth(sized) => ("bandwidth", sized.bytes, 2),
+        Measure::Rate(sized) => ("rate", sized.bytes, 2),
+        Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
+    };
+    if world.size() < needed {
+        return Err(format!(
+            "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
+        )
+        .into());
+    }
+    let bytes = usize::try_from(size.0)?;
+    let first = world.rank() == Rank(0);
+    let mut right = true;
+    let mut facts = json!({ "bench": name, "device": "udp", "ranks": world.size(), "bytes": bytes });
+    let mut line = String::new();
+    match options.measure {
+        Measure::Transfer(_) if first => {
+            let transfer = transfer::send(&world, Rank(1), bytes)?;
+            right = transfer.hash_sent == transfer.hash_received;
+            let rate = per_second(transfer.bytes as u64, transfer.time);
+            merge(
+                &mut facts,
+                json!({
+                    "bytes_per_s": rate,
+                    "hash_sent": format!("{:016x}", transfer.hash_sent),
+                    "hash_received": format!("{:016x}", transfer.hash_received),
+                    "data_sent": transfer.data_sent,
+                    "data_minimum": transfer.data_minimum,
+                    "resent_nack": transfer.resent_nack,
+                    "resent_probe": transfer.resent_probe,
+                    "resent_spurious": transfer.resent_spurious,
+                }),
+            );
+            line = format!(
+                "{size} in {:.2} s, {:.0} MB/s; {} data datagrams, {:.4} of the minimum; resent {} by nack, {} by probe, {} needlessly; {}",
+                transfer.time.as_secs_f64(),
+                rate as f64 / 1e6,
+                transfer.data_sent,
+                transfer.data_sent as f64 / transfer.data_minimum.max(1) as f64,
+                transfer.resent_nack,
+                transfer.resent_probe,
+                transfer.resent_spurious,
+                if right { "hashes equal" } else { "HASHES DIFFER" },
+            );
+        }
+        Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
+        Measure::Transfer(_) => {}
+        Measure::Latency(_) => {
+            let times = latency::ping_pong(&world, bytes, ROUNDS)?;
+            let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
+            merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
+            line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
+        }
+        Measure::Bandwidth(_) | Measure::Rate(_) => {
+            let (messages, time) = stream::windows(&world, bytes, LEAST)?;
+            let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
+            let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
+            merge(
+                &mut facts,
+                if bandwidth { json!({ "bytes_per_s": speed }) } else { json!({ "messages_per_s": rate }) },
+            );
+            line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
+        }
+        Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
+    }
+    world.finish()?;
+    if first {
+        match options.measure {
+            Measure::Exchange(_) => {}
+            _ if options.json => println!("{facts}"),
+            _ => println!("{name} {line}"),
+        }
+    }
+    Ok(right)
+}
+
+fn per_second(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64().max(1e-9)) as u64
+}
+
+fn merge(into: &mut serde_json::Value, more: serde_json::Value) {
+    if let (Some(into), serde_json::Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -123,14 +208,12 @@ mod tests {
             ("latency --bytes 8", Measure::Latency(sized(8))),
             ("bandwidth --bytes 64K", Measure::Bandwidth(sized(65536))),
             ("rate --bytes 64", Measure::Rate(sized(64))),
-            ("barrier", Measure::Barrier),
-            ("collective all_to_all --bytes 1", Measure::Collective { name: Collective::AllToAll, sized: sized(1) }),
-            ("floor", Measure::Floor),
+            ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
         ] {
             assert_eq!(parse(line), Ok(Options { measure, json: false }), "{line}");
             assert_eq!(parse(&format!("{line} --json")), Ok(Options { measure, json: true }), "{line}");
         }
-        for line in ["", "transfer", "barrier --bytes 8", "collective --bytes 8", "collective dance --bytes 8"] {
+        for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -1,6 +1,7 @@
 //! The `unisono` command: runs jobs, and says what this machine offers.
 
-#[cfg(test)]
+extern crate alloc;
+
 mod bench;
 mod info;
 mod offload;
@@ -28,6 +29,8 @@ enum What {
     Run(Box<run::Options>),
     /// Say what unisono can use on this machine
     Info(info::Options),
+    /// Measure a job from within: run it as the program of `unisono run`
+    Bench(bench::Options),
     /// Start ranks for a launcher on another host
     #[command(hide = true)]
     Agent,
@@ -42,6 +45,11 @@ fn main() -> ExitCode {
         What::Run(options) => run::run(*options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
         What::Info(options) => match info::print(options) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        },
+        What::Bench(options) => match bench::run(options) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => fail(&"what arrived is not what was sent", 1),
             Err(error) => fail(&error, 1),
         },
         What::Agent => match agent::run() {
