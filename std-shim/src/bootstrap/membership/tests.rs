@@ -1,11 +1,18 @@
 use super::*;
-use crate::environment::OnDeath;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::{
+    bootstrap::{Hosting, Report, Secret, Server},
+    environment::OnDeath,
+};
+use core::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 use std::{
     ffi::OsString,
     io::{Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::mpsc,
+    thread,
 };
 
 const KEY: &str = "a secret of this job";
