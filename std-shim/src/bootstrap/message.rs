@@ -14,7 +14,8 @@ pub const VALUE_MAX: usize = 4096;
 /// Longest host identity and longest reason, in bytes.
 pub(crate) const TEXT_MAX: usize = 512;
 /// Most table lines in one frame.
-pub(crate) const LINES_MAX: usize = (PAYLOAD_MAX - 4) / Entry::BYTES;
+pub(crate) const LINES_MAX: usize = 256;
+const _: () = assert!(4 + LINES_MAX * Entry::BYTES <= PAYLOAD_MAX);
 
 /// A payload that its kind cannot have, or an unknown kind. The session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

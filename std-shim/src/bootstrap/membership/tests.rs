@@ -91,7 +91,7 @@ fn everybody_gets_the_same_table() {
 
 #[test]
 fn a_table_of_many_parts_arrives_whole() {
-    let size = 700_u32;
+    let size = 600_u32;
     let (server, _reports) = serve(Hosting { assembly: WAIT, ..hosting(size, OnDeath::Tell) });
     let at = server.local();
     let key = Secret::new(KEY).expect("long enough").for_job("job");
@@ -107,8 +107,8 @@ fn a_table_of_many_parts_arrives_whole() {
         })
         .collect();
     let member = Membership::join(&settings(at, 0, size, &[]), offer(0)).expect("joins");
-    assert_eq!(member.table().len(), 700);
-    assert_eq!(member.table()[699].node, 699 / 64);
+    assert_eq!(member.table().len(), 600);
+    assert_eq!(member.table()[599].node, 599 / 64);
     drop(others);
 }
 
