@@ -1,8 +1,9 @@
 //! Worlds of one job, each on a thread of its own, over UDP on the loopback interface.
 
+use core::time::Duration;
 use std::net::TcpListener;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unisono::environment::Settings;
 use unisono::rank::Rank;
