@@ -2,7 +2,9 @@
 
 extern crate alloc;
 
+pub mod bar;
 pub mod conformance;
 pub mod explore;
 pub mod node;
+pub mod repair;
 pub mod sim;
