@@ -1,8 +1,8 @@
 //! The UDP device against the bare loop, without a protocol: delivered rate and spinning ping-pong on loopback, in
-//! interleaved pairs.
+//! interleaved pairs; and the cost of a datagram with sender and receiver in turns on one thread, which other load disturbs less.
 //!
-//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of these followed by
-//! `-bare` or `-device` to run (and profile) one side only.
+//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `64`, `64-gso`, `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of
+//! these followed by `-bare` or `-device` to run (and profile) one side only.
 
 use core::{
     error::Error,
@@ -138,9 +138,13 @@ fn compare_turns(bytes: u32, gso: bool, time: Duration, side: Option<&str>) -> R
     let bare_time = if side == Some("-device") { Duration::ZERO } else { time };
     let bare = turns(bare_time, move || _ = from.send(address), move || to.receive());
     let [mut from, mut to] = Side::pair(bytes, gso)?;
+    let tally = to.device.tally();
     let device = turns(time, move || from.send(BATCH), move || to.receive());
     let [(send, receive), (bare_send, bare_receive)] = [(device[0], device[1]), (bare[0], bare[1])];
-    println!("  in turns, ns: send {bare_send:.0} -> {send:.0}, receive {bare_receive:.0} -> {receive:.0}");
+    let count = tally.received.get();
+    println!(
+        "  in turns, ns: send {bare_send:.0} -> {send:.0}, receive {bare_receive:.0} -> {receive:.0} ({count} datagrams)"
+    );
     Ok(())
 }
 
@@ -219,6 +223,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wanted = arguments.get(2).map(String::as_str).unwrap_or_default();
     let rates: (Measure, Measure) = (bare_rate, device_rate);
     let cases = [
+        ("64", 64, false, rates),
+        ("64-gso", 64, true, rates),
         ("1024", 1024, false, rates),
         ("1024-gso", 1024, true, rates),
         ("8192", 8192, false, rates),
