@@ -239,10 +239,21 @@ impl ReceivePool {
             (header.msg_control, header.msg_controllen) =
                 if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
-        let messages = lane.messages.as_mut_ptr();
-        // SAFETY: the first `ask` messages were filled above with pieces of distinct free buffers, their names and controls,
-        // which this exclusive borrow keeps.
-        let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        let got = match lane.messages.first_mut() {
+            Some(message) if ask == 1 => {
+                // SAFETY: filled above with the piece of a free buffer, its name and control, which this exclusive borrow keeps.
+                let bytes = unsafe { libc::recvmsg(socket.fd(), &mut message.msg_hdr, libc::MSG_DONTWAIT) };
+                u32::try_from(bytes).map_or(-1, |bytes| {
+                    message.msg_len = bytes;
+                    1
+                })
+            }
+            _ => {
+                let messages = lane.messages.as_mut_ptr();
+                // SAFETY: as above, for each of the first `ask` messages and distinct buffers.
+                unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) }
+            }
+        };
         let Ok(got @ 1..) = usize::try_from(got) else {
             if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && ask > 0 {
                 tally.receive_errors.add(1);
