@@ -139,6 +139,8 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     /// Genuine repairs since the allowance last changed.
     repairs: u16,
     deadline: Option<T::Instant>,
+    /// The deadline is that of a watch: nothing is outstanding.
+    watching: bool,
     backoff: u8,
     probe_wanted: bool,
     probe_number: u8,
@@ -175,6 +177,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             allowance: 0,
             repairs: 0,
             deadline: None,
+            watching: false,
             backoff: 0,
             probe_wanted: false,
             probe_number: 0,
@@ -259,7 +262,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;
         self.next = psn.add(1);
-        self.arm_if_later(now, pace);
+        self.arm_if_idle(now, pace);
         Some(Segment { psn, piece, count: 0, cause: Cause::First })
     }
 
@@ -549,7 +552,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.waiting = waiting;
         #[cfg(not(mutant = "zero_credit_silent"))]
         if waiting && !self.has_room() {
-            self.arm_if_later(now, pace);
+            self.arm_if_idle(now, pace);
         }
     }
 
@@ -557,6 +560,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn watch(&mut self, now: T::Instant, units: u32) {
         if self.deadline.is_none() {
             self.deadline = Some(T::after(now, units));
+            self.watching = true;
         }
     }
 
@@ -613,38 +617,37 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     fn arm(&mut self, now: T::Instant, pace: &Pace) {
-        self.deadline = Some(self.timeout_from(now, pace));
+        self.deadline = Some(T::after(now, self.timeout(now, pace)));
+        self.watching = false;
     }
 
-    /// As [`arm`](Self::arm), unless an earlier deadline stands.
-    fn arm_if_later(&mut self, now: T::Instant, pace: &Pace) {
+    fn arm_if_idle(&mut self, now: T::Instant, pace: &Pace) {
         #[cfg(not(mutant = "timer_unarmed"))]
-        {
-            let at = self.timeout_from(now, pace);
-            if self.deadline.is_none_or(|deadline| T::is_due(deadline, at)) {
-                self.deadline = Some(at);
-            }
+        if self.deadline.is_none() || self.watching {
+            self.arm(now, pace);
         }
     }
 
-    /// When to probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002, §6.2.1): until that is
-    /// a round trip old, its acknowledgement may still come, and then at least the margin is waited for the next one.
-    fn timeout_from(&self, now: T::Instant, pace: &Pace) -> T::Instant {
+    /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002,
+    /// §6.2.1): until that is a round trip old, its acknowledgement may still come, and then at least the margin is waited
+    /// for the next one.
+    fn timeout(&self, now: T::Instant, pace: &Pace) -> u32 {
         let timeout = self.rtt.timeout(pace.granularity);
-        if self.backoff == 0 {
+        let units = if self.backoff == 0 {
             let margin = timeout.saturating_sub(self.rtt.smoothed());
             let latest = self.entries.get(usize::from(self.last));
             let age = latest.and_then(|entry| T::since(now, entry.stamp)).unwrap_or(0);
-            return T::after(now, timeout.saturating_sub(age).max(margin).min(pace.longest));
-        }
-        let units = timeout
-            .checked_shl(u32::from(self.backoff))
-            .map_or(u32::MAX, |shifted| if shifted >> self.backoff == timeout { shifted } else { u32::MAX });
-        T::after(now, units.min(pace.longest))
+            timeout.saturating_sub(age).max(margin)
+        } else {
+            let shifted = timeout.checked_shl(u32::from(self.backoff)).unwrap_or(0);
+            if shifted >> self.backoff == timeout { shifted } else { u32::MAX }
+        };
+        units.min(pace.longest)
     }
 
     fn disarm(&mut self) {
         self.deadline = None;
+        self.watching = false;
         self.probe_wanted = false;
         self.backoff = 0;
     }
