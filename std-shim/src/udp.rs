@@ -21,7 +21,7 @@ mod transmitter;
 #[cfg(test)]
 mod tests;
 
-pub use address_table::{Path, PathError};
+pub use address_table::{Path, PathError, RECORD};
 pub use bell::{Bell, Woken};
 pub use receive_pool::Datagram;
 pub use send_ring::UdpToken;

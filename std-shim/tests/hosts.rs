@@ -28,8 +28,9 @@ fn main() -> ExitCode {
     if env::var_os(INSIDE).is_none() {
         return enter();
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("both_hosts_meet", both_hosts_meet),
+        ("messages_cross_the_cable", messages_cross_the_cable),
         ("agents_answer_and_tell", agents_answer_and_tell),
         ("a_failure_ends_the_other_host_too", a_failure_ends_the_other_host_too),
         ("a_killed_agent_takes_its_ranks_along", a_killed_agent_takes_its_ranks_along),
@@ -87,6 +88,15 @@ fn both_hosts_meet() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let line = "0@10.77.0.1 1@10.77.0.2\n";
     expect(&run("--hosts a:1,b:1", "meet"), 0, &line.repeat(2));
+}
+
+fn messages_cross_the_cable() {
+    let bench = ["unisono", "bench", "transfer", "--bytes", "256K", "--json"];
+    let output = command("--hosts a:1,b:1 --device udp", &bench).output().expect("ip starts");
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let shown = format!("{line} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(line["hash_sent"].is_string() && line["hash_sent"] == line["hash_received"], "{shown}");
+    assert_eq!((line["bytes"].as_u64(), output.status.code()), (Some(256 << 10), Some(0)), "{shown}");
 }
 
 fn agents_answer_and_tell() {
