@@ -319,6 +319,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.urgent |= peer.inbound.is_urgent();
+        self.joined = true;
         if !peer.has(LISTED) {
             peer.set(LISTED);
             self.acks_fresh.push(peers, to, |peer| &mut peer.ack_link);
@@ -479,6 +480,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             above.saw(Happened::Spurious);
         }
         if let Some(units) = outcome.round_trip {
+            record.asked = S::Time::stamp(now);
             above.saw(Happened::RoundTrip(units));
         }
         self.release(now, sender);
