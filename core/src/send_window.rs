@@ -337,6 +337,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 break;
             }
             entry.state &= !POSTED;
+            // What is finished is not kept: equal states stay equal.
+            entry.ticket = Ticket::default();
             let (i, acked) = (self.posted, entry.state & ACKED != 0);
             self.posted = entry.after;
             if acked {
@@ -608,6 +610,15 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     #[must_use]
     pub fn with_times(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
         self.deadline = self.deadline.map(shift);
+        self
+    }
+
+    /// Renumbers unfinished postings, for models whose tickets count from the oldest of them.
+    #[must_use]
+    pub fn with_tickets(mut self, renumber: impl Fn(Ticket) -> Ticket) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| entry.state & POSTED != 0) {
+            entry.ticket = renumber(entry.ticket);
+        }
         self
     }
 

@@ -4,5 +4,6 @@ extern crate alloc;
 
 pub mod conformance;
 pub mod explore;
+pub mod models;
 pub mod node;
 pub mod sim;
