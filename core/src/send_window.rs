@@ -358,7 +358,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         #[cfg(mutant = "stale_ack")]
         let passed = passed.min(sent);
         let mut outcome = Acknowledged::default();
-        if let Some(echo) = &ack.echo {
+        // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
+        if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
             self.learn(now, echo, &mut outcome, pace);
         }
         for offset in 0..passed {

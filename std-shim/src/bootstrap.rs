@@ -17,7 +17,7 @@ mod roll;
 mod secret;
 mod server;
 
-pub use entry::{Ending, Entry, Incarnation, Offer};
+pub use entry::{Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
 pub use link::LinkError;
@@ -26,3 +26,7 @@ pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use roll::Report;
 pub use secret::{Secret, SecretError};
 pub use server::{Hosting, Server};
+
+pub(crate) use link::{Role, Sealed};
+pub(crate) use membership::connect;
+pub(crate) use message::{Say, Tell};

@@ -5,6 +5,7 @@ extern crate alloc;
 pub mod bootstrap;
 pub mod environment;
 pub mod fault;
+pub mod launch;
 pub mod rank;
 pub mod records;
 pub mod region;

@@ -44,7 +44,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub use request::{Failure, Status, Tag};
 pub use scope::{Request, Scope};
 
-use crate::bootstrap::{AwaitError, Incarnation, JoinError, Membership, Offer};
+use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
 use crate::rank::Rank;
 use crate::records::Sizes;
@@ -114,12 +114,11 @@ impl World {
         }
         let device = Udp::bind(&options)?;
         let path = device.local()?;
-        let incarnation = Incarnation::random().map_err(std::io::Error::from)?;
+        let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
         let membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
-        let core = unisono_core::peer::Incarnation(incarnation.0);
-        let mut config = Config::new(rank.into(), core, &device.limits());
+        let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
             config.silence = units(silence.duration().as_nanos() as u64);
         }
@@ -162,10 +161,14 @@ impl World {
         &self.tally
     }
 
+    /// Bytes of the largest datagram, checksum excluded.
+    pub fn datagram(&self) -> usize {
+        self.shared.lock().device.limits().mtu as usize
+    }
+
     /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
     pub fn eager_limit(&self) -> usize {
-        let mtu = self.shared.lock().device.limits().mtu as usize;
-        mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
+        self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
     }
 
     /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds

@@ -4,16 +4,11 @@ use core::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
+pub use unisono_core::peer::Incarnation;
 
-/// One life of a process: random, and different after a restart.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Incarnation(pub u32);
-
-impl Incarnation {
-    /// A fresh one.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        getrandom::u32().map(Self)
-    }
+/// A random life: a restarted process has another.
+pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
+    getrandom::u32().map(Incarnation)
 }
 
 /// What a process tells of itself when it joins.

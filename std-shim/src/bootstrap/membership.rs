@@ -181,7 +181,8 @@ impl Membership {
         let serves = seat.rank.0 == 0 && settings.serve != Some(Switch::Off);
         let host = if serves { Some(Host::start(settings, seat, secret, place)?) } else { None };
         let key = secret.for_job(settings.job.as_str());
-        let connection = connect(place, Role::Member(seat.rank.0), &key, deadline)
+        let places = core::slice::from_ref(place);
+        let (connection, _) = connect(places, Role::Member(seat.rank.0), &key, deadline)
             .map_err(|reason| JoinError::Connect { place: place.clone(), reason })?;
         let mut membership = Self {
             seat,
@@ -493,13 +494,18 @@ fn resolve(place: &HostPort) -> Result<Vec<SocketAddr>, JoinError> {
     place.resolve().map_err(|error| JoinError::Resolve { place: place.clone(), reason: error.kind() })
 }
 
-/// Connects and proves, again and again until the deadline: the server may come later than its clients. A server of
-/// another job or version is final.
-pub(crate) fn connect(place: &HostPort, role: Role, key: &Key, deadline: Instant) -> Result<Sealed, LinkError> {
+/// Connects and proves, at one of several places, again and again until the deadline: the server may come later than its
+/// clients. A server of another job or version is final when there is no other place. Says where it was.
+pub(crate) fn connect(
+    places: &[HostPort],
+    role: Role,
+    key: &Key,
+    deadline: Instant,
+) -> Result<(Sealed, SocketAddr), LinkError> {
     let [mut pause, longest] = RETRY;
     loop {
         let mut last = LinkError::Broken(io::ErrorKind::NotFound);
-        for address in place.resolve().unwrap_or_default() {
+        for address in places.iter().flat_map(|place| place.resolve().unwrap_or_default()) {
             let left = deadline.saturating_duration_since(Instant::now()).min(CONNECT);
             if left.is_zero() {
                 return Err(LinkError::Timeout);
@@ -509,8 +515,10 @@ pub(crate) fn connect(place: &HostPort, role: Role, key: &Key, deadline: Instant
                 .map_err(LinkError::from)
                 .and_then(|link| link.greet(role, key, deadline.min(Instant::now() + CONNECT)));
             match greeted {
-                Ok(sealed) => return Ok(sealed),
-                Err(error @ (LinkError::Unauthenticated | LinkError::Version)) => return Err(error),
+                Ok(sealed) => return Ok((sealed, address)),
+                Err(error @ (LinkError::Unauthenticated | LinkError::Version)) if places.len() == 1 => {
+                    return Err(error);
+                }
                 Err(error) => last = error,
             }
         }

@@ -9,7 +9,7 @@ use unisono_core::device::{Armed, Device, Lane, PeerId};
 use unisono_core::drive::{drive, transmit};
 use unisono_core::endpoint::{Event, GrantError};
 use unisono_core::operation::{OperationError, OperationId, SendError};
-use unisono_core::peer::{Incarnation, Life};
+use unisono_core::peer::Life;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 
@@ -150,7 +150,7 @@ impl Process {
         let own = self.device.mtu();
         let trailer = own.saturating_sub(self.device.limits().mtu);
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
-        self.endpoint.meet(self.now(), rank.into(), Incarnation(entry.incarnation.0), mtu);
+        self.endpoint.meet(self.now(), rank.into(), entry.incarnation, mtu);
     }
 
     /// One round on the lanes that this process reads, and what follows from it. Returns whether anything moved.
@@ -518,7 +518,7 @@ impl Process {
     fn handle_notice(&mut self, now: u64, notice: Notice) {
         match notice {
             Notice::Died { rank, incarnation, ending } => {
-                if self.endpoint.incarnation(rank.into()) == Some(Incarnation(incarnation.0)) {
+                if self.endpoint.incarnation(rank.into()) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
                     self.endpoint.fail(now, rank.into());
                 }

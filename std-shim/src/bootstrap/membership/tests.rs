@@ -92,7 +92,8 @@ fn a_table_of_many_parts_arrives_whole() {
     let others: Vec<Sealed> = (1..size)
         .map(|rank| {
             let place = HostPort::from(at);
-            let mut link = connect(&place, Role::Member(rank), &key, deadline).expect("proves itself");
+            let places = [place];
+            let (mut link, _) = connect(&places, Role::Member(rank), &key, deadline).expect("proves itself");
             let join = Say::Join { offer: offer(rank), pid: 1, node: Some(rank / 64), host: String::new() };
             link.send(&join.encode()).expect("sent");
             link

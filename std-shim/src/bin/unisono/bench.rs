@@ -1,0 +1,220 @@
+//! `unisono bench`: what a job measures of itself.
+
+mod exchange;
+mod latency;
+mod pattern;
+mod stream;
+mod transfer;
+
+use core::time::Duration;
+use serde_json::json;
+use unisono::rank::Rank;
+use unisono::world::World;
+
+use clap::{Args, Parser, Subcommand};
+use core::{fmt, str::FromStr};
+
+/// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Bytes {
+    type Err = BytesError;
+
+    fn from_str(text: &str) -> Result<Self, BytesError> {
+        let (digits, shift) = match text.as_bytes().last() {
+            Some(b'K') => (text.strip_suffix('K'), 10),
+            Some(b'M') => (text.strip_suffix('M'), 20),
+            Some(b'G') => (text.strip_suffix('G'), 30),
+            Some(b'T') => (text.strip_suffix('T'), 40),
+            _ => (Some(text), 0),
+        };
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        let number: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(BytesError)?;
+        number.checked_mul(1 << shift).map(Self).ok_or(BytesError)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+        match units.into_iter().find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift) {
+            Some((shift, unit)) => write!(to, "{}{unit}", self.0 >> shift),
+            None => self.0.fmt(to),
+        }
+    }
+}
+
+/// No number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a number of bytes is expected, such as 8, 64K or 1G")]
+pub(crate) struct BytesError;
+
+/// What is measured.
+#[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Measure {
+    /// Position-dependent data from rank 0 to rank 1, hashed on both sides
+    Transfer(Sized),
+    /// Half the time of a ping-pong
+    Latency(Sized),
+    /// Bytes per second of a window of messages
+    Bandwidth(Sized),
+    /// Messages per second
+    Rate(Sized),
+    /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
+    Exchange(Sized),
+}
+
+/// How much is sent.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sized {
+    /// Bytes, such as 8, 64K or 1G
+    #[arg(long)]
+    pub(crate) bytes: Bytes,
+}
+
+/// Options of `unisono bench`.
+#[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) measure: Measure,
+    /// One object per line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// How long a stream is measured.
+const LEAST: Duration = Duration::from_secs(1);
+/// Round trips of a ping-pong.
+const ROUNDS: usize = 10_000;
+
+/// Measures. Returns whether what arrived was right.
+pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
+    let world = World::join()?;
+    let (name, size, needed) = match options.measure {
+        Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
+        Measure::Latency(sized) => ("latency", sized.bytes, 2),
+        Measure::Bandwidth(sized) => ("bandwidth", sized.bytes, 2),
+        Measure::Rate(sized) => ("rate", sized.bytes, 2),
+        Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
+    };
+    if world.size() < needed {
+        return Err(format!(
+            "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
+        )
+        .into());
+    }
+    let bytes = usize::try_from(size.0)?;
+    let first = world.rank() == Rank(0);
+    let mut right = true;
+    let mut facts = json!({ "bench": name, "device": "udp", "ranks": world.size(), "bytes": bytes });
+    let mut line = String::new();
+    match options.measure {
+        Measure::Transfer(_) if first => {
+            let transfer = transfer::send(&world, Rank(1), bytes)?;
+            right = transfer.hash_sent == transfer.hash_received;
+            let rate = per_second(transfer.bytes as u64, transfer.time);
+            merge(
+                &mut facts,
+                json!({
+                    "bytes_per_s": rate,
+                    "hash_sent": format!("{:016x}", transfer.hash_sent),
+                    "hash_received": format!("{:016x}", transfer.hash_received),
+                    "data_sent": transfer.data_sent,
+                    "data_minimum": transfer.data_minimum,
+                    "resent_nack": transfer.resent_nack,
+                    "resent_probe": transfer.resent_probe,
+                    "resent_spurious": transfer.resent_spurious,
+                }),
+            );
+            line = format!(
+                "{size} in {:.2} s, {:.0} MB/s; {} data datagrams, {:.4} of the minimum; resent {} by nack, {} by probe, {} needlessly; {}",
+                transfer.time.as_secs_f64(),
+                rate as f64 / 1e6,
+                transfer.data_sent,
+                transfer.data_sent as f64 / transfer.data_minimum.max(1) as f64,
+                transfer.resent_nack,
+                transfer.resent_probe,
+                transfer.resent_spurious,
+                if right { "hashes equal" } else { "HASHES DIFFER" },
+            );
+        }
+        Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
+        Measure::Transfer(_) => {}
+        Measure::Latency(_) => {
+            let times = latency::ping_pong(&world, bytes, ROUNDS)?;
+            let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
+            merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
+            line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
+        }
+        Measure::Bandwidth(_) | Measure::Rate(_) => {
+            let (messages, time) = stream::windows(&world, bytes, LEAST)?;
+            let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
+            let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
+            merge(
+                &mut facts,
+                if bandwidth { json!({ "bytes_per_s": speed }) } else { json!({ "messages_per_s": rate }) },
+            );
+            line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
+        }
+        Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
+    }
+    world.finish()?;
+    if first {
+        match options.measure {
+            Measure::Exchange(_) => {}
+            _ if options.json => println!("{facts}"),
+            _ => println!("{name} {line}"),
+        }
+    }
+    Ok(right)
+}
+
+fn per_second(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64().max(1e-9)) as u64
+}
+
+fn merge(into: &mut serde_json::Value, more: serde_json::Value) {
+    if let (Some(into), serde_json::Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let words = core::iter::once("bench").chain(line.split(' '));
+        Options::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        for (text, bytes) in [("0", 0), ("8", 8), ("64K", 65536), ("1G", 1 << 30), ("3M", 3 << 20), ("1025", 1025)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        for text in ["", "K", "-1", "+1", "1k", "1.5G", "64 K", "16777216T", "18446744073709551616"] {
+            assert_eq!(text.parse::<Bytes>(), Err(BytesError), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_grammar_of_the_design_is_understood() {
+        let sized = |bytes| Sized { bytes: Bytes(bytes) };
+        for (line, measure) in [
+            ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
+            ("latency --bytes 8", Measure::Latency(sized(8))),
+            ("bandwidth --bytes 64K", Measure::Bandwidth(sized(65536))),
+            ("rate --bytes 64", Measure::Rate(sized(64))),
+            ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
+        ] {
+            assert_eq!(parse(line), Ok(Options { measure, json: false }), "{line}");
+            assert_eq!(parse(&format!("{line} --json")), Ok(Options { measure, json: true }), "{line}");
+        }
+        for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

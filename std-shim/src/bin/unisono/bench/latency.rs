@@ -1,0 +1,63 @@
+//! Ping-pong.
+
+use std::time::Instant;
+
+use unisono::rank::Rank;
+use unisono::world::{Failure, Tag, World};
+
+const BALL: Tag = Tag(5);
+/// Round trips before the clock starts.
+const WARM_UP: usize = 100;
+
+/// Half the times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted. Empty but on rank 0.
+pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<Vec<u64>, Failure> {
+    let mut ball = vec![0_u8; bytes];
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds + WARM_UP {
+        match world.rank() {
+            Rank(0) => {
+                let started = Instant::now();
+                world.send(&ball, Rank(1), BALL)?;
+                world.receive_into(&mut ball, Rank(1), BALL)?;
+                if round >= WARM_UP {
+                    times.push(started.elapsed().as_nanos() as u64 / 2);
+                }
+            }
+            Rank(1) => {
+                world.receive_into(&mut ball, Rank(0), BALL)?;
+                world.send(&ball, Rank(0), BALL)?;
+            }
+            _ => break,
+        }
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// Sends a ball round the ring of all ranks `rounds` times: the median time of one hop, in nanoseconds, on rank 0; zero
+/// elsewhere.
+pub(super) fn ring(world: &World, bytes: usize, rounds: usize) -> Result<u64, Failure> {
+    let (rank, size) = (world.rank().0, world.size());
+    let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    let mut ball = vec![0_u8; bytes];
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let started = Instant::now();
+        if rank == 0 {
+            world.send(&ball, next, BALL)?;
+        }
+        world.receive_into(&mut ball, previous, BALL)?;
+        if rank != 0 {
+            world.send(&ball, next, BALL)?;
+        }
+        times.push(started.elapsed().as_nanos() as u64 / u64::from(size));
+    }
+    times.sort_unstable();
+    Ok(times.get(times.len() / 2).copied().unwrap_or(0))
+}
+
+/// The value below which `share` of the sorted values lie.
+pub(super) fn percentile(sorted: &[u64], share: f64) -> u64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+}

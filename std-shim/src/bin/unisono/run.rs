@@ -1,0 +1,247 @@
+//! `unisono run`: options over the environment's settings.
+
+use clap::Args;
+use std::{ffi::OsString, process::ExitCode};
+use unisono::{
+    environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch},
+    fault::Probability,
+    launch::{HostList, Job, LaunchError, Layout, LayoutError, run as launch},
+};
+
+/// Options of `unisono run`. Each but the first three has a variable of the same name: UNISONO_DEVICE, UNISONO_MTU, …
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Number of ranks; with --hosts, all their places unless said otherwise
+    #[arg(short = 'n', value_name = "N", required_unless_present = "hosts")]
+    ranks: Option<u32>,
+    /// Run on this host, as if it were so many nodes
+    #[arg(long, value_name = "M", conflicts_with = "hosts")]
+    nodes: Option<u32>,
+    /// Run on these hosts, reached by a remote shell; each takes so many ranks
+    #[arg(long, value_name = "A:4,B:4")]
+    hosts: Option<HostList>,
+    /// The remote shell, with its arguments [default: ssh -T -x]
+    #[arg(long, value_name = "COMMAND")]
+    rsh: Option<String>,
+    /// How datagrams move: auto, shm, udp or verbs
+    #[arg(long)]
+    device: Option<DeviceChoice>,
+    /// Who makes progress while the program computes: engine, thread or hybrid
+    #[arg(long)]
+    progress: Option<Progress>,
+    /// Give each rank processors of its own
+    #[arg(long)]
+    pin: bool,
+    /// Bytes of the largest datagram
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<Mtu>,
+    /// Whether the kernel segments datagrams: on or off
+    #[arg(long, value_name = "SWITCH")]
+    gso: Option<Switch>,
+    /// Inject: probability that a datagram is lost, such as 5%
+    #[arg(long, value_name = "P")]
+    loss: Option<Probability>,
+    /// Inject: probability that 1 to 8 later datagrams overtake one
+    #[arg(long, value_name = "P")]
+    reorder: Option<Probability>,
+    /// Inject: probability that a datagram arrives twice
+    #[arg(long, value_name = "P")]
+    dup: Option<Probability>,
+    /// Inject: probability that a datagram is changed
+    #[arg(long, value_name = "P")]
+    corrupt: Option<Probability>,
+    /// Inject: equal seeds give equal faults
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// When a rank dies: end the others, tell them, or stay silent
+    #[arg(long, value_name = "POLICY")]
+    on_death: Option<OnDeath>,
+    /// Silence that proves death, up to 120s
+    #[arg(long, value_name = "TIME")]
+    silence: Option<Silence>,
+    /// Time between SIGTERM and SIGKILL [default: 2s]
+    #[arg(long, value_name = "TIME")]
+    grace: Option<Grace>,
+    /// Time that the ranks have to come together [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    assembly: Option<Assembly>,
+    /// Begin every line of output with [rank]
+    #[arg(long)]
+    tag_output: bool,
+    /// Not built yet
+    #[arg(long, value_name = "TIME", hide = true)]
+    watchdog: Option<String>,
+    /// Not built yet
+    #[arg(long, value_name = "K", hide = true)]
+    bare_metal: Option<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Why nothing was run.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) code: u8,
+}
+
+impl Refusal {
+    fn usage(reason: impl core::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), code: 2 }
+    }
+}
+
+impl From<LayoutError> for Refusal {
+    fn from(error: LayoutError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<LaunchError> for Refusal {
+    fn from(error: LaunchError) -> Self {
+        Self { reason: error.to_string(), code: error.code() }
+    }
+}
+
+/// Runs the job to its end.
+pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
+    let settings = Settings::from_environment().map_err(Refusal::usage)?;
+    let job = job(options, settings)?;
+    Ok(ExitCode::from(launch(&job)?))
+}
+
+fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
+    for (option, given) in [("--watchdog", &options.watchdog), ("--bare-metal", &options.bare_metal)] {
+        if given.is_some() {
+            return Err(Refusal::usage(format_args!("{option}: this part of unisono is not built yet")));
+        }
+    }
+    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, .. } = options;
+    let Options { loss, reorder, dup, corrupt, seed, on_death, silence, grace, assembly, tag_output, .. } = options;
+    if settings.seat.take().is_some() {
+        // A rank launches a job of its own.
+        settings = Settings { transport: settings.transport, launching: settings.launching, ..Settings::default() };
+    }
+    if settings.bootstrap.is_some() {
+        return Err(Refusal::usage("UNISONO_BOOTSTRAP is for ranks: the launcher chooses where it listens"));
+    }
+    let layout = match (&hosts, ranks) {
+        (Some(hosts), ranks) => Layout::over(hosts, ranks)?,
+        (None, Some(ranks)) => Layout::here(ranks, nodes.unwrap_or(1))?,
+        (None, None) => return Err(Refusal::usage("-n or --hosts is needed")),
+    };
+    let transport = &mut settings.transport;
+    lay_over(&mut transport.device, device);
+    lay_over(&mut transport.progress, progress);
+    lay_over(&mut transport.on_death, on_death);
+    lay_over(&mut transport.faults.loss, loss);
+    lay_over(&mut transport.faults.reorder, reorder);
+    lay_over(&mut transport.faults.duplicate, dup);
+    lay_over(&mut transport.faults.corrupt, corrupt);
+    lay_over(&mut transport.faults.seed, seed);
+    transport.mtu = mtu.or(transport.mtu);
+    transport.gso = gso.or(transport.gso);
+    transport.silence = silence.or(transport.silence);
+    settings.assembly = assembly.or(settings.assembly);
+    let launching = &mut settings.launching;
+    launching.rsh = rsh.or(launching.rsh.take());
+    launching.grace = grace.or(launching.grace);
+    if pin {
+        launching.pin = Some(Switch::On);
+    }
+    if tag_output {
+        launching.tag_output = Some(Switch::On);
+    }
+    let mut command = options.command.into_iter();
+    let program = command.next().ok_or_else(|| Refusal::usage("a program is needed"))?;
+    Ok(Job { program, arguments: command.collect(), layout, settings })
+}
+
+fn lay_over<T>(setting: &mut T, option: Option<T>) {
+    if let Some(option) = option {
+        *setting = option;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(line: &str, settings: &[(&str, &str)]) -> Result<Job, String> {
+        let words = core::iter::once("run").chain(line.split(' '));
+        let options = Line::try_parse_from(words).map_err(|error| error.to_string())?.options;
+        let variables = settings.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let settings = Settings::from_variables(variables).map_err(|error| error.to_string())?;
+        job(options, settings).map_err(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn the_whole_grammar_is_understood() {
+        let line = "-n 4 --device udp --nodes 2 --progress hybrid --pin --mtu 1500 --gso off --loss 5% --reorder 5% \
+                    --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --tag-output -- prog --flag -n";
+        let job = parse(&line.split_whitespace().collect::<Vec<_>>().join(" "), &[]).expect("good");
+        assert_eq!((job.layout.size(), job.layout.berths()[3].node), (4, 1));
+        assert_eq!((job.program, job.arguments), ("prog".into(), vec!["--flag".into(), "-n".into()]));
+        let transport = job.settings.transport;
+        assert_eq!((transport.device, transport.progress), (DeviceChoice::Udp, Progress::Hybrid));
+        assert_eq!((transport.mtu.map(Mtu::bytes), transport.gso), (Some(1500), Some(Switch::Off)));
+        assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
+        assert_eq!(transport.on_death, OnDeath::Tell);
+        assert_eq!(job.settings.launching.pin, Some(Switch::On));
+    }
+
+    #[test]
+    fn options_lie_over_the_environment() {
+        let settings = [("UNISONO_DEVICE", "udp"), ("UNISONO_MTU", "1000"), ("UNISONO_SEED", "3")];
+        let job = parse("-n 1 --mtu 2000 -- prog", &settings).expect("good");
+        let transport = job.settings.transport;
+        assert_eq!(transport.device, DeviceChoice::Udp);
+        assert_eq!((transport.mtu.map(Mtu::bytes), transport.faults.seed), (Some(2000), 3));
+    }
+
+    #[test]
+    fn a_job_within_a_job_is_its_own() {
+        let rank = [
+            ("UNISONO_RANK", "0"),
+            ("UNISONO_SIZE", "2"),
+            ("UNISONO_BOOTSTRAP", "h:1"),
+            ("UNISONO_SECRET", "0123456789abcdef"),
+            ("UNISONO_JOB", "outer"),
+        ];
+        let settings = parse("-n 1 -- prog", &rank).expect("good").settings;
+        assert!(settings.secret.is_none() && settings.bootstrap.is_none() && settings.job.as_str().is_empty());
+        assert!(parse("-n 1 -- prog", &rank[2..]).is_err_and(|reason| reason.contains("UNISONO_BOOTSTRAP")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, expected) in [
+            ("-- prog", "-n <N>"),
+            ("-n 2", "<PROGRAM>"),
+            ("-n 0 -- prog", "a job has 1 to"),
+            ("-n 2 --nodes 3 -- prog", "1 to 2 nodes can share 2 ranks"),
+            ("-n 9 --hosts a:4 -- prog", "the hosts take 4 ranks, not 9"),
+            ("-n 2 --device tcp -- prog", "one of auto, shm, udp, verbs"),
+            ("-n 2 --loss 200% -- prog", "probability"),
+            ("-n 2 --silence 121s -- prog", "a time from 1ms to 120s"),
+            ("-n 2 --mtu 70000 -- prog", "from 576 to 65507"),
+            ("-n 2 --on-death never -- prog", "one of end, tell, silent"),
+            ("-n 2 --watchdog 3s -- prog", "--watchdog: this part of unisono is not built yet"),
+            ("-n 2 --bare-metal 1 -- prog", "--bare-metal: this part of unisono is not built yet"),
+            ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
+        ] {
+            match parse(line, &[]) {
+                Err(reason) => assert!(reason.contains(expected), "{line}: {reason}"),
+                Ok(_) => panic!("{line} is accepted"),
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Which processors a pinned rank may use.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// The share of one of `count` processes of this host in the processors that this process may use: neighbouring ones,
+/// as many for each as there are, or one that it shares with others. `None` where the system does not say.
+pub(crate) fn share(index: usize, count: usize) -> Option<CpuSet> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
+    let mut set = CpuSet::new();
+    for processor in cut(&processors, index, count) {
+        set.set(*processor);
+    }
+    (set.count() > 0).then_some(set)
+}
+
+fn cut(processors: &[usize], index: usize, count: usize) -> &[usize] {
+    let all = processors.len();
+    if all == 0 || count == 0 {
+        return &[];
+    }
+    let range = if count <= all {
+        let from = |index: usize| index * all / count;
+        from(index)..from(index + 1)
+    } else {
+        index % all..index % all + 1
+    };
+    processors.get(range).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn surplus_processes_share_in_turn() {
+        assert_eq!(cut(&[4, 7], 0, 3), [4]);
+        assert_eq!(cut(&[4, 7], 1, 3), [7]);
+        assert_eq!(cut(&[4, 7], 2, 3), [4]);
+        assert!(cut(&[], 0, 1).is_empty());
+        assert!(share(0, 1).is_some_and(|set| set.count() > 0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_processor_has_one_owner(all in 1_usize..64, count in 1_usize..64) {
+            prop_assume!(count <= all);
+            let processors: Vec<usize> = (0..all).map(|index| 3 * index).collect();
+            let shares: Vec<&[usize]> = (0..count).map(|index| cut(&processors, index, count)).collect();
+            prop_assert!(shares.iter().all(|share| !share.is_empty()));
+            prop_assert_eq!(shares.concat(), processors);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The agent of another host: starts its ranks, answers for them, and ends with its launcher.
+
+use super::{
+    crew::{Crew, Input, Program},
+    mark,
+    order::Order,
+    output::{Output, Source},
+    variables,
+};
+use crate::{
+    bootstrap::{Ending, HostPort, LinkError, Role, Say, Sealed, Secret, SecretError, Tell, connect},
+    environment::{Seat, Settings},
+    rank::Rank,
+};
+use alloc::sync::Arc;
+use core::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use std::{
+    env,
+    io::{self, Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    process::ChildStdin,
+    thread,
+    time::Instant,
+};
+use tracing::debug;
+
+/// Time that the launcher has to take the last words.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often the ranks are looked after even if nothing is heard.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Why an agent could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its order did not come, or makes no sense.
+    #[error("no order on the standard input: {0}")]
+    Order(io::Error),
+    /// The order's secret is none.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The launcher cannot be reached, at none of its addresses.
+    #[error("cannot reach the launcher at {places}: {error}")]
+    Connect {
+        /// The addresses that were tried.
+        places: String,
+        /// Why, at the last attempt.
+        error: LinkError,
+    },
+    /// The connection to the launcher broke. The ranks have been ended.
+    #[error("the launcher is lost: {0}")]
+    Lost(#[from] LinkError),
+    /// A signal was sent to the agent itself. The ranks have been ended.
+    #[error("the agent was told to end")]
+    Interrupted,
+    /// A part of the agent itself cannot be started.
+    #[error("cannot set up the agent: {0}")]
+    Setup(io::Error),
+}
+
+/// Reads the order from the standard input and carries it out. Returns when all ranks have ended or the launcher is
+/// lost. To be called from the main thread.
+pub fn run() -> Result<(), AgentError> {
+    let mut input = io::stdin();
+    let (order, behind) = Order::read(|to| input.read(to)).map_err(AgentError::Order)?;
+    let (events, wake) = UnixStream::pair().map_err(AgentError::Setup)?;
+    events.set_nonblocking(true).map_err(AgentError::Setup)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(AgentError::Setup)?;
+    }
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGCHLD] {
+        let wake = wake.try_clone().map_err(AgentError::Setup)?;
+        signal_hook::low_level::pipe::register(signal, wake).map_err(AgentError::Setup)?;
+    }
+    let key = Secret::new(&order.secret)?.for_job(&order.job);
+    let deadline = Instant::now() + Duration::from_millis(order.assembly_ms);
+    let (mut launcher, at) = connect(&places(&order), Role::Agent(order.host), &key, deadline)
+        .map_err(|error| AgentError::Connect { places: order.places.join(", "), error })?;
+    let welcome = launcher.next(deadline)?;
+    if Tell::decode(&welcome).map_err(LinkError::from)? != Tell::Welcome {
+        return Err(LinkError::OutOfTurn(welcome.kind).into());
+    }
+    let mut agent = Agent { crew: Crew::default(), launcher, events, interrupted };
+    let (output, rank_zero) = agent.start(&order, at)?;
+    if let Some(to) = rank_zero {
+        let copy = move || copy_input(to, &behind);
+        thread::Builder::new().name("input".to_owned()).spawn(copy).map_err(AgentError::Setup)?;
+    }
+    let served = agent.serve();
+    if served.is_err() {
+        agent.end(Duration::from_millis(order.grace_ms));
+    }
+    drop(agent.crew);
+    if let Some(output) = output {
+        output.finish();
+    }
+    farewell(agent.launcher);
+    served
+}
+
+/// Where the launcher may be: where the remote shell came from, and what it knows of itself.
+fn places(order: &Order) -> Vec<HostPort> {
+    let mut places: Vec<HostPort> = order.places.iter().filter_map(|place| place.parse().ok()).collect();
+    let from = env::var("SSH_CONNECTION").ok();
+    let from = from.as_deref().and_then(|from| from.split(' ').next()).and_then(|ip| ip.parse::<IpAddr>().ok());
+    if let (Some(ip), Some(port)) = (from, places.first().map(HostPort::port)) {
+        places.insert(0, SocketAddr::new(ip, port).into());
+    }
+    places
+}
+
+struct Agent {
+    crew: Crew,
+    launcher: Sealed,
+    events: UnixStream,
+    /// The agent itself was sent a signal.
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Agent {
+    fn start(&mut self, order: &Order, at: SocketAddr) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+        let program = Program {
+            name: order.program.clone().into(),
+            arguments: order.arguments.iter().map(Into::into).collect(),
+            directory: Some(order.directory.clone().into()),
+            pinned: order.pinned,
+            captured: order.tagged,
+        };
+        let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
+        for (index, post) in order.ranks.iter().enumerate() {
+            let berth = post.berth();
+            let own = Settings {
+                seat: Seat::new(berth.rank, order.size),
+                bootstrap: Some(at.into()),
+                locality: berth.locality(),
+                ..Settings::default()
+            };
+            // The order's settings hold what is the same for all; a rank's own come last and stand.
+            let mut given = variables(&own);
+            given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
+            given.extend(order.variables.iter().cloned());
+            let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
+            match self.crew.start(&program, &berth, (index, order.ranks.len()), &given, input) {
+                Ok((pid, pipes)) => {
+                    let source = |from| Source { from, mark: mark(berth.rank) };
+                    outputs.extend(pipes.output.map(|from| source(from.into())));
+                    errors.extend(pipes.errors.map(|from| source(from.into())));
+                    rank_zero = pipes.input.or(rank_zero);
+                    self.say(&Say::Started { rank: berth.rank, pid })?;
+                }
+                Err(error) => {
+                    let reason = format!("{}: {error}", order.program);
+                    self.say(&Say::Ended { rank: berth.rank, ending: Ending::NotStarted, reason })?;
+                }
+            }
+        }
+        let output = if order.tagged { Some(Output::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
+        Ok((output, rank_zero))
+    }
+
+    fn say(&mut self, what: &Say) -> Result<(), LinkError> {
+        self.launcher.send(&what.encode())
+    }
+
+    /// Until all ranks have ended, or the launcher is lost.
+    fn serve(&mut self) -> Result<(), AgentError> {
+        loop {
+            for (rank, pid, ending) in self.crew.reap() {
+                debug!(%rank, pid, %ending, "ended");
+                self.say(&Say::Ended { rank, ending, reason: String::new() })?;
+            }
+            while let Some(frame) = self.launcher.poll()? {
+                match Tell::decode(&frame).map_err(LinkError::from)? {
+                    Tell::Signal { rank, signal } => self.crew.signal(rank, signal),
+                    Tell::Ask { rank, asker } => {
+                        let alive = self.crew.runs(rank);
+                        self.say(&Say::Liveness { rank, asker, alive })?;
+                    }
+                    _ => return Err(LinkError::OutOfTurn(frame.kind).into()),
+                }
+            }
+            if !self.crew.is_running() {
+                return Ok(());
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(AgentError::Interrupted);
+            }
+            self.wait(ROUND);
+        }
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        let mut backlog = PollFlags::IN;
+        backlog.set(PollFlags::OUT, self.launcher.link.backlog() > 0);
+        let mut waiting = [PollFd::new(&self.events, PollFlags::IN), PollFd::new(&self.launcher.link, backlog)];
+        let timeout = Timespec::try_from(longest).ok();
+        // Whatever ends the waiting, the caller looks at everything.
+        let _ = poll(&mut waiting, timeout.as_ref());
+        let mut woken = [0; 64];
+        while (&self.events).read(&mut woken).is_ok_and(|bytes| bytes > 0) {}
+    }
+
+    /// Ends the ranks: SIGTERM, then SIGKILL after the grace.
+    fn end(&mut self, grace: Duration) {
+        self.crew.signal(None, SIGTERM);
+        let deadline = Instant::now() + grace;
+        while self.crew.is_running() {
+            self.crew.reap();
+            if Instant::now() >= deadline {
+                return self.crew.signal(None, SIGKILL);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Lets the launcher take the last words before the connection closes.
+fn farewell(mut launcher: Sealed) {
+    let deadline = Instant::now() + FAREWELL;
+    while launcher.link.backlog() > 0 && launcher.link.flush().is_ok() && launcher.link.wait(deadline).is_ok() {}
+    let _ = launcher.link.stream().shutdown(Shutdown::Write);
+    while launcher.poll().is_ok() && launcher.link.wait(deadline).is_ok() {}
+}
+
+fn copy_input(mut to: ChildStdin, behind: &[u8]) {
+    // A rank that does not read any more ends the copying.
+    if to.write_all(behind).is_ok() {
+        let _ = io::copy(&mut io::stdin(), &mut to);
+    }
+}

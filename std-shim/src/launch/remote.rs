@@ -1,0 +1,83 @@
+//! The launcher's end of an agent: the remote shell that started it.
+
+use super::{
+    crew::{bind_life, forget_settings},
+    order::Order,
+    output::Source,
+};
+use std::{
+    env,
+    io::{self, Write},
+    os::unix::process::CommandExt,
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    thread,
+};
+
+/// The remote shell unless said otherwise: no terminal, no X11.
+const RSH: &str = "ssh -T -x";
+
+/// A remote shell with an agent at its other end. Dropped, it is killed and reaped.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    shell: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Remote {
+    /// Starts an agent on the host and gives it its order. With `forward_input`, this process's input goes to the agent
+    /// behind it. With `captured`, the agent's output can be taken.
+    pub(crate) fn start(
+        rsh: Option<&str>,
+        host: &str,
+        order: &Order,
+        forward_input: bool,
+        captured: bool,
+    ) -> io::Result<(Self, Option<[Source; 2]>)> {
+        let mut words = rsh.unwrap_or(RSH).split_whitespace();
+        let shell = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(shell);
+        command.args(words).arg(host).arg(env::current_exe()?).arg("agent");
+        forget_settings(&mut command);
+        command.process_group(0).stdin(Stdio::piped());
+        if captured {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        bind_life(&mut command, || Ok(()));
+        let mut shell = command.spawn()?;
+        if let Some(input) = shell.stdin.take() {
+            let line = order.line()?;
+            // An agent that does not read must not stop the launcher.
+            thread::Builder::new().name("order".to_owned()).spawn(move || send(input, &line, forward_input))?;
+        }
+        let plain = |from| Source { from, mark: String::new() };
+        let sources = match (shell.stdout.take(), shell.stderr.take()) {
+            (Some(output), Some(errors)) => Some([plain(output.into()), plain(errors.into())]),
+            _ => None,
+        };
+        Ok((Self { shell, ended: None }, sources))
+    }
+
+    /// How the remote shell ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.shell.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            let _ = self.shell.kill();
+            let _ = self.shell.wait();
+        }
+    }
+}
+
+fn send(mut input: ChildStdin, line: &[u8], forward_input: bool) {
+    // What cannot be written has no reader: its end shows elsewhere.
+    if input.write_all(line).is_ok() && forward_input {
+        let _ = io::copy(&mut io::stdin(), &mut input);
+    }
+}
