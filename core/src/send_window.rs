@@ -139,6 +139,8 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     /// Genuine repairs since the allowance last changed.
     repairs: u16,
     deadline: Option<T::Instant>,
+    /// The deadline is that of a watch: nothing is outstanding.
+    watching: bool,
     backoff: u8,
     probe_wanted: bool,
     probe_number: u8,
@@ -175,6 +177,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             allowance: 0,
             repairs: 0,
             deadline: None,
+            watching: false,
             backoff: 0,
             probe_wanted: false,
             probe_number: 0,
@@ -559,6 +562,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn watch(&mut self, now: T::Instant, units: u32) {
         if self.deadline.is_none() {
             self.deadline = Some(T::after(now, units));
+            self.watching = true;
         }
     }
 
@@ -629,17 +633,19 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             .checked_shl(u32::from(self.backoff))
             .map_or(u32::MAX, |shifted| if shifted >> self.backoff == timeout { shifted } else { u32::MAX });
         self.deadline = Some(T::after(now, units.min(pace.longest)));
+        self.watching = false;
     }
 
     fn arm_if_idle(&mut self, now: T::Instant, pace: &Pace) {
         #[cfg(not(mutant = "timer_unarmed"))]
-        if self.deadline.is_none() {
+        if self.deadline.is_none() || self.watching {
             self.arm(now, pace);
         }
     }
 
     fn disarm(&mut self) {
         self.deadline = None;
+        self.watching = false;
         self.probe_wanted = false;
         self.backoff = 0;
     }
