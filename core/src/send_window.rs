@@ -43,7 +43,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// How many probes went unanswered before it, saturating.
+    /// How many probes went unanswered before it, at most [`SendWindow::UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -155,6 +155,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
         "a window has 1 to 256 segments and less than half the sequence space"
     );
+    /// Unanswered probes are counted up to this.
+    pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
 
@@ -164,7 +166,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Self {
             base: first,
             next: first,
-            edge: first,
+            edge: Psn::new(0),
             drained: None,
             admitted: false,
             waiting: false,
@@ -208,7 +210,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer was last heard, saturating.
+    /// Probes sent since the peer was last heard, at most [`UNANSWERED`](Self::UNANSWERED).
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -270,6 +272,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn drain(&mut self, psn: Psn<BITS>) {
         self.drained = Some(psn);
         self.admitted = false;
+        self.edge = Psn::default();
     }
 
     /// Takes the oldest lost segment whose posting is finished, to be resent with `ticket`.
@@ -297,7 +300,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let offset = self.offset_of(i);
         let entry = self.entries.get_mut(usize::from(i))?;
         let cause = if entry.state & BY_PROBE != 0 { Cause::ResentProbe } else { Cause::ResentNack };
-        entry.count = entry.count.wrapping_add(1) & 3;
+        entry.count = entry.count.wrapping_add(1) & T::COUNTS;
         entry.stamp = T::stamp(now);
         entry.ticket = ticket;
         entry.overtaken = 0;
@@ -416,7 +419,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                     outcome.round_trip = Some(round_trip);
                 }
             }
-            if entry.count != 0 {
+            if entry.count != 0 && self.allowance > 0 {
                 self.repairs = self.repairs.wrapping_add(1);
                 if usize::from(self.repairs) >= W {
                     self.repairs = 0;
@@ -443,6 +446,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.in_flight = self.in_flight.wrapping_sub(1);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
+        // What is not looked at any more is not kept: equal states stay equal.
+        entry.stamp = T::ZERO;
+        entry.overtaken = 0;
+        entry.count = 0;
         1
     }
 
@@ -485,7 +492,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     fn lose(&mut self, i: u16, by: u8) {
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state |= LOST | by;
+            entry.state = entry.state & POSTED | LOST | by;
+            entry.overtaken = 0;
             self.lost = self.lost.wrapping_add(1);
             self.in_flight = self.in_flight.wrapping_sub(1);
         }
@@ -595,12 +603,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             return None;
         }
         self.probe_wanted = false;
-        self.probe_number = self.probe_number.wrapping_add(1) & 3;
+        self.probe_number = self.probe_number.wrapping_add(1) & T::COUNTS;
         let unanswered = self.unanswered;
-        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1) };
+        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1).min(Self::UNANSWERED) };
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state |= PROBED;
+            if entry.state & (ACKED | LOST) == 0 {
+                entry.state |= PROBED;
+            }
             i = entry.after;
         }
         Some(Probe { psn: self.next, number: self.probe_number, unanswered })

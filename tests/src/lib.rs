@@ -2,8 +2,11 @@
 
 extern crate alloc;
 
+#[cfg(feature = "rim")]
 pub mod conformance;
 pub mod explore;
 pub mod models;
+#[cfg(feature = "rim")]
 pub mod node;
+#[cfg(feature = "rim")]
 pub mod sim;

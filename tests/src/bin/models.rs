@@ -1,14 +1,40 @@
 //! scratch
 use core::marker::PhantomData;
-use unisono_core::time::Anytime;
 use unisono_tests::explore::{Explorer, Order};
-use unisono_tests::models::clock::{Clock, Relative};
+use unisono_tests::models::clock::{Abstract, Clock, Relative};
 use unisono_tests::models::window::{May, Window};
 
 fn go<T: Clock, const W: usize, const B: u32, const N: usize>(m: u8, l: u8, credits: &'static [u16], may: May) {
     let model = Window::<T, W, B, N> { messages: m, lifetime: l, credits, may, clock: PhantomData };
-    let r = Explorer { order: Order::Breadth, most_states: 40_000_000 }.explore(&model);
+    if std::env::var("AN").is_ok() { return analyse(&model, std::env::var("CAP").unwrap().parse().unwrap()); }
+    let r = Explorer { order: Order::Breadth, most_states: std::env::var("CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(40_000_000) }.explore(&model);
     println!("{} W{W} B{B} N{N} m{m} L{l} {credits:?} {may:?}: {r}", T::NAME);
+}
+
+fn analyse<M: unisono_tests::explore::Model>(model: &M, cap: usize) {
+    use std::collections::{HashSet, HashMap, VecDeque};
+    let mut seen = HashSet::new(); let mut q = VecDeque::new();
+    let s = model.initial(); seen.insert(s.clone()); q.push_back(s);
+    let mut fields: HashMap<String, HashMap<String, usize>> = HashMap::new();
+    let mut acts = vec![];
+    while let Some(s) = q.pop_front() {
+        let d = format!("{s:?}");
+        for part in ["sender: SendWindow", "inbound: Inbound", "receiver: ", "network: Network", "posted: "] {
+            let i = d.find(part).unwrap();
+            let (mut depth, mut end) = (0, d.len());
+            for (k, c) in d[i..].char_indices() { match c { '{' | '(' | '[' => depth += 1, '}' | ')' | ']' => { depth -= 1; }, ',' if depth == 0 => { end = i + k; break; }, _ => {} } }
+            let text = &d[i..end];
+            *fields.entry(part.into()).or_default().entry(text.into()).or_default() += 1;
+            if part.starts_with("sender") || part.starts_with("inb") {
+                for f in text.split([',', '{', '}']) { if let Some((k, v)) = f.trim().split_once(':') { *fields.entry(format!("{part}.{k}")).or_default().entry(v.into()).or_default() += 1; } }
+            }
+        }
+        acts.clear(); model.actions(&s, &mut acts);
+        for a in &acts { if let Some(n) = model.next(&s, a) { if seen.len() < cap && seen.insert(n.clone()) { q.push_back(n); } } }
+    }
+    let mut f: Vec<_> = fields.iter().collect(); f.sort_by_key(|f| f.0.clone());
+    println!("{} states", seen.len());
+    for (k, v) in f { let mut v: Vec<_> = v.iter().collect(); v.sort_by_key(|x| core::cmp::Reverse(*x.1)); if v.len() > 1 { println!("{k}: {}", v.len()); for (t, n) in v.iter().take(if k.contains('.') { 12 } else { 6 }) { println!("      {n} {t}"); } } }
 }
 
 fn main() {
@@ -18,17 +44,16 @@ fn main() {
     let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), drain: flag('d') };
     let credits: &'static [u16] = if flag('0') { &[0, 2] } else if flag('1') { &[0, 1, 2] } else if flag('3') { &[3] } else { &[2] };
     let (m, l) = (n(3), n(4));
-    match (a[1].as_str(), n(2)) {
-        ("any2", 1) => go::<Anytime, 2, 3, 1>(m, l, credits, may),
-        ("any2", 2) => go::<Anytime, 2, 3, 2>(m, l, credits, may),
-        ("any2", 3) => go::<Anytime, 2, 3, 3>(m, l, credits, may),
-        ("any2", 4) => go::<Anytime, 2, 3, 4>(m, l, credits, may),
-        ("any3", 1) => go::<Anytime, 3, 4, 1>(m, l, credits, may),
-        ("any3", 2) => go::<Anytime, 3, 4, 2>(m, l, credits, may),
-        ("any3", 3) => go::<Anytime, 3, 4, 3>(m, l, credits, may),
-        ("rel2", 2) => go::<Relative, 2, 3, 2>(m, l, credits, may),
-        ("rel2", 3) => go::<Relative, 2, 3, 3>(m, l, credits, may),
-        ("rel3", 2) => go::<Relative, 3, 4, 2>(m, l, credits, may),
-        _ => panic!(),
+    macro_rules! pick { ($($name:literal $t:ty, $w:literal $b:literal $n:literal;)*) => { match a[1].as_str() { $($name => go::<$t, $w, $b, $n>(m, l, credits, may),)* _ => panic!() } } }
+    let _ = n(2);
+    pick! {
+        "a0.2.1" Abstract<0>, 2 3 1; "a0.2.2" Abstract<0>, 2 3 2; "a0.2.3" Abstract<0>, 2 3 3;
+        "a1.2.1" Abstract<1>, 2 3 1; "a1.2.2" Abstract<1>, 2 3 2; "a1.2.3" Abstract<1>, 2 3 3;
+        "a3.2.1" Abstract<3>, 2 3 1; "a3.2.2" Abstract<3>, 2 3 2;
+        "a0.3.1" Abstract<0>, 3 4 1; "a0.3.2" Abstract<0>, 3 4 2; "a0.3.3" Abstract<0>, 3 4 3;
+        "a1.3.1" Abstract<1>, 3 4 1; "a1.3.2" Abstract<1>, 3 4 2;
+        "r0.2.1" Relative<0>, 2 3 1; "r0.2.2" Relative<0>, 2 3 2; "r0.2.3" Relative<0>, 2 3 3;
+        "r0.3.1" Relative<0>, 3 4 1; "r0.3.2" Relative<0>, 3 4 2;
+        "r1.2.1" Relative<1>, 2 3 1; "r1.2.2" Relative<1>, 2 3 2;
     }
 }

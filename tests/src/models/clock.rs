@@ -2,7 +2,7 @@
 
 use unisono_core::congestion::Control;
 use unisono_core::send_window::{Pace, SendWindow};
-use unisono_core::time::{Anytime, Time};
+use unisono_core::time::Time;
 
 /// A clock that a model can let run.
 pub trait Clock: Time<Stamp = ()> {
@@ -19,7 +19,33 @@ pub trait Clock: Time<Stamp = ()> {
     fn is_beyond(deadline: Self::Instant) -> bool;
 }
 
-impl Clock for Anytime {
+/// Abstract time: nothing is measured, and every armed timer may fire at any moment. Counts have the bits of `COUNTS`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Abstract<const COUNTS: u8>;
+
+impl<const COUNTS: u8> Time for Abstract<COUNTS> {
+    type Instant = ();
+    type Stamp = ();
+    const ZERO: () = ();
+    const BACKOFF: u8 = 0;
+    const COUNTS: u8 = COUNTS;
+
+    fn stamp((): ()) {}
+    fn before((): (), _: u32) {}
+    fn since((): (), (): ()) -> Option<u32> {
+        None
+    }
+    fn after((): (), _: u32) {}
+    fn is_due((): (), (): ()) -> bool {
+        true
+    }
+    fn tick((): ()) -> u32 {
+        0
+    }
+    fn at_tick((): (), _: u32) {}
+}
+
+impl<const COUNTS: u8> Clock for Abstract<COUNTS> {
     const NAME: &str = "abstract";
     const NOW: () = ();
     const PACE: Pace = Pace { granularity: 1, longest: 8, control: Control::Fixed };
@@ -36,16 +62,17 @@ impl Clock for Anytime {
 /// Relative time: a moment is the number of ticks from now on, and what has passed is now. A tick is the timeout of a
 /// window without a sample, and none is ever taken, so that no absolute moment enters a state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Relative;
+pub struct Relative<const COUNTS: u8>;
 
 /// Units of 64 ns in a tick.
 const TICK: u32 = 4;
 
-impl Time for Relative {
+impl<const COUNTS: u8> Time for Relative<COUNTS> {
     type Instant = u8;
     type Stamp = ();
     const ZERO: () = ();
-    const BACKOFF: u8 = 3;
+    const BACKOFF: u8 = 2;
+    const COUNTS: u8 = COUNTS;
 
     fn stamp(_: u8) {}
     fn before(_: u8, _: u32) {}
@@ -66,7 +93,7 @@ impl Time for Relative {
     }
 }
 
-impl Clock for Relative {
+impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.

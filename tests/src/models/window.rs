@@ -12,7 +12,7 @@ use unisono_core::device::{Slot, Ticket};
 use unisono_core::inbound::{Inbound, Order};
 use unisono_core::psn::Psn;
 use unisono_core::receive_window::{Early, ReceiveWindow};
-use unisono_core::send_window::{Piece, SendWindow};
+use unisono_core::send_window::{Piece, Segment, SendWindow};
 use unisono_core::wire::{Acknowledgement, Echo};
 
 use super::clock::Clock;
@@ -50,10 +50,8 @@ pub struct May {
 /// A datagram.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Datagram {
-    /// A segment; the message's number is its payload.
+    /// A segment; the message's number is its payload, and numbers its PSN.
     Data {
-        /// Its PSN.
-        psn: u8,
         /// The message.
         message: u8,
         /// Its transmission count.
@@ -61,26 +59,38 @@ pub enum Datagram {
     },
     /// A probe.
     Probe {
-        /// The next unsent PSN.
-        psn: u8,
+        /// Messages sent before it.
+        sent: u8,
         /// Its number.
         number: u8,
     },
     /// A pure acknowledgement.
     Acknowledge {
-        /// The next expected PSN.
-        cumulative: u8,
+        /// Messages delivered before it.
+        delivered: u8,
         /// Datagrams granted beyond it.
         credit: u8,
         /// The bitmap.
         beyond: u8,
-        /// The PSN, count and kind of what it answers.
-        echo: (u8, u8),
+        /// The PSN and count of what it answers.
+        echo: Option<(u8, u8)>,
         /// It answers a probe.
         answers: bool,
         /// A gap is new.
         nack: bool,
     },
+}
+
+impl Datagram {
+    /// The number of messages that had been delivered when it was sent, at the latest: a message is sent again until the
+    /// window has moved past it, a probe when the window is empty.
+    fn sent_before(self, window: usize) -> u8 {
+        match self {
+            Self::Data { message, .. } => message + window as u8,
+            Self::Probe { sent, .. } => sent,
+            Self::Acknowledge { delivered, .. } => delivered,
+        }
+    }
 }
 
 /// Both windows and what is between them.
@@ -140,7 +150,10 @@ pub enum Action {
     },
 }
 
-const FIRST: u32 = 5;
+/// The PSN of a message: the first ones run to the end of the number space.
+fn psn<const BITS: u32>(message: u8) -> Psn<BITS> {
+    Psn::new(u32::from(message)).back(3)
+}
 
 impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window<T, W, BITS, N> {
     type State = State<T, W, BITS, N>;
@@ -148,8 +161,8 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
 
     fn initial(&self) -> Self::State {
         let mut state = State {
-            sender: SendWindow::new(Psn::new(FIRST)),
-            inbound: Inbound::new(Psn::new(FIRST)),
+            sender: SendWindow::new(psn(0)),
+            inbound: Inbound::new(psn(0)),
             receiver: None,
             network: Network::EMPTY,
             posted: [None; W],
@@ -213,16 +226,16 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                     next.sender.drain(segment.psn);
                 }
                 next.sent += 1;
-                self.post(&mut next, segment.psn, segment.piece, segment.count);
+                self.post(&mut next, segment);
             }
             Action::Resend => {
                 let ticket = next.ticket();
                 let segment = next.sender.resend(T::NOW, ticket)?;
-                self.post(&mut next, segment.psn, segment.piece, segment.count);
+                self.post(&mut next, segment);
             }
             Action::Probe => {
                 let probe = next.sender.probe()?;
-                next.network.send(Datagram::Probe { psn: probe.psn.get() as u8, number: probe.number });
+                next.network.send(Datagram::Probe { sent: next.sent, number: probe.number });
             }
             Action::Timeout => {
                 next.sender.handle_timeout(T::NOW, &T::PACE);
@@ -232,7 +245,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             Action::Renew => next.sender = SendWindow::new(next.sender.next()),
             Action::Acknowledge(credit) => {
                 let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
-                next.network.send(Datagram::of(&acknowledgement));
+                next.network.send(Datagram::of(&acknowledgement, next.delivered));
             }
             Action::Arrive { place, datagram, doubled, windowless } => {
                 if !doubled {
@@ -272,12 +285,15 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BIT
         state.sender.set_waiting(T::NOW, state.sent < self.messages, &T::PACE);
     }
 
-    fn post(&self, state: &mut State<T, W, BITS, N>, psn: Psn<BITS>, piece: Piece, count: u8) {
-        let message = piece.operation as u8;
+    fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>) {
+        let message = segment.piece.operation as u8;
+        if segment.psn != psn(message) {
+            state.broken = Some("a message is sent under another number");
+        }
         if let Some(free) = state.posted.iter_mut().find(|posted| posted.is_none()) {
             *free = Some(message);
         }
-        state.network.send(Datagram::Data { psn: psn.get() as u8, message, count });
+        state.network.send(Datagram::Data { message, count: segment.count });
         if !self.may.finish_late {
             state.finish();
         }
@@ -316,14 +332,15 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             self.broken = Some("a message is lost, doubled or misordered");
         }
         self.delivered = self.delivered.wrapping_add(1);
-        self.network.age(lifetime);
+        let delivered = self.delivered;
+        self.network.retain(|datagram| delivered <= datagram.sent_before(W) + lifetime);
     }
 
     /// A datagram arrives. `None` where lacking a window makes no difference.
     fn arrive(&mut self, model: &Window<T, W, BITS, N>, datagram: Datagram, windowless: bool) -> Option<()> {
         match datagram {
-            Datagram::Data { psn, message, count } => {
-                let psn = Psn::new(u32::from(psn));
+            Datagram::Data { message, count } => {
+                let psn = psn(message);
                 let order = self.inbound.order(psn, self.receiver.as_ref());
                 if windowless && !matches!(order, Order::Early(_)) {
                     return None;
@@ -332,6 +349,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                     Order::Next => {
                         self.deliver(u32::from(message), model.lifetime);
                         self.inbound.note((), psn, count);
+                        self.inbound.hurry();
                         self.pass(model.lifetime);
                     }
                     Order::Early(_) if windowless => self.inbound.handle_gap(),
@@ -341,12 +359,13 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                             self.inbound.handle_gap();
                         }
                         self.inbound.note((), psn, count);
+                        self.inbound.hurry();
                     }
                     Order::Duplicate => self.inbound.hurry(),
                     Order::Outside => {}
                 }
             }
-            Datagram::Probe { psn, number } => self.inbound.handle_probe((), Psn::new(u32::from(psn)), number),
+            Datagram::Probe { sent, number } => self.inbound.handle_probe((), psn(sent), number),
             Datagram::Acknowledge { .. } => {
                 self.sender.handle_heard();
                 if let Some(acknowledgement) = datagram.acknowledgement() {
@@ -367,10 +386,10 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
 }
 
 impl Datagram {
-    fn of<const BITS: u32>(acknowledgement: &Acknowledgement<BITS>) -> Self {
-        let echo = acknowledgement.echo.map_or((0, 0), |echo| (echo.psn.get() as u8, echo.count));
+    fn of<const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, delivered: u8) -> Self {
+        let echo = acknowledgement.echo.map(|echo| (echo.psn.get() as u8, echo.count));
         Self::Acknowledge {
-            cumulative: acknowledgement.cumulative.get() as u8,
+            delivered,
             credit: acknowledgement.credit as u8,
             beyond: acknowledgement.beyond.words().next().unwrap_or(0) as u8,
             echo,
@@ -380,12 +399,12 @@ impl Datagram {
     }
 
     fn acknowledgement<const BITS: u32>(self) -> Option<Acknowledgement<BITS>> {
-        let Self::Acknowledge { cumulative, credit, beyond, echo, answers, nack } = self else { return None };
+        let Self::Acknowledge { delivered, credit, beyond, echo, answers, nack } = self else { return None };
         Some(Acknowledgement {
-            cumulative: Psn::new(u32::from(cumulative)),
+            cumulative: psn(delivered),
             credit: u16::from(credit),
             beyond: Bitmap::from_words([u32::from(beyond)]),
-            echo: Some(Echo { psn: Psn::new(u32::from(echo.0)), count: echo.1, hold: u32::MAX }),
+            echo: echo.map(|(psn, count)| Echo { psn: Psn::new(u32::from(psn)), count, hold: u32::MAX }),
             answers,
             nack,
         })
