@@ -41,7 +41,7 @@ fn main() {
     let a: Vec<String> = std::env::args().collect();
     let n = |i: usize| a[i].parse::<u8>().unwrap();
     let flag = |c: char| a[5].contains(c);
-    let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), drain: flag('d') };
+    let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), drain: flag('d'), probe_late: flag('p') };
     let credits: &'static [u16] = if flag('0') { &[0, 2] } else if flag('1') { &[0, 1, 2] } else if flag('3') { &[3] } else { &[2] };
     let (m, l) = (n(3), n(4));
     macro_rules! pick { ($($name:literal $t:ty, $w:literal $b:literal $n:literal;)*) => { match a[1].as_str() { $($name => go::<$t, $w, $b, $n>(m, l, credits, may),)* _ => panic!() } } }

@@ -39,6 +39,8 @@ pub struct Window<T, const W: usize, const BITS: u32, const N: usize> {
 pub struct May {
     /// The device finishes postings later than it makes them.
     pub finish_late: bool,
+    /// A probe leaves later than the deadline is noticed.
+    pub probe_late: bool,
     /// There is no receive window, or no cell to hold a datagram, for what comes early.
     pub lack_window: bool,
     /// An idle send window is given back, and a new one taken.
@@ -72,13 +74,25 @@ pub enum Datagram {
         credit: u8,
         /// The bitmap.
         beyond: u8,
-        /// The PSN and count of what it answers.
-        echo: Option<(u8, u8)>,
-        /// It answers a probe.
-        answers: bool,
-        /// A gap is new.
-        nack: bool,
+        /// What it echoes.
+        echo: Echoed,
     },
+}
+
+/// What an acknowledgement echoes, so far as a sender looks at it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Echoed {
+    /// Nothing, or a segment while counts have no bits.
+    Nothing,
+    /// A segment.
+    Segment {
+        /// Its PSN.
+        psn: u8,
+        /// Its transmission count.
+        count: u8,
+    },
+    /// A probe of this number.
+    Probe(u8),
 }
 
 impl Datagram {
@@ -233,19 +247,19 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 let segment = next.sender.resend(T::NOW, ticket)?;
                 self.post(&mut next, segment);
             }
-            Action::Probe => {
-                let probe = next.sender.probe()?;
-                next.network.send(Datagram::Probe { sent: next.sent, number: probe.number });
-            }
+            Action::Probe => next.probe(),
             Action::Timeout => {
                 next.sender.handle_timeout(T::NOW, &T::PACE);
+                if !self.may.probe_late {
+                    next.probe();
+                }
             }
             Action::Tick => next.sender = T::later(&next.sender)?,
             Action::Finish => next.finish(),
             Action::Renew => next.sender = SendWindow::new(next.sender.next()),
             Action::Acknowledge(credit) => {
                 let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
-                next.network.send(Datagram::of(&acknowledgement, next.delivered));
+                next.network.send(Datagram::of::<T, BITS>(&acknowledgement, next.delivered));
             }
             Action::Arrive { place, datagram, doubled, windowless } => {
                 if !doubled {
@@ -304,6 +318,12 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     /// Tickets count from the oldest unfinished posting on.
     fn ticket(&self) -> Ticket {
         Ticket(self.posted.iter().flatten().count() as u32)
+    }
+
+    fn probe(&mut self) {
+        if let Some(probe) = self.sender.probe() {
+            self.network.send(Datagram::Probe { sent: self.sent, number: probe.number });
+        }
     }
 
     fn finish(&mut self) {
@@ -386,27 +406,35 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
 }
 
 impl Datagram {
-    fn of<const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, delivered: u8) -> Self {
-        let echo = acknowledgement.echo.map(|echo| (echo.psn.get() as u8, echo.count));
+    /// The NACK mark only hurries the receiver: no sender looks at it.
+    fn of<T: Clock, const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, delivered: u8) -> Self {
+        let echo = match acknowledgement.echo {
+            Some(echo) if acknowledgement.answers => Echoed::Probe(echo.count),
+            Some(echo) if T::COUNTS > 0 => Echoed::Segment { psn: echo.psn.get() as u8, count: echo.count },
+            _ => Echoed::Nothing,
+        };
         Self::Acknowledge {
             delivered,
             credit: acknowledgement.credit as u8,
             beyond: acknowledgement.beyond.words().next().unwrap_or(0) as u8,
             echo,
-            answers: acknowledgement.answers,
-            nack: acknowledgement.nack,
         }
     }
 
     fn acknowledgement<const BITS: u32>(self) -> Option<Acknowledgement<BITS>> {
-        let Self::Acknowledge { delivered, credit, beyond, echo, answers, nack } = self else { return None };
+        let Self::Acknowledge { delivered, credit, beyond, echo } = self else { return None };
+        let (psn_echoed, count) = match echo {
+            Echoed::Nothing => (None, 0),
+            Echoed::Segment { psn, count } => (Some(Psn::new(u32::from(psn))), count),
+            Echoed::Probe(number) => (Some(psn(delivered)), number),
+        };
         Some(Acknowledgement {
             cumulative: psn(delivered),
             credit: u16::from(credit),
             beyond: Bitmap::from_words([u32::from(beyond)]),
-            echo: echo.map(|(psn, count)| Echo { psn: Psn::new(u32::from(psn)), count, hold: u32::MAX }),
-            answers,
-            nack,
+            echo: psn_echoed.map(|psn| Echo { psn, count, hold: u32::MAX }),
+            answers: matches!(echo, Echoed::Probe(_)),
+            nack: false,
         })
     }
 }
