@@ -447,7 +447,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
         // What is not looked at any more is not kept: equal states stay equal.
-        entry.stamp = T::ZERO;
         entry.overtaken = 0;
         entry.count = 0;
         1
@@ -638,11 +637,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     fn arm(&mut self, now: T::Instant, pace: &Pace) {
-        let timeout = self.rtt.timeout(pace.granularity);
-        let units = timeout
-            .checked_shl(u32::from(self.backoff))
-            .map_or(u32::MAX, |shifted| if shifted >> self.backoff == timeout { shifted } else { u32::MAX });
-        self.deadline = Some(T::after(now, units.min(pace.longest)));
+        self.deadline = Some(self.timeout_from(now, pace));
         self.watching = false;
     }
 
@@ -651,6 +646,22 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if self.deadline.is_none() || self.watching {
             self.arm(now, pace);
         }
+    }
+
+    /// When to probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002, §6.2.1): until that is
+    /// a round trip old, its acknowledgement may still come, and then at least the margin is waited for the next one.
+    fn timeout_from(&self, now: T::Instant, pace: &Pace) -> T::Instant {
+        let timeout = self.rtt.timeout(pace.granularity);
+        if self.backoff == 0 {
+            let margin = timeout.saturating_sub(self.rtt.smoothed());
+            let latest = self.entries.get(usize::from(self.last));
+            let age = latest.and_then(|entry| T::since(now, entry.stamp)).unwrap_or(0);
+            return T::after(now, timeout.saturating_sub(age).max(margin).min(pace.longest));
+        }
+        let units = timeout
+            .checked_shl(u32::from(self.backoff))
+            .map_or(u32::MAX, |shifted| if shifted >> self.backoff == timeout { shifted } else { u32::MAX });
+        T::after(now, units.min(pace.longest))
     }
 
     fn disarm(&mut self) {

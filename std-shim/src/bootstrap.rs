@@ -7,8 +7,11 @@
 //!
 //! The seal keeps others from joining a job or speaking for its processes. Nothing is encrypted.
 
+mod codec;
+mod connect;
 mod entry;
 mod frame;
+mod host;
 mod host_port;
 mod link;
 mod membership;
@@ -16,6 +19,7 @@ mod message;
 mod roll;
 mod secret;
 mod server;
+mod serving;
 
 pub use entry::{Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
@@ -27,6 +31,6 @@ pub use roll::Report;
 pub use secret::{Secret, SecretError};
 pub use server::{Hosting, Server};
 
+pub(crate) use connect::connect;
 pub(crate) use link::{Role, Sealed};
-pub(crate) use membership::connect;
 pub(crate) use message::{Say, Tell};

@@ -12,18 +12,19 @@ mod layout;
 mod order;
 mod output;
 mod remote;
+mod rendezvous;
 mod verdict;
 mod watch;
 
 pub use layout::{Berth, HostList, HostListError, Layout, LayoutError};
-pub use watch::{LaunchError, run};
+pub use watch::run;
 
 use crate::{
-    environment::{PREFIX, Settings},
+    environment::{DeviceChoice, PREFIX, Settings, SettingsError},
     rank::Rank,
 };
-use core::time::Duration;
-use std::ffi::OsString;
+use core::{net::SocketAddr, time::Duration};
+use std::{ffi::OsString, io};
 
 /// Time between SIGTERM and SIGKILL unless said otherwise.
 const GRACE: Duration = Duration::from_secs(2);
@@ -39,6 +40,64 @@ pub struct Job {
     pub layout: Layout,
     /// What the ranks are told, and how they are launched.
     pub settings: Settings,
+}
+
+/// Why a job could not be launched.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A setting that the launcher cannot use.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A device that this version does not contain.
+    #[error("the {0} device is not built yet")]
+    Device(DeviceChoice),
+    /// The system has no random bits.
+    #[error("no random bits: {0}")]
+    Random(#[from] getrandom::Error),
+    /// The rendezvous server cannot listen.
+    #[error("cannot listen at {at}: {error}")]
+    Serve {
+        /// Where.
+        at: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A part of the launcher itself cannot be started.
+    #[error("cannot set up the launcher: {0}")]
+    Setup(io::Error),
+    /// A rank cannot be started.
+    #[error("cannot start rank {rank} ({program}): {error}")]
+    Start {
+        /// The rank.
+        rank: Rank,
+        /// What it should run.
+        program: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The remote shell cannot be started.
+    #[error("cannot start the remote shell for {host}: {error}")]
+    Rsh {
+        /// Whither.
+        host: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A program, argument or directory that cannot be told to another host.
+    #[error("{0:?} is not UTF-8, so it cannot be told to another host")]
+    Text(OsString),
+}
+
+impl LaunchError {
+    /// The exit code that a shell would show.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Start { error, .. } | Self::Rsh { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Start { .. } | Self::Rsh { .. } => 126,
+            Self::Settings(_) | Self::Device(_) | Self::Text(_) => 2,
+            _ => 1,
+        }
+    }
 }
 
 /// What begins every line of a rank.

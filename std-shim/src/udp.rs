@@ -21,7 +21,7 @@ mod transmitter;
 #[cfg(test)]
 mod tests;
 
-pub use address_table::{Path, PathError};
+pub use address_table::{Path, PathError, RECORD};
 pub use bell::{Bell, Woken};
 pub use receive_pool::Datagram;
 pub use send_ring::UdpToken;
@@ -283,10 +283,10 @@ impl Device for Udp {
             Lane::Polled => &mut self.polled,
             Lane::Interrupt => &mut self.interrupt,
         };
-        if queue.ring.posted.is_empty() {
+        let posted = queue.ring.sealed();
+        if posted.is_empty() {
             return;
         }
-        let posted = queue.ring.posted.as_slice();
         let leaving = match &mut queue.link {
             None => posted,
             // SAFETY: heads lie in the ring; payload was promised to stay until the ticket is completed, which is below.
@@ -302,7 +302,7 @@ impl Device for Udp {
         self.queue(lane).ring.completed
     }
 
-    /// `None` ends a batch of one system call; more may wait in the kernel, as [`arm`](Self::arm) tells.
+    /// `None` may come while more waits in the kernel, as [`arm`](Self::arm) tells.
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         let queue = match lane {
             Lane::Polled => &mut self.polled,

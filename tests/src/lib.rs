@@ -3,10 +3,14 @@
 extern crate alloc;
 
 #[cfg(feature = "rim")]
+pub mod bar;
+#[cfg(feature = "rim")]
 pub mod conformance;
 pub mod explore;
 pub mod models;
 #[cfg(feature = "rim")]
 pub mod node;
+#[cfg(feature = "rim")]
+pub mod repair;
 #[cfg(feature = "rim")]
 pub mod sim;

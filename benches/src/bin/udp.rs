@@ -9,7 +9,11 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
-use std::{env, thread, time::Instant};
+use std::{
+    env, io,
+    thread::{self, Builder},
+    time::Instant,
+};
 
 use unisono::{
     region::Regions,
@@ -68,10 +72,11 @@ impl Side {
         self.device.flush(Lane::Polled);
     }
 
-    /// One batch.
+    /// At most one batch.
     fn receive(&mut self) -> usize {
         let mut count = 0;
-        while let Some(datagram) = self.device.receive(Lane::Polled) {
+        for _ in 0..BATCH {
+            let Some(datagram) = self.device.receive(Lane::Polled) else { break };
             let (slot, known) = (datagram.slot(), datagram.is_from(PEER) && datagram.head().len() > usize::from(HEAD));
             let span = Span { region: self.target, offset: (self.cursor * self.bytes) as usize, bytes: self.bytes };
             if let (true, Some(to)) = (known, self.regions.address(span)) {
@@ -86,26 +91,57 @@ impl Side {
 }
 
 /// Delivered datagrams in a second: one thread sends without pause, the other receives.
-fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut() -> usize + Send) -> f64 {
+fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut() -> usize + Send) -> io::Result<f64> {
     let (done, delivered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let sender = || {
             while !done.load(Relaxed) {
                 send();
             }
-        });
-        scope.spawn(|| {
+        };
+        let receiver = || {
             while !done.load(Relaxed) {
                 delivered.fetch_add(receive() as u64, Relaxed);
             }
-        });
+        };
+        Builder::new().name("sender".into()).spawn_scoped(scope, sender)?;
+        Builder::new().name("receiver".into()).spawn_scoped(scope, receiver)?;
         thread::sleep(time / 5);
         let (start, before) = (Instant::now(), delivered.load(Relaxed));
         thread::sleep(time);
         let rate = (delivered.load(Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
         done.store(true, Relaxed);
-        rate
+        Ok(rate)
     })
+}
+
+/// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.
+fn turns(time: Duration, mut send: impl FnMut(), mut receive: impl FnMut() -> usize) -> [f64; 2] {
+    let (mut sending, mut receiving, begin) = (Vec::new(), Vec::new(), Instant::now());
+    while begin.elapsed() < time {
+        let start = Instant::now();
+        send();
+        let sent = Instant::now();
+        let mut count = 0;
+        while count < BATCH && begin.elapsed() < time {
+            count += receive();
+        }
+        receiving.push(sent.elapsed().as_nanos() as f64 / BATCH as f64);
+        sending.push((sent - start).as_nanos() as f64 / BATCH as f64);
+    }
+    [median(sending), median(receiving)]
+}
+
+fn compare_turns(bytes: u32, gso: bool, time: Duration, side: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let [mut from, mut to] = [Bare::new(bytes as usize, BATCH, gso)?, Bare::new(bytes as usize, BATCH, gso)?];
+    let address = to.local()?;
+    let bare_time = if side == Some("-device") { Duration::ZERO } else { time };
+    let bare = turns(bare_time, move || _ = from.send(address), move || to.receive());
+    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    let device = turns(time, move || from.send(BATCH), move || to.receive());
+    let [(send, receive), (bare_send, bare_receive)] = [(device[0], device[1]), (bare[0], bare[1])];
+    println!("  in turns, ns: send {bare_send:.0} -> {send:.0}, receive {bare_receive:.0} -> {receive:.0}");
+    Ok(())
 }
 
 /// Round trips in a second.
@@ -130,12 +166,12 @@ fn ping_pong(time: Duration, mut ping: impl FnMut() + Send, mut pong: impl FnMut
 fn bare_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
     let [mut from, mut to] = [Bare::new(bytes as usize, BATCH, gso)?, Bare::new(bytes as usize, BATCH, gso)?];
     let address = to.local()?;
-    Ok(rate(time, move || _ = from.send(address), move || to.receive()))
+    Ok(rate(time, move || _ = from.send(address), move || to.receive())?)
 }
 
 fn device_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
     let [mut from, mut to] = Side::pair(bytes, gso)?;
-    Ok(rate(time, move || from.send(BATCH), move || to.receive()))
+    Ok(rate(time, move || from.send(BATCH), move || to.receive())?)
 }
 
 fn bare_ping(bytes: u32, _: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
@@ -206,6 +242,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let ratio = median(of_device.iter().zip(&of_bare).map(|(device, bare)| device / bare).collect());
         println!("{name:9} bare {:9.0}/s  device {:9.0}/s  ratio {ratio:.3}", median(of_bare), median(of_device));
+        if !name.starts_with("ping") {
+            compare_turns(bytes, gso, time, side)?;
+        }
     }
     Ok(())
 }

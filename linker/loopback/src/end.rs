@@ -1,4 +1,4 @@
-//! The device at either end of the wire, in memory of constant size.
+//! The device at one end of a wire, in memory of constant size.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,14 +9,16 @@ use unisono_core::device::{
 
 use crate::regions::Bytes;
 
-/// Largest datagram in bytes.
-pub const MTU: usize = 256;
+/// Largest datagram in bytes: the smallest that the protocol asks of a device.
+pub const MTU: usize = 576;
 /// Datagrams that wait to be received.
 pub const RECEIVE_SLOTS: usize = 32;
 /// Early datagrams set aside.
 pub const HOLDABLE: usize = 16;
 /// Postings that wait to be carried.
 pub const RING: usize = 32;
+/// Answers to wishes that nobody fetched yet; more are dropped.
+const FACTS: usize = 4;
 const CELLS: usize = RECEIVE_SLOTS + HOLDABLE;
 
 /// What a cell holds.
@@ -30,6 +32,7 @@ enum State {
 #[derive(Debug)]
 struct Cell {
     state: State,
+    from: PeerId,
     bytes: u16,
     data: [u8; MTU],
 }
@@ -37,15 +40,18 @@ struct Cell {
 /// A posting on its way to the wire. The payload stays where it is until the wire takes it.
 #[derive(Debug)]
 struct Posting<'m> {
+    to: PeerId,
     head: [u8; HEAD],
     head_bytes: u8,
     payload: Option<Bytes<'m>>,
 }
 
-/// One end: a send ring, cells for arrivals, one peer, one lane.
+/// One end: a send ring, cells for arrivals, one lane.
 #[derive(Debug)]
 pub struct End<'m> {
-    peer: PeerId,
+    rank: PeerId,
+    /// Ranks of the job.
+    size: u32,
     staging: [u8; HEAD],
     postings: Deque<Posting<'m>, RING>,
     posted: Ticket,
@@ -53,27 +59,36 @@ pub struct End<'m> {
     cells: [Cell; CELLS],
     arrivals: Deque<Slot, RECEIVE_SLOTS>,
     overrun: u32,
+    facts: Deque<Fact, FACTS>,
 }
 
 impl<'m> End<'m> {
-    /// An end of a wire that leads to peer 0 until [`lead_to`](Self::lead_to) names another. All zeros, so that a static
-    /// end takes no room in the stored image.
+    /// An end of a job without ranks, until [`attach`](Self::attach). All zeros, so that a static end takes no room in the
+    /// stored image.
     pub const fn new() -> Self {
         Self {
-            peer: PeerId(0),
+            rank: PeerId(0),
+            size: 0,
             staging: [0; HEAD],
             postings: Deque::new(),
             posted: Ticket(0),
             carried: Ticket(0),
-            cells: [const { Cell { state: State::Free, bytes: 0, data: [0; MTU] } }; CELLS],
+            cells: [const { Cell { state: State::Free, from: PeerId(0), bytes: 0, data: [0; MTU] } }; CELLS],
             arrivals: Deque::new(),
             overrun: 0,
+            facts: Deque::new(),
         }
     }
 
-    /// Names the peer at the other end of the wire.
-    pub const fn lead_to(&mut self, peer: PeerId) {
-        self.peer = peer;
+    /// Makes it the end of this rank, in a job of so many.
+    pub const fn attach(&mut self, rank: PeerId, size: u32) {
+        self.rank = rank;
+        self.size = size;
+    }
+
+    /// Its rank.
+    pub const fn rank(&self) -> PeerId {
+        self.rank
     }
 
     /// Arrivals lost because every receive slot was taken.
@@ -89,8 +104,9 @@ impl<'m> End<'m> {
         self.cells.get_mut(usize::try_from(slot.0).ok()?)
     }
 
-    /// Takes the oldest posting off the ring and writes it to `datagram`. Returns its bytes: an oversized one is cut.
-    pub(crate) fn depart(&mut self, datagram: &mut [u8; MTU]) -> Option<u16> {
+    /// Takes the oldest posting off the ring and writes it to `datagram`. Returns where it goes and its bytes: an oversized
+    /// one is cut.
+    pub fn depart(&mut self, datagram: &mut [u8; MTU]) -> Option<(PeerId, u16)> {
         let posting = self.postings.pop_front()?;
         self.carried = self.carried.next();
         let head = posting.head.iter().copied().take(usize::from(posting.head_bytes));
@@ -100,11 +116,11 @@ impl<'m> End<'m> {
             *to = from;
             bytes = bytes.saturating_add(1);
         }
-        Some(bytes)
+        Some((posting.to, bytes))
     }
 
     /// Takes in a datagram of `bytes` bytes. Lost when no receive slot is free, and counted.
-    pub(crate) fn arrive(&mut self, datagram: &[u8; MTU], bytes: u16) {
+    pub fn arrive(&mut self, from: PeerId, datagram: &[u8; MTU], bytes: u16) {
         let arrived = self.cells.iter().filter(|cell| cell.state == State::Arrived).count();
         let free = (0_u32..).zip(self.cells.iter_mut()).find(|(_, cell)| cell.state == State::Free);
         let (Some((index, cell)), true) = (free, arrived < RECEIVE_SLOTS) else {
@@ -113,7 +129,8 @@ impl<'m> End<'m> {
         };
         if self.arrivals.push_back(Slot(index)).is_ok() {
             cell.state = State::Arrived;
-            cell.bytes = bytes;
+            cell.from = from;
+            cell.bytes = bytes.min(MTU as u16);
             cell.data = *datagram;
         }
     }
@@ -143,7 +160,7 @@ impl<'m> Token for Entry<'_, 'm> {
     }
 
     fn post(self, transmit: &Transmit, payload: Option<Bytes<'m>>) {
-        let posting = Posting { head: self.end.staging, head_bytes: transmit.head, payload };
+        let posting = Posting { to: transmit.to, head: self.end.staging, head_bytes: transmit.head, payload };
         self.end.posted = self.end.posted.next();
         // The token exists only while the ring has room.
         let _ = self.end.postings.push_back(posting);
@@ -154,7 +171,6 @@ impl<'m> Token for Entry<'_, 'm> {
 #[derive(Debug)]
 pub struct Arrival<'a> {
     slot: Slot,
-    peer: PeerId,
     cell: Option<&'a Cell>,
 }
 
@@ -173,7 +189,7 @@ impl Received for Arrival<'_> {
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
-        peer == self.peer
+        self.cell.is_some_and(|cell| cell.from == peer)
     }
 
     fn age_ns(&self) -> Option<u32> {
@@ -197,7 +213,7 @@ impl<'m> Device for End<'m> {
             mtu: MTU as u32,
             receive_slots: RECEIVE_SLOTS as u32,
             holdable: HOLDABLE as u32,
-            granularity_ns: 10_000,
+            granularity_ns: 100_000,
             lossless: false,
             interrupts: false,
         }
@@ -235,7 +251,7 @@ impl<'m> Device for End<'m> {
     }
 
     fn held(&self, slot: Slot) -> Arrival<'_> {
-        Arrival { slot, peer: self.peer, cell: self.cell(slot) }
+        Arrival { slot, cell: self.cell(slot) }
     }
 
     fn release(&mut self, slot: Slot) {
@@ -244,15 +260,21 @@ impl<'m> Device for End<'m> {
         }
     }
 
-    /// The image polls; there is nobody to wake.
+    /// Nobody is woken: who waits asks the wire to carry, then whether something waits.
     fn arm(&mut self, _: Lane) -> Armed {
-        Armed::Pending
+        if self.arrivals.is_empty() { Armed::Armed } else { Armed::Pending }
     }
 
-    /// The path to the one peer is always there.
-    fn ask(&mut self, _: Wish) {}
+    /// Every rank has a path, always ready.
+    fn ask(&mut self, wish: Wish) {
+        if let Wish::Resolve(peer) = wish {
+            let known = peer.0 < self.size;
+            let fact = if known { Fact::Path { peer, mtu: MTU as u32 } } else { Fact::NoPath(peer) };
+            let _ = self.facts.push_back(fact);
+        }
+    }
 
     fn poll_fact(&mut self) -> Option<Fact> {
-        None
+        self.facts.pop_front()
     }
 }

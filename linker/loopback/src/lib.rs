@@ -1,5 +1,8 @@
 //! Two endpoints in static memory, joined by a faulty wire. No board, no clock: the host tests it, the image runs it.
 //!
+//! - [`exchange`]: what the two do with each other, and whether it came out right.
+//! - [`node`]: one process's worth: an endpoint, its device, its memory and what lies above.
+//! - [`pattern`]: bytes that tell their place.
 //! - [`end`]: the device at either end of the wire, in memory of constant size.
 //! - [`wire`]: carries datagrams between two ends; drops, duplicates and overtakes some.
 //! - [`regions`]: user memory, named by region and span.
@@ -9,5 +12,8 @@
 #![forbid(unsafe_code)]
 
 pub mod end;
+pub mod exchange;
+pub mod node;
+pub mod pattern;
 pub mod regions;
 pub mod wire;

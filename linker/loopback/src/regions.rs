@@ -3,22 +3,58 @@
 use core::sync::atomic::AtomicU8;
 
 use unisono_core::device::Memory;
-use unisono_core::span::Span;
+use unisono_core::span::{Region, Span};
 
 /// Bytes that the device reads and writes. Atomic, so that no exclusive reference to lent memory is needed: a load or a
 /// store of one byte each, on every target.
 pub type Bytes<'m> = &'m [AtomicU8];
 
-/// Memory lent for good: region `i` is the `i`-th slice, in its life 0.
+/// One region: its memory while it lives, and which life that is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry<'m> {
+    /// Starts at 1: the default region never lives.
+    life: u32,
+    bytes: Option<Bytes<'m>>,
+}
+
+/// A table of at most `N` regions.
 #[derive(Clone, Copy, Debug)]
-pub struct Regions<'m, const N: usize>(pub [Bytes<'m>; N]);
+pub struct Regions<'m, const N: usize>([Entry<'m>; N]);
+
+impl<'m, const N: usize> Regions<'m, N> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self([Entry { life: 0, bytes: None }; N])
+    }
+
+    /// Makes a region of these bytes. `None` when the table is full.
+    pub fn make(&mut self, bytes: Bytes<'m>) -> Option<Region> {
+        // An entry whose lives are used up is retired, so that no old region revives.
+        let free = |entry: &Entry<'_>| entry.bytes.is_none() && entry.life < u32::MAX;
+        let (index, entry) = (0_u32..).zip(&mut self.0).find(|(_, entry)| free(entry))?;
+        *entry = Entry { life: entry.life.wrapping_add(1), bytes: Some(bytes) };
+        Some(Region { index, life: entry.life })
+    }
+
+    /// Ends a region's life and gives its bytes back.
+    pub fn retire(&mut self, region: Region) -> Option<Bytes<'m>> {
+        let entry = self.0.get_mut(usize::try_from(region.index).ok()?)?;
+        if entry.life == region.life { entry.bytes.take() } else { None }
+    }
+}
+
+impl<const N: usize> Default for Regions<'_, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl<'m, const N: usize> Memory for Regions<'m, N> {
     type Address = Bytes<'m>;
 
     fn address(&self, span: Span) -> Option<Bytes<'m>> {
-        let region = self.0.get(usize::try_from(span.region.index).ok()?)?;
+        let entry = self.0.get(usize::try_from(span.region.index).ok()?)?;
         let end = span.offset.checked_add(usize::try_from(span.bytes).ok()?)?;
-        if span.region.life == 0 { region.get(span.offset..end) } else { None }
+        if entry.life == span.region.life { entry.bytes?.get(span.offset..end) } else { None }
     }
 }

@@ -18,12 +18,27 @@ pub struct Faults {
 pub struct Fates {
     /// Taken off a send ring.
     pub taken: u32,
+    /// Meant for a rank that is not there.
+    pub astray: u32,
     /// Never arrived.
     pub dropped: u32,
     /// Arrived twice.
     pub duplicated: u32,
     /// Arrived after the next one.
     pub overtaken: u32,
+}
+
+impl Fates {
+    /// The sums of two directions.
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            taken: self.taken.wrapping_add(other.taken),
+            astray: self.astray.wrapping_add(other.astray),
+            dropped: self.dropped.wrapping_add(other.dropped),
+            duplicated: self.duplicated.wrapping_add(other.duplicated),
+            overtaken: self.overtaken.wrapping_add(other.overtaken),
+        }
+    }
 }
 
 /// One direction. Its choices follow from its seed alone.
@@ -40,7 +55,7 @@ pub struct Wire {
 impl Wire {
     /// A wire with these faults. The seed is odd or made odd.
     pub const fn new(faults: Faults, seed: u32) -> Self {
-        let fates = Fates { taken: 0, dropped: 0, duplicated: 0, overtaken: 0 };
+        let fates = Fates { taken: 0, astray: 0, dropped: 0, duplicated: 0, overtaken: 0 };
         Self { faults, fates, dice: seed | 1, datagram: [0; MTU], late: [0; MTU], late_bytes: None }
     }
 
@@ -60,9 +75,13 @@ impl Wire {
     /// Moves every posting of `from` to `to`, at most one send ring. Returns whether anything moved.
     pub fn carry(&mut self, from: &mut End<'_>, to: &mut End<'_>) -> bool {
         let mut moved = false;
-        while let Some(bytes) = from.depart(&mut self.datagram) {
+        while let Some((rank, bytes)) = from.depart(&mut self.datagram) {
             moved = true;
             self.fates.taken = self.fates.taken.wrapping_add(1);
+            if rank != to.rank() {
+                self.fates.astray = self.fates.astray.wrapping_add(1);
+                continue;
+            }
             let (drop, double, delay) = (self.throw(), self.throw(), self.throw());
             if drop < self.faults.dropped {
                 self.fates.dropped = self.fates.dropped.wrapping_add(1);
@@ -74,13 +93,13 @@ impl Wire {
                 self.late_bytes = Some(bytes);
                 continue;
             }
-            to.arrive(&self.datagram, bytes);
+            to.arrive(from.rank(), &self.datagram, bytes);
             if double < self.faults.duplicated {
                 self.fates.duplicated = self.fates.duplicated.wrapping_add(1);
-                to.arrive(&self.datagram, bytes);
+                to.arrive(from.rank(), &self.datagram, bytes);
             }
             if let Some(bytes) = self.late_bytes.take() {
-                to.arrive(&self.late, bytes);
+                to.arrive(from.rank(), &self.late, bytes);
             }
         }
         moved
@@ -99,6 +118,13 @@ mod tests {
     use crate::regions::Bytes;
 
     const CLEAN: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
+
+    fn ends<'m>() -> (End<'m>, End<'m>) {
+        let (mut near, mut far) = (End::new(), End::new());
+        near.attach(PeerId(0), 2);
+        far.attach(PeerId(1), 2);
+        (near, far)
+    }
 
     fn post<'m>(end: &mut End<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
         let mut token = end.token(Lane::Polled)?;
@@ -130,7 +156,7 @@ mod tests {
     fn a_payload_is_gathered_carried_and_placed() {
         let memory = core::array::from_fn::<AtomicU8, 100, _>(|i| AtomicU8::new(i as u8));
         let there = [const { AtomicU8::new(0) }; 50];
-        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         let ticket = post(&mut near, 9, memory.get(10..60)).unwrap_or_default();
         assert!(!ticket.is_within(near.completed(Lane::Polled)));
         assert!(wire.carry(&mut near, &mut far));
@@ -154,7 +180,7 @@ mod tests {
 
     #[test]
     fn arrivals_beyond_the_slots_are_lost_and_counted() {
-        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         for _ in 0..RECEIVE_SLOTS + 3 {
             post(&mut near, 0, None);
             wire.carry(&mut near, &mut far);
@@ -165,7 +191,7 @@ mod tests {
 
     #[test]
     fn held_datagrams_take_no_receive_slot_and_keep_their_bytes() {
-        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         let held = core::array::from_fn::<_, HOLDABLE, _>(|i| {
             post(&mut near, i as u8, None);
             wire.carry(&mut near, &mut far);
@@ -187,7 +213,7 @@ mod tests {
 
     #[test]
     fn every_fate_is_counted() {
-        let (mut near, mut far) = (End::new(), End::new());
+        let (mut near, mut far) = ends();
         let mut wire = Wire::new(Faults { dropped: 30, duplicated: 30, overtaken: 30 }, 7);
         let (mut arrived, mut late, mut last) = (0, 0, 0);
         for mark in 0..2000_u32 {
@@ -199,7 +225,8 @@ mod tests {
                 last = mark;
             }
         }
-        let Fates { taken, dropped, duplicated, overtaken } = wire.fates();
+        let Fates { taken, astray, dropped, duplicated, overtaken } = wire.fates();
+        assert_eq!(astray, 0);
         assert_eq!(taken, 2000);
         assert!([dropped, duplicated, overtaken].iter().all(|count| (150..350).contains(count)));
         // One may still be on its way behind the last.
@@ -210,7 +237,7 @@ mod tests {
     #[test]
     fn an_oversized_posting_is_cut_to_the_datagram() {
         let memory = [const { AtomicU8::new(3) }; 2 * MTU];
-        let (mut near, mut far, mut wire) = (End::new(), End::new(), Wire::new(CLEAN, 1));
+        let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         post(&mut near, 3, Some(&memory));
         wire.carry(&mut near, &mut far);
         assert_eq!(far.receive(Lane::Polled).map(|arrival| arrival.bytes()), Some(MTU as u32));

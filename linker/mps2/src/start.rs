@@ -3,7 +3,7 @@
 use core::arch::global_asm;
 use core::panic::PanicInfo;
 
-use crate::semihosting;
+use crate::{semihosting, stack};
 
 // Written in assembly because no Rust code may run before .data and .bss hold what it expects, and because the
 // floating-point unit, off after reset, must be on before the hard-float ABI is used (Armv7-M ARM, B3.2.20, CPACR).
@@ -25,6 +25,13 @@ global_asm!(
     "str r1, [r0]",
     "dsb",
     "isb",
+    "ldr r0, =stack_bottom",
+    "ldr r1, =stack_top",
+    "ldr r2, ={paint}",
+    "0: cmp r0, r1",
+    "itt lo",
+    "strlo r2, [r0], #4",
+    "blo 0b",
     "ldr r0, =data_start",
     "ldr r1, =data_end",
     "ldr r2, =data_stored",
@@ -43,12 +50,22 @@ global_asm!(
     "bl main",
     "b fault",
     ".size reset, . - reset",
+    // The stack pointer may be what went wrong: start afresh.
+    ".global fault",
+    ".type fault, %function",
+    ".thumb_func",
+    "fault:",
+    "ldr r0, =stack_top",
+    "mov sp, r0",
+    "b end_of_fault",
+    ".size fault, . - fault",
     ".pool",
+    paint = const stack::PAINT,
 );
 
 /// Every system exception ends here: hard fault, bus fault, usage fault and whatever else was never enabled.
 #[unsafe(no_mangle)]
-extern "C" fn fault() -> ! {
+extern "C" fn end_of_fault() -> ! {
     semihosting::exit(semihosting::FAULT)
 }
 

@@ -1,36 +1,28 @@
 //! A process's place in its job: joins, knows everybody, hears what happens to them.
 
 use super::{
+    connect::connect,
     entry::{Ending, Entry, Incarnation, Offer},
+    host::Host,
     host_port::HostPort,
-    link::{Link, LinkError, Role, Sealed},
+    link::{LinkError, Role, Sealed},
     message::{KEY_MAX, Refusal, Say, Tell, VALUE_MAX},
-    roll::Report,
-    secret::{Key, Secret},
-    server::{Hosting, Server},
 };
 use crate::{
     environment::{Seat, Settings, SettingsError, Switch},
     rank::Rank,
 };
-use alloc::{collections::VecDeque, sync::Arc};
+use alloc::collections::VecDeque;
 use core::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
 use std::{
     io,
-    net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
-    sync::{Condvar, Mutex, PoisonError},
-    thread,
     time::Instant,
 };
 
-/// Time that one address has to accept a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Between two attempts to connect, at first and at most.
-const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 /// An agent that does not answer for this long is dead, and so are the ranks of its node.
 pub const AGENT_SILENCE: Duration = Duration::from_secs(30);
 /// Most notices that wait to be read.
@@ -159,13 +151,6 @@ pub struct Membership {
     asked: VecDeque<(Rank, Instant)>,
     connection: Option<Sealed>,
     host: Option<Host>,
-}
-
-/// The server that rank 0 runs under a starter that brings none.
-#[derive(Debug)]
-struct Host {
-    finished: Arc<(Mutex<bool>, Condvar)>,
-    _server: Server,
 }
 
 impl Membership {
@@ -324,7 +309,6 @@ impl Membership {
                 Notice::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             Tell::Aborted { rank, code } => Notice::Aborted { rank, code },
-            Tell::Refused(_) => Notice::Aborted { rank: self.seat.rank, code: 1 },
             _ => return None,
         };
         self.notices.push_back(notice);
@@ -439,94 +423,6 @@ impl Membership {
     /// Readable when a notice may have arrived; `None` when there is no server to hear from.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.connection.as_ref().map(|connection| connection.link.as_fd())
-    }
-}
-
-impl Host {
-    fn start(settings: &Settings, seat: Seat, secret: &Secret, place: &HostPort) -> Result<Self, JoinError> {
-        let refused = |reason: io::Error| JoinError::Serve { place: place.clone(), reason: reason.kind() };
-        let finished = Arc::new((Mutex::new(false), Condvar::new()));
-        let told = Arc::clone(&finished);
-        let report = move |report| {
-            if report == Report::Finished {
-                *told.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                told.1.notify_all();
-            }
-        };
-        let hosting = Hosting {
-            size: seat.size,
-            secret: secret.clone(),
-            job: settings.job.as_str().to_owned(),
-            on_death: settings.transport.on_death,
-            watched: false,
-            assembly: settings.assembly(),
-        };
-        let resolved = resolve(place)?;
-        // The name may stand for an address that this host does not have itself: then any of its addresses serves.
-        let anywhere = match resolved.first() {
-            Some(address) if address.is_ipv6() => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-            _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        };
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for at in resolved.into_iter().chain([SocketAddr::new(anywhere, place.port())]) {
-            match Server::start(at, hosting.clone(), report.clone()) {
-                Ok(server) => return Ok(Self { finished, _server: server }),
-                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => last = error,
-                Err(error) => return Err(refused(error)),
-            }
-        }
-        Err(refused(last))
-    }
-
-    fn wait(&self, deadline: Instant) {
-        let mut finished = self.finished.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*finished {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            finished = self.finished.1.wait_timeout(finished, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-fn resolve(place: &HostPort) -> Result<Vec<SocketAddr>, JoinError> {
-    place.resolve().map_err(|error| JoinError::Resolve { place: place.clone(), reason: error.kind() })
-}
-
-/// Connects and proves, at one of several places, again and again until the deadline: the server may come later than its
-/// clients. A server of another job or version is final when there is no other place. Says where it was.
-pub(crate) fn connect(
-    places: &[HostPort],
-    role: Role,
-    key: &Key,
-    deadline: Instant,
-) -> Result<(Sealed, SocketAddr), LinkError> {
-    let [mut pause, longest] = RETRY;
-    loop {
-        let mut last = LinkError::Broken(io::ErrorKind::NotFound);
-        for address in places.iter().flat_map(|place| place.resolve().unwrap_or_default()) {
-            let left = deadline.saturating_duration_since(Instant::now()).min(CONNECT);
-            if left.is_zero() {
-                return Err(LinkError::Timeout);
-            }
-            let greeted = TcpStream::connect_timeout(&address, left)
-                .and_then(Link::new)
-                .map_err(LinkError::from)
-                .and_then(|link| link.greet(role, key, deadline.min(Instant::now() + CONNECT)));
-            match greeted {
-                Ok(sealed) => return Ok((sealed, address)),
-                Err(error @ (LinkError::Unauthenticated | LinkError::Version)) if places.len() == 1 => {
-                    return Err(error);
-                }
-                Err(error) => last = error,
-            }
-        }
-        if Instant::now() + pause >= deadline {
-            return Err(last);
-        }
-        thread::sleep(pause);
-        pause = (2 * pause).min(longest);
     }
 }
 

@@ -25,6 +25,7 @@ use std::{
     io::{self, Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
+    path::Path,
     process::ChildStdin,
     thread,
     time::Instant,
@@ -133,6 +134,14 @@ impl Agent {
             pinned: order.pinned,
             captured: order.tagged,
         };
+        if !Path::new(&order.directory).is_dir() {
+            let reason = format!("{} is no directory here", order.directory);
+            for post in &order.ranks {
+                let (rank, ending, reason) = (Rank(post.rank), Ending::NotStarted, reason.clone());
+                self.say(&Say::Ended { rank, ending, reason })?;
+            }
+            return Ok((None, None));
+        }
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
         for (index, post) in order.ranks.iter().enumerate() {
             let berth = post.berth();
@@ -172,9 +181,12 @@ impl Agent {
     /// Until all ranks have ended, or the launcher is lost.
     fn serve(&mut self) -> Result<(), AgentError> {
         loop {
-            for (rank, pid, ending) in self.crew.reap() {
+            for (rank, pid, ending) in self.crew.ended() {
                 debug!(%rank, pid, %ending, "ended");
                 self.say(&Say::Ended { rank, ending, reason: String::new() })?;
+            }
+            if !self.crew.is_running() {
+                return Ok(());
             }
             while let Some(frame) = self.launcher.poll()? {
                 match Tell::decode(&frame).map_err(LinkError::from)? {
@@ -185,9 +197,6 @@ impl Agent {
                     }
                     _ => return Err(LinkError::OutOfTurn(frame.kind).into()),
                 }
-            }
-            if !self.crew.is_running() {
-                return Ok(());
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(AgentError::Interrupted);
@@ -212,7 +221,7 @@ impl Agent {
         self.crew.signal(None, SIGTERM);
         let deadline = Instant::now() + grace;
         while self.crew.is_running() {
-            self.crew.reap();
+            self.crew.ended();
             if Instant::now() >= deadline {
                 return self.crew.signal(None, SIGKILL);
             }

@@ -2,18 +2,28 @@
 
 use super::affinity;
 use crate::{bootstrap::Ending, environment::PREFIX, launch::layout::Berth, rank::Rank};
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal};
+use core::time::Duration;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal,
+    test_kill_process_group, waitid,
+};
 use std::{
     env,
     ffi::{OsStr, OsString},
     io,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::Instant,
 };
 
 /// The setting that ranks inherit: where their own log goes.
 const INHERITED: &str = "UNISONO_LOG";
+/// Time that a rank's own children have to end after it.
+const STRAYS: Duration = Duration::from_millis(100);
+/// Asks for an end without reaping.
+const LOOK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 /// The program that is found even where the path does not lead to it.
 const OURSELVES: &str = "unisono";
 
@@ -56,7 +66,17 @@ struct Process {
     running: bool,
 }
 
-/// The processes of this host. Dropped, it kills and reaps those that still run.
+impl Process {
+    /// Its process group. The number is its own until it is reaped.
+    fn group(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+/// The processes of this host. Dropped, it kills those that still run, and what the others left behind.
+///
+/// A process that has ended is reaped only then: until then no other can get its number, so a signal to its group cannot
+/// meet a stranger.
 #[derive(Default, Debug)]
 pub(crate) struct Crew {
     processes: Vec<Process>,
@@ -114,22 +134,30 @@ impl Crew {
             return;
         };
         for process in &self.processes {
-            if process.running && rank.is_none_or(|rank| rank == process.rank) {
-                // Not reaped yet, so the number still belongs to it. It may be dead already.
-                if let Some(group) = Pid::from_raw(process.child.id().cast_signed()) {
-                    let _ = kill_process_group(group, signal);
-                }
+            if process.running
+                && rank.is_none_or(|rank| rank == process.rank)
+                && let Some(group) = process.group()
+            {
+                // It may be dead already.
+                let _ = kill_process_group(group, signal);
             }
         }
     }
 
     /// The ranks that have ended since the last call, with their process numbers.
-    pub(crate) fn reap(&mut self) -> Vec<(Rank, u32, Ending)> {
+    pub(crate) fn ended(&mut self) -> Vec<(Rank, u32, Ending)> {
         let mut ended = Vec::new();
         for process in self.processes.iter_mut().filter(|process| process.running) {
-            if let Ok(Some(status)) = process.child.try_wait() {
+            let asked = process.group().map(|pid| waitid(WaitId::Pid(pid), LOOK));
+            if let Some(Ok(Some(status))) = asked {
                 process.running = false;
-                ended.push((process.rank, process.child.id(), ending(status)));
+                let ending = match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Ending::Exited(code),
+                    (None, Some(signal)) => Ending::Signalled(signal),
+                    // The system says nothing else of a process that has ended.
+                    (None, None) => Ending::Disconnected,
+                };
+                ended.push((process.rank, process.child.id(), ending));
             }
         }
         ended
@@ -149,19 +177,22 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.signal(None, Signal::KILL.as_raw());
-        for process in self.processes.iter_mut().filter(|process| process.running) {
+        for process in &mut self.processes {
             let _ = process.child.wait();
         }
-    }
-}
-
-/// How a process ended.
-pub(crate) fn ending(status: ExitStatus) -> Ending {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ending::Exited(code),
-        (None, Some(signal)) => Ending::Signalled(signal),
-        // Neither: the system says nothing else of a process that has been reaped.
-        (None, None) => Ending::Disconnected,
+        // From here on a group has only what its rank left behind, and lives as long as that.
+        let deadline = Instant::now() + STRAYS;
+        let mut left: Vec<Pid> = self.processes.iter().filter_map(Process::group).collect();
+        loop {
+            left.retain(|group| test_kill_process_group(*group).is_ok());
+            if left.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        for group in left {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     env,
     io::{self, Write},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     thread,
 };
@@ -36,7 +37,7 @@ impl Remote {
         let mut words = rsh.unwrap_or(RSH).split_whitespace();
         let shell = words.next().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(shell);
-        command.args(words).arg(host).arg(env::current_exe()?).arg("agent");
+        command.args(words).arg(host).arg(own_path()?).arg("agent");
         forget_settings(&mut command);
         command.process_group(0).stdin(Stdio::piped());
         if captured {
@@ -72,6 +73,19 @@ impl Drop for Remote {
             let _ = self.shell.kill();
             let _ = self.shell.wait();
         }
+    }
+}
+
+/// Where this program is, and is expected on the other host. The remote shell may be a shell indeed, to which other letters
+/// mean something.
+fn own_path() -> io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
+    if path.as_os_str().as_encoded_bytes().iter().all(plain) {
+        Ok(path)
+    } else {
+        let reason = format!("the path {} has letters that a remote shell would change", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidFilename, reason))
     }
 }
 

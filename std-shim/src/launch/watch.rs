@@ -1,34 +1,28 @@
 //! The launcher's main loop: signals, ends and reports come in; ends, signals and exit code go out.
 
+mod start;
+
 use super::{
-    GRACE, Job,
-    crew::{Crew, Input, Program, ending},
-    layout::{Berth, Layout},
-    mark,
-    order::{Order, Post},
-    output::{Output, Source},
+    GRACE, Job, LaunchError,
+    crew::Crew,
+    output::Output,
     remote::Remote,
-    variables,
+    rendezvous::{random_name, serve},
     verdict::{Consequence, Verdict},
 };
 use crate::{
-    bootstrap::{Ending, HostPort, Hosting, Report, Secret, Server},
-    environment::{JobName, Period, Seat, Settings, SettingsError, Switch},
+    bootstrap::{Ending, Hosting, Report, Secret, Server},
+    environment::{Period, Settings, Switch},
     rank::Rank,
 };
-use core::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::Duration,
-};
+use core::time::Duration;
 use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, Signals},
 };
 use std::{
     collections::HashMap,
-    ffi::OsStr,
-    io::{self, IsTerminal, Write},
-    process::ChildStdin,
+    io::{self, Write},
     sync::mpsc,
     thread,
     time::Instant,
@@ -41,64 +35,6 @@ const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 const AGENTS: Duration = Duration::from_secs(1);
 /// Time that agents have to hand over the output of their ranks, however slowly it is read here.
 const LAST_OUTPUT: Duration = Duration::from_secs(30);
-
-/// Why a job could not be launched.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// A setting that the launcher cannot use.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// A device that this version does not contain.
-    #[error("the {0} device is not built yet")]
-    Device(crate::environment::DeviceChoice),
-    /// The system has no random bits.
-    #[error("no random bits: {0}")]
-    Random(#[from] getrandom::Error),
-    /// The rendezvous server cannot listen.
-    #[error("cannot listen at {at}: {error}")]
-    Serve {
-        /// Where.
-        at: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// A part of the launcher itself cannot be started.
-    #[error("cannot set up the launcher: {0}")]
-    Setup(io::Error),
-    /// A rank cannot be started.
-    #[error("cannot start rank {rank} ({program}): {error}")]
-    Start {
-        /// The rank.
-        rank: Rank,
-        /// What it should run.
-        program: String,
-        /// Why.
-        error: io::Error,
-    },
-    /// The remote shell cannot be started.
-    #[error("cannot start the remote shell for {host}: {error}")]
-    Rsh {
-        /// Whither.
-        host: String,
-        /// Why.
-        error: io::Error,
-    },
-    /// A program, argument or directory that cannot be told to another host.
-    #[error("{0:?} is not UTF-8, so it cannot be told to another host")]
-    Text(std::ffi::OsString),
-}
-
-impl LaunchError {
-    /// The exit code that a shell would show.
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::Start { error, .. } | Self::Rsh { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
-            Self::Start { .. } | Self::Rsh { .. } => 126,
-            Self::Settings(_) | Self::Device(_) | Self::Text(_) => 2,
-            _ => 1,
-        }
-    }
-}
 
 /// Runs the job to its end and returns its exit code: 0, or that of the first rank that failed (128 + n for signal n).
 /// Takes over the signals of the process. To be called from the main thread.
@@ -204,105 +140,6 @@ impl<'a> Launch<'a> {
         })
     }
 
-    fn start(&mut self) -> Result<(), LaunchError> {
-        let port = self.server.local().port();
-        let places = places(&self.job.layout, port);
-        let (mut outputs, mut errors) = (Vec::new(), Vec::new());
-        let tagged = self.settings.launching.tag_output.is_some_and(Switch::is_on);
-        for (host, name) in self.job.layout.hosts().iter().enumerate() {
-            match name {
-                None => self.start_here(host, &places, tagged, &mut outputs, &mut errors)?,
-                Some(name) => {
-                    let order = self.order(host, &places, tagged)?;
-                    let first = self.job.layout.on_host(host).any(|berth| berth.rank == Rank(0));
-                    let rsh = self.settings.launching.rsh.as_deref();
-                    let started = Remote::start(rsh, name, &order, first, tagged);
-                    let (remote, sources) = started.map_err(|error| LaunchError::Rsh { host: name.clone(), error })?;
-                    if let Some([output, error]) = sources {
-                        outputs.push(output);
-                        errors.push(error);
-                    }
-                    self.remotes.insert(host, remote);
-                    self.agents_by = Some(Instant::now() + self.settings.assembly());
-                }
-            }
-        }
-        if tagged {
-            self.output = Some(Output::start(outputs, errors).map_err(LaunchError::Setup)?);
-        }
-        Ok(())
-    }
-
-    fn start_here(
-        &mut self,
-        host: usize,
-        places: &[HostPort],
-        tagged: bool,
-        outputs: &mut Vec<Source>,
-        errors: &mut Vec<Source>,
-    ) -> Result<(), LaunchError> {
-        let Job { program, arguments, layout, .. } = self.job;
-        let pinned = self.settings.launching.pin.is_some_and(Switch::is_on);
-        let plan =
-            Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
-        let berths: Vec<Berth> = layout.on_host(host).copied().collect();
-        for (index, berth) in berths.iter().enumerate() {
-            // A process of its own group cannot read the terminal: its input is copied.
-            let input = match (berth.rank, io::stdin().is_terminal()) {
-                (Rank(0), true) => Input::Pipe,
-                (Rank(0), false) => Input::Inherited,
-                _ => Input::Nothing,
-            };
-            let settings = Settings {
-                seat: Seat::new(berth.rank, layout.size()),
-                bootstrap: places.first().cloned(),
-                locality: berth.locality(),
-                launching: Default::default(),
-                ..self.settings.clone()
-            };
-            let started = self.crew.start(&plan, berth, (index, berths.len()), &variables(&settings), input);
-            let (pid, pipes) = started.map_err(|error| LaunchError::Start {
-                rank: berth.rank,
-                program: program.to_string_lossy().into_owned(),
-                error,
-            })?;
-            debug!(rank = %berth.rank, pid, "started");
-            self.pids.insert(berth.rank, pid);
-            if let Some(to) = pipes.input {
-                copy_terminal(to).map_err(LaunchError::Setup)?;
-            }
-            let source = |from| Source { from, mark: mark(berth.rank) };
-            outputs.extend(pipes.output.map(|from| source(from.into())));
-            errors.extend(pipes.errors.map(|from| source(from.into())));
-        }
-        Ok(())
-    }
-
-    fn order(&self, host: usize, places: &[HostPort], tagged: bool) -> Result<Order, LaunchError> {
-        let Job { program, arguments, layout, .. } = self.job;
-        let text = |text: &OsStr| text.to_str().map(str::to_owned).ok_or_else(|| LaunchError::Text(text.to_owned()));
-        let directory = std::env::current_dir().map_err(LaunchError::Setup)?;
-        let launching = Default::default();
-        let shared = Settings { seat: None, bootstrap: None, launching, ..self.settings.clone() };
-        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Ok(Order {
-            host: u32::try_from(host).unwrap_or(u32::MAX),
-            secret: self.settings.secret.as_ref().map(|secret| secret.expose().to_owned()).unwrap_or_default(),
-            job: self.settings.job.as_str().to_owned(),
-            places: places.iter().map(HostPort::to_string).collect(),
-            program: text(program)?,
-            arguments: arguments.iter().map(|argument| text(argument)).collect::<Result<_, _>>()?,
-            directory: text(directory.as_os_str())?,
-            pinned: self.settings.launching.pin.is_some_and(Switch::is_on),
-            tagged,
-            grace_ms: milliseconds(self.grace()),
-            assembly_ms: milliseconds(self.settings.assembly()),
-            variables: variables(&shared),
-            ranks: layout.on_host(host).map(Post::from).collect(),
-            size: layout.size(),
-        })
-    }
-
     fn grace(&self) -> Duration {
         self.settings.launching.grace.map_or(GRACE, Period::duration)
     }
@@ -362,7 +199,7 @@ impl<'a> Launch<'a> {
     }
 
     fn reap(&mut self) {
-        for (rank, _, ending) in self.crew.reap() {
+        for (rank, _, ending) in self.crew.ended() {
             self.server.ended(rank, ending);
             self.ended(rank, ending, "");
         }
@@ -371,13 +208,16 @@ impl<'a> Launch<'a> {
             if let Some(status) = remote.ended()
                 && !self.connected.contains_key(host)
             {
-                gone.push((*host, ending(status)));
+                gone.push((*host, status));
             }
         }
         for (host, status) in gone {
             let running = self.job.layout.on_host(host).any(|berth| self.verdict.runs(berth.rank));
             if running {
-                say(format_args!("the remote shell for {} {status} before its agent came", self.host_name(host)));
+                say(format_args!(
+                    "the remote shell for {} ended before its agent came: {status}",
+                    self.host_name(host)
+                ));
                 self.lose(host, Ending::NotStarted);
             }
         }
@@ -530,57 +370,4 @@ impl<'a> Launch<'a> {
 fn say(what: core::fmt::Arguments<'_>) {
     let line = format!("unisono: {what}\n");
     let _ = io::stderr().write_all(line.as_bytes());
-}
-
-fn random_name() -> Result<JobName, LaunchError> {
-    let name = format!("{:016x}", getrandom::u64()?);
-    name.parse().map_err(|error| LaunchError::Setup(io::Error::other(error)))
-}
-
-/// Listens where the agents can reach it: on the loopback if there are none.
-fn serve(
-    layout: &Layout,
-    hosting: Hosting,
-    report: impl FnMut(Report) + Send + Clone + 'static,
-) -> Result<Server, LaunchError> {
-    let remote = layout.hosts().iter().any(Option::is_some);
-    let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
-    let here = [IpAddr::from(Ipv4Addr::LOCALHOST)];
-    let mut refused = LaunchError::Setup(io::ErrorKind::AddrNotAvailable.into());
-    for ip in if remote { everywhere.as_slice() } else { here.as_slice() } {
-        let at = SocketAddr::new(*ip, 0);
-        match Server::start(at, hosting.clone(), report.clone()) {
-            Ok(server) => return Ok(server),
-            Err(error) => refused = LaunchError::Serve { at, error },
-        }
-    }
-    Err(refused)
-}
-
-/// Where the server may be reached, the likeliest first.
-fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
-    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let remote = layout.hosts().iter().any(Option::is_some);
-    let mut hosts: Vec<IpAddr> = Vec::new();
-    if remote {
-        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-        let usable = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => !ip.is_loopback(),
-            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
-        };
-        hosts.extend(interfaces.iter().map(if_addrs::Interface::ip).filter(usable));
-        hosts.sort_by_key(IpAddr::is_ipv6);
-    }
-    if hosts.is_empty() {
-        hosts.push(loopback);
-    }
-    hosts.into_iter().map(|host| SocketAddr::new(host, port).into()).collect()
-}
-
-fn copy_terminal(mut to: ChildStdin) -> io::Result<()> {
-    let copy = move || {
-        // A rank that does not read any more, or a terminal that is gone, ends the copying.
-        let _ = io::copy(&mut io::stdin(), &mut to);
-    };
-    thread::Builder::new().name("input".to_owned()).spawn(copy).map(drop)
 }

@@ -124,7 +124,10 @@ struct Record {
     ports: [u16; 2],
 }
 
-const _: () = assert!(size_of::<Record>() == 20);
+/// Bytes that a peer costs here.
+pub const RECORD: usize = size_of::<Record>();
+
+const _: () = assert!(RECORD == 20);
 
 /// Paths by rank.
 pub(super) struct AddressTable {

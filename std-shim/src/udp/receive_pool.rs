@@ -1,6 +1,7 @@
 //! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
 
-use core::{ffi::c_int, ptr};
+use alloc::collections::VecDeque;
+use core::{ops::RangeInclusive, ptr};
 use std::io;
 
 use unisono_core::device::{HEAD, PeerId, Received, Slot};
@@ -14,11 +15,14 @@ use super::{
 };
 use crate::region::Address;
 
-/// Messages of one call at most, each of one datagram.
-const BATCH: usize = 64;
+/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 8.
+const BATCH: RangeInclusive<usize> = 8..=64;
 
-/// Messages of one call at most, each of many joined datagrams: their bytes stay in the cache.
-const BATCH_JOINED: usize = 8;
+/// Bytes of one call that stay in the cache.
+const BATCH_BYTES: usize = 1 << 19;
+
+/// Datagrams that are checked together.
+const GROUP: usize = 8;
 
 /// Largest message that the kernel joins.
 const JOINED_MAX: usize = 65535;
@@ -30,7 +34,7 @@ struct Filling {
     bytes: u32,
     /// Bytes of each datagram but the last, which may be shorter.
     segment: u32,
-    /// Datagrams of it that are handed out, and one while more may come. At 0 the buffer is free.
+    /// Datagrams of it that are checked and not released, and one while more may come. At 0 the buffer is free.
     users: u32,
     truncated: bool,
 }
@@ -44,12 +48,16 @@ pub(super) struct Batch {
     controls: Box<[Control]>,
     /// Buffers filled by the last call, in order of arrival.
     filled: Vec<u16>,
-    /// Which of them is next, and the byte in it.
+    /// Which of them is to be checked next, and the byte in it.
     next: (usize, u32),
+    /// Checked and not handed out yet.
+    sound: VecDeque<Slot>,
     /// Messages that the next call asks for: few while few come, since the kernel looks once more for each missing one.
     ask: usize,
     /// The last call got as many as it asked for: more may wait.
     full: bool,
+    /// The last batch was one message.
+    single: bool,
 }
 
 // SAFETY: the pointers in the arrays are dead outside `fill`, which writes them before the kernel reads them.
@@ -63,14 +71,16 @@ impl Batch {
             controls: vec![Control::NONE; size].into_boxed_slice(),
             filled: Vec::with_capacity(size),
             next: (0, 0),
+            sound: VecDeque::with_capacity(GROUP),
             ask: 1,
             full: false,
+            single: false,
         }
     }
 
     /// Whether something waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
-        self.next.0 < self.filled.len() || self.full
+        !self.sound.is_empty() || self.next.0 < self.filled.len() || self.full
     }
 }
 
@@ -90,7 +100,8 @@ impl ReceivePool {
     /// Buffers for the batches of both lanes and for `holdable` datagrams set aside: each of these keeps at most one buffer.
     /// `mtu` includes the checksum. `joined`: the sockets join datagrams.
     pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
-        let (batch, bytes) = if joined { (BATCH_JOINED, JOINED_MAX) } else { (BATCH, mtu) };
+        let bytes = if joined { JOINED_MAX } else { mtu };
+        let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
         let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Self {
             slab: Slab::new(buffers.into(), bytes),
@@ -107,38 +118,62 @@ impl ReceivePool {
         Batch::new(self.batch)
     }
 
-    /// The next datagram with a correct checksum. `None` ends a batch: the next call asks the kernel again. One call of the
-    /// kernel at most, and a batch of bad datagrams at most.
+    /// The next datagram with a correct checksum. At most two calls of the kernel and two batches of bad datagrams.
+    ///
+    /// After a batch that was not full, and after one of a single message, `None` comes first: a caller that takes until there
+    /// is nothing more is spared the call that finds nothing.
     pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
         if lane.filled.is_empty() {
             self.fill(lane, socket, tally);
         }
-        while let Some(buffer) = lane.filled.get(lane.next.0).copied() {
-            let filling = self.fillings.get_mut(usize::from(buffer))?;
+        let slot = self.take(lane, tally);
+        if slot.is_some() || !lane.full || lane.single {
+            return slot;
+        }
+        self.fill(lane, socket, tally);
+        self.take(lane, tally)
+    }
+
+    /// The next sound datagram of the batch. When there is none, the batch is empty afterwards.
+    fn take(&mut self, lane: &mut Batch, tally: &Tally) -> Option<Slot> {
+        while lane.sound.is_empty() && lane.next.0 < lane.filled.len() {
+            self.check(lane, tally);
+        }
+        let slot = lane.sound.pop_front();
+        if slot.is_none() {
+            lane.single = lane.filled.len() == 1;
+            lane.filled.clear();
+            lane.next = (0, 0);
+        }
+        slot
+    }
+
+    /// Checks the next few datagrams together: one checksum is a chain of dependent steps, several overlap.
+    fn check(&mut self, lane: &mut Batch, tally: &Tally) {
+        for _ in 0..GROUP {
+            let Some(buffer) = lane.filled.get(lane.next.0).copied() else { break };
+            let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
             let start = lane.next.1;
             let slot = Slot(u32::from(buffer) << 16 | start);
             let bytes = filling.segment.min(filling.bytes.saturating_sub(start));
             let end = start + bytes;
-            filling.users += 1;
-            let (truncated, last) = (filling.truncated, end >= filling.bytes || bytes == 0);
-            if last {
+            let truncated = filling.truncated;
+            if end >= filling.bytes || bytes == 0 {
                 lane.next = (lane.next.0 + 1, 0);
-                self.release(slot);
             } else {
                 lane.next.1 = end;
+                filling.users += 1;
             }
             if truncated {
                 tally.truncated.add(1);
             } else if self.is_sound(slot, bytes as usize, tally) {
                 tally.received.add(1);
                 tally.received_bytes.add(u64::from(bytes) - TRAILER as u64);
-                return Some(slot);
+                lane.sound.push_back(slot);
+                continue;
             }
             self.release(slot);
         }
-        lane.filled.clear();
-        lane.next = (0, 0);
-        None
     }
 
     fn is_sound(&self, slot: Slot, bytes: usize, tally: &Tally) -> bool {
@@ -275,5 +310,3 @@ impl Received for Datagram<'_> {
         None
     }
 }
-
-const _: () = assert!(BATCH <= c_int::MAX as usize);

@@ -1,6 +1,6 @@
-//! The send entries of a lane: 64 heads in one slab, and what was posted since the last flush.
+//! The send entries of a lane: heads, and payloads copied behind them, in one slab; and what was posted since the last flush.
 
-use core::ptr::NonNull;
+use core::{ptr::NonNull, slice};
 
 use unisono_core::device::{HEAD, Ticket, Token, Transmit};
 
@@ -11,21 +11,24 @@ use super::{
 };
 use crate::region::Address;
 
-/// Payload bytes up to which copying behind the head is cheaper than gathering. Measured (benches `udp`): the kernel takes a
-/// single piece on a faster path.
-const COPIED: usize = 1024;
+/// Payload bytes up to which copying is cheaper than gathering. Measured (benches `udp`): a run of copied frames is one piece
+/// to the kernel, a run of gathered ones two for each.
+const COPIED: usize = 2048;
 
-/// A cell: the checksum of the entry before, directly followed by this entry's head, so that in a run of gathered datagrams
-/// both are one piece; then room for a copied payload and its checksum.
-const CELL: usize = FRAME + HEAD + COPIED + TRAILER;
-
-/// Where a cell's head begins, on a cache line.
-const FRAME: usize = 64;
+/// Postings whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
+const GROUP: usize = 8;
 
 /// Free entries, postings and the tickets of a lane.
+///
+/// Frames lie one behind the other: head, copied payload, checksum, next head. Where the payload is not copied, the checksum
+/// and the next head still touch and are one piece of a run.
 pub(super) struct SendRing {
-    cells: Slab,
-    pub(super) posted: Vec<Datagram>,
+    frames: Slab,
+    /// Where the next head goes.
+    cursor: usize,
+    posted: Vec<Datagram>,
+    /// Of these, how many have their checksum.
+    sealed: usize,
     last: Ticket,
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
@@ -39,8 +42,10 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     pub(super) fn new(mtu: usize) -> Self {
         Self {
-            cells: Slab::new(BATCH + 1, CELL),
+            frames: Slab::new(1, BATCH * (HEAD + COPIED.min(mtu) + TRAILER) + HEAD),
+            cursor: 0,
             posted: Vec::with_capacity(BATCH),
+            sealed: 0,
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
@@ -52,9 +57,42 @@ impl SendRing {
         (self.posted.len() < BATCH).then_some(UdpToken { ring: self })
     }
 
+    /// The postings, each with its checksum.
+    pub(super) fn sealed(&mut self) -> &[Datagram] {
+        self.seal();
+        &self.posted
+    }
+
+    /// Writes the checksums that are missing.
+    fn seal(&mut self) {
+        for datagram in self.posted.iter().skip(self.sealed) {
+            let Piece { start, bytes } = datagram.first;
+            // SAFETY: a frame, or the head of one, in the slab, which is borrowed exclusively.
+            let first = unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+            match datagram.rest {
+                None => {
+                    if let Some((body, trailer)) = first.split_last_chunk_mut::<TRAILER>() {
+                        *trailer = checksum::of(body);
+                    }
+                }
+                Some([payload, trailer]) => {
+                    // SAFETY: lent memory that the caller of `post` promised to keep and not to change until its ticket is
+                    // completed, which it is not before `finish`.
+                    let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
+                    let sum = checksum::of_parts(first, payload);
+                    // SAFETY: the trailer behind the head in the slab.
+                    unsafe { trailer.start.cast::<[u8; TRAILER]>().write(sum) };
+                }
+            }
+        }
+        self.sealed = self.posted.len();
+    }
+
     /// The postings have left or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
+        self.sealed = 0;
+        self.cursor = 0;
         self.completed = self.last;
     }
 }
@@ -72,38 +110,41 @@ impl Token for UdpToken<'_> {
     }
 
     fn head(&mut self) -> &mut [u8; HEAD] {
-        let cell = self.ring.posted.len();
-        let head = self.ring.cells.get_mut(cell, FRAME, HEAD).expect("the ring is not full");
+        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEAD).expect("room for as many heads as entries");
         head.try_into().expect("as many bytes as asked for")
     }
 
     /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
     fn post(self, transmit: &Transmit, payload: Option<Address>) {
         let ring = self.ring;
-        let cell = ring.posted.len();
         let head = usize::from(transmit.head).min(HEAD);
         let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
         let lent = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
         // SAFETY: the address lies in a live region and the caller of `post` promised that nobody changes these bytes.
         let payload = unsafe { payload_bytes(payload, lent) };
-        let (first, rest) = if lent <= COPIED {
-            let frame = ring.cells.get_mut(cell, FRAME, head + lent + TRAILER).expect("room for what is copied");
-            let (body, trailer) = frame.split_at_mut(head + lent);
-            body[head..].copy_from_slice(payload);
-            trailer.copy_from_slice(&checksum::of(body));
-            (Piece { start: NonNull::from(&mut *frame).cast(), bytes: head + lent + TRAILER }, None)
-        } else {
-            let first = ring.cells.get(cell, FRAME, head).expect("the head");
-            let sum = checksum::of_parts(first, payload);
-            let trailer = ring.cells.get_mut(cell + 1, FRAME - TRAILER, TRAILER).expect("one cell more than entries");
-            trailer.copy_from_slice(&sum);
-            let piece = |start: Option<NonNull<u8>>, bytes| Piece { start: start.expect("checked above"), bytes };
-            let trailer = piece(ring.cells.piece(cell + 1, FRAME - TRAILER, TRAILER), TRAILER);
-            let payload = Piece { start: NonNull::from(payload).cast(), bytes: lent };
-            (piece(ring.cells.piece(cell, FRAME, head), head), Some([payload, trailer]))
+        let copied = if lent <= COPIED { lent } else { 0 };
+        let end = head + copied;
+        if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
+            && copied == lent
+        {
+            to.copy_from_slice(payload);
+        }
+        let piece = |start, bytes| {
+            let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
+            Piece { start, bytes }
         };
+        let (first, rest) = if copied == lent {
+            (piece(0, end + TRAILER), None)
+        } else {
+            let payload = Piece { start: NonNull::from(payload).cast(), bytes: lent };
+            (piece(0, head), Some([payload, piece(head, TRAILER)]))
+        };
+        ring.cursor += end + TRAILER;
         ring.posted.push(Datagram { to: transmit.to, at: transmit.at, first, rest, bytes: head + lent + TRAILER });
         ring.last = ring.last.next();
+        if ring.posted.len() - ring.sealed == GROUP {
+            ring.seal();
+        }
     }
 }
 
@@ -114,7 +155,7 @@ impl Token for UdpToken<'_> {
 unsafe fn payload_bytes<'a>(payload: Option<Address>, bytes: usize) -> &'a [u8] {
     match payload {
         // SAFETY: the caller's promise.
-        Some(address) => unsafe { core::slice::from_raw_parts(address.start().as_ptr(), bytes) },
+        Some(address) => unsafe { slice::from_raw_parts(address.start().as_ptr(), bytes) },
         None => &[],
     }
 }

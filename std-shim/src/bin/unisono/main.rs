@@ -8,7 +8,7 @@ mod offload;
 mod run;
 
 use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 use unisono::launch::agent;
 
@@ -71,7 +71,12 @@ fn log() -> Result<(), Box<dyn core::error::Error>> {
         Err(std::env::VarError::NotPresent) => EnvFilter::new("warn"),
         Err(error) => return Err(error.into()),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
     Ok(())
 }
 

@@ -1,11 +1,18 @@
 use super::*;
-use crate::environment::OnDeath;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::{
+    bootstrap::{Hosting, Report, Secret, Server},
+    environment::OnDeath,
+};
+use core::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 use std::{
     ffi::OsString,
     io::{Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::mpsc,
+    thread,
 };
 
 const KEY: &str = "a secret of this job";
@@ -84,7 +91,7 @@ fn everybody_gets_the_same_table() {
 
 #[test]
 fn a_table_of_many_parts_arrives_whole() {
-    let size = 700_u32;
+    let size = 600_u32;
     let (server, _reports) = serve(Hosting { assembly: WAIT, ..hosting(size, OnDeath::Tell) });
     let at = server.local();
     let key = Secret::new(KEY).expect("long enough").for_job("job");
@@ -100,8 +107,8 @@ fn a_table_of_many_parts_arrives_whole() {
         })
         .collect();
     let member = Membership::join(&settings(at, 0, size, &[]), offer(0)).expect("joins");
-    assert_eq!(member.table().len(), 700);
-    assert_eq!(member.table()[699].node, 699 / 64);
+    assert_eq!(member.table().len(), 600);
+    assert_eq!(member.table()[599].node, 599 / 64);
     drop(others);
 }
 
@@ -251,4 +258,27 @@ fn strangers_do_not_disturb_a_job() {
         strangers.push(stream);
     }
     assert_eq!(join_all(server.local(), 2).len(), 2);
+}
+
+#[test]
+fn a_member_that_talks_nonsense_is_cut_off() {
+    let (server, reports) = serve(Hosting { watched: false, ..hosting(3, OnDeath::Tell) });
+    let mut members = join_all(server.local(), 3);
+    let nonsense = [
+        (200, Vec::new()),
+        (2, vec![0; 3]),
+        Say::Started { rank: Rank(0), pid: 1 }.encode(),
+        Say::Join { offer: offer(1), pid: 1, node: None, host: String::new() }.encode(),
+    ];
+    let mut talker = members.remove(1);
+    for (number, said) in nonsense.into_iter().enumerate() {
+        talker.connection.as_mut().expect("joined").send(&said).expect("sent");
+        assert!(matches!(notice(&mut talker), Notice::Lost(LinkError::Closed)), "nonsense {number}");
+        let ending = Ending::Disconnected;
+        let incarnation = members[0].table()[1].incarnation;
+        assert_eq!(notice(&mut members[0]), Notice::Died { rank: Rank(1), incarnation, ending });
+        talker = Membership::join(&settings(server.local(), 1, 3, &[]), offer(1)).expect("a new life");
+        assert!(matches!(notice(&mut members[0]), Notice::Met { rank: Rank(1), .. }));
+    }
+    assert_eq!(reports.try_iter().filter(|report| matches!(report, Report::Died { .. })).count(), 4);
 }

@@ -1,0 +1,142 @@
+//! Two nodes and the two directions of the wire between them, until both have left.
+
+use unisono_core::device::Cause;
+
+use crate::node::{BULK, MESSAGES, Node};
+use crate::wire::{Fates, Wire};
+
+/// Microseconds after which an exchange that has not ended never will.
+const LONGEST: u32 = 60_000_000;
+
+/// Messages and placed bytes of both nodes.
+const ALL_MESSAGES: u32 = 2 * MESSAGES;
+const ALL_PLACED: u32 = 2 * (BULK as u32);
+
+/// What came of it. Counts are sums over both nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Duration in microseconds.
+    pub micros: u32,
+    /// Both have left in time.
+    pub ended: bool,
+    /// Messages that arrived in their order.
+    pub delivered: u32,
+    /// Messages that arrived out of their order, twice or cut.
+    pub misordered: u32,
+    /// Bytes placed.
+    pub placed: u32,
+    /// Bytes that are not what was sent.
+    pub wrong: u32,
+    /// Failed operations and other events that should not be.
+    pub failures: u32,
+    /// What befell the datagrams.
+    pub fates: Fates,
+    /// Data datagrams posted, resends included.
+    pub data_sent: u32,
+    /// Data resent because something later arrived.
+    pub resent_nack: u32,
+    /// Data resent because a probe was answered.
+    pub resent_probe: u32,
+    /// Resends that were not needed.
+    pub spurious: u32,
+}
+
+impl Outcome {
+    /// Everything arrived once, in order and unharmed, although the wire lost some of it, which was therefore repaired.
+    pub const fn is_proven(&self) -> bool {
+        let whole = self.ended && self.delivered == ALL_MESSAGES && self.placed == ALL_PLACED;
+        let clean = self.misordered == 0 && self.wrong == 0 && self.failures == 0;
+        whole && clean && self.fates.dropped > 0 && self.resent_nack > 0
+    }
+}
+
+/// Runs both nodes until they have left. `now` gives microseconds, wrapping.
+pub fn run(mut now: impl FnMut() -> u32, [a, b]: [&mut Node<'_, '_>; 2], [there, back]: [&mut Wire; 2]) -> Outcome {
+    let started = now();
+    let mut outcome = Outcome::default();
+    while outcome.micros < LONGEST && !outcome.ended {
+        a.step(now());
+        there.carry(a.device(), b.device());
+        b.step(now());
+        back.carry(b.device(), a.device());
+        outcome.micros = now().wrapping_sub(started);
+        outcome.ended = a.is_gone() && b.is_gone();
+    }
+    for node in [a, b] {
+        let ((delivered, misordered), progress, counters) = (node.delivered(), node.progress(), node.counters());
+        let sent = |cause| count(counters.sent_for(cause));
+        add(&mut outcome.delivered, delivered);
+        add(&mut outcome.misordered, misordered);
+        add(&mut outcome.placed, progress.placed);
+        add(&mut outcome.wrong, node.wrong_bytes());
+        add(&mut outcome.failures, progress.failures);
+        add(&mut outcome.data_sent, count(counters.data_sent()));
+        add(&mut outcome.resent_nack, sent(Cause::ResentNack));
+        add(&mut outcome.resent_probe, sent(Cause::ResentProbe));
+        add(&mut outcome.spurious, count(counters.spurious));
+    }
+    outcome.fates = there.fates().with(back.fates());
+    outcome
+}
+
+fn add(sum: &mut u32, part: u32) {
+    *sum = sum.saturating_add(part);
+}
+
+fn count(total: u64) -> u32 {
+    u32::try_from(total).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU8;
+
+    use super::{ALL_MESSAGES, ALL_PLACED, Outcome, run};
+    use crate::end::End;
+    use crate::node::{BULK, Node, SOURCE, STREAM};
+    use crate::wire::{Faults, Wire};
+
+    const NO_FAULTS: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
+
+    /// Every look at the clock is `tick` microseconds later than the last.
+    fn exchange(faults: Faults, seed: u32, tick: u32) -> Outcome {
+        let source = [const { [const { AtomicU8::new(0) }; SOURCE] }; 2];
+        let inbox = [const { [const { AtomicU8::new(0) }; STREAM] }; 2];
+        let bulk = [const { [const { AtomicU8::new(0) }; BULK] }; 2];
+        let [mut near, mut far] = [End::new(), End::new()];
+        let mut nodes = [
+            Node::new(0, 0, &mut near, &source[0], &inbox[0], &bulk[0]),
+            Node::new(0, 1, &mut far, &source[1], &inbox[1], &bulk[1]),
+        ];
+        let [a, b] = &mut nodes;
+        let (mut there, mut back) = (Wire::new(faults, seed), Wire::new(faults, seed ^ 0xFFFF));
+        let mut now = 0_u32;
+        let clock = || {
+            now = now.wrapping_add(tick);
+            now
+        };
+        run(clock, [a, b], [&mut there, &mut back])
+    }
+
+    #[test]
+    fn a_clean_wire_needs_no_resend() {
+        let outcome = exchange(NO_FAULTS, 1, 20);
+        assert!(outcome.ended && outcome.wrong == 0 && outcome.failures == 0, "{outcome:?}");
+        assert_eq!((outcome.delivered, outcome.placed), (ALL_MESSAGES, ALL_PLACED));
+        assert_eq!(outcome.resent_nack + outcome.resent_probe, 0);
+    }
+
+    #[test]
+    fn a_faulty_wire_is_repaired() {
+        for seed in 1..20 {
+            let outcome = exchange(Faults { dropped: 13, duplicated: 13, overtaken: 13 }, seed * 77, 20);
+            assert!(outcome.is_proven(), "seed {seed}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_dead_wire_ends_the_exchange_unproven() {
+        let outcome = exchange(Faults { dropped: 255, ..NO_FAULTS }, 1, 1000);
+        assert!(!outcome.is_proven() && outcome.failures > 0, "{outcome:?}");
+    }
+}

@@ -1,0 +1,271 @@
+//! One process's worth: an endpoint, its device, its memory and what lies above.
+//!
+//! Either node sends [`MESSAGES`] eager messages, each with a piece of its source behind a head, and grants the other its
+//! bulk memory, which the other then fills from its own source by placement. Then it leaves.
+
+use unisono_core::counters::{Counters, Happened};
+use unisono_core::device::{Device, PeerId};
+use unisono_core::drive::drive;
+use unisono_core::endpoint::{Above, Config, Endpoint, Event, Pools, Sender, Verdict};
+use unisono_core::operation::{Operation, SendError};
+use unisono_core::peer::{Incarnation, Peer};
+use unisono_core::placement::{Key, Placement, PlacementId};
+use unisono_core::receive_window::ReceiveWindow;
+use unisono_core::span::{Region, Span};
+use unisono_core::storage::Arrays;
+use unisono_core::time::Micros;
+
+use crate::end::{End, MTU};
+use crate::pattern;
+use crate::regions::{Bytes, Regions};
+
+/// Eager messages per node.
+pub const MESSAGES: u32 = 500;
+/// Payload bytes of one.
+pub const PIECE: u32 = 100;
+/// Bytes that the messages carry from a node's source to the other's inbox.
+pub const STREAM: usize = (MESSAGES * PIECE) as usize;
+/// Bytes that are placed, from a node's source to the other's bulk memory.
+pub const BULK: usize = 64 << 10;
+/// Bytes of a source: the messages' and the placement's.
+pub const SOURCE: usize = STREAM + BULK;
+
+/// Segments per window.
+const WINDOW: usize = 32;
+/// Datagrams received and sent in one round at most.
+const BUDGET: u32 = 16;
+const PEERS: usize = 2;
+const WINDOWS: usize = 1;
+const OPERATIONS: usize = 8;
+const PLACEMENTS: usize = 1;
+const NOTICES: usize = 16;
+const REGIONS: usize = 3;
+
+type Core = Endpoint<Arrays<Micros, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTICES>, WINDOW, 32>;
+
+/// The head of a message: its number, and what the sender grants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Head {
+    number: u32,
+    placement: PlacementId,
+    key: Key,
+}
+
+impl Head {
+    const BYTES: u16 = 16;
+
+    fn emit(self) -> [u8; Self::BYTES as usize] {
+        let mut bytes = [0; Self::BYTES as usize];
+        let words = self.number.to_le_bytes().into_iter().chain(self.placement.0.to_le_bytes());
+        for (to, from) in bytes.iter_mut().zip(words.chain(self.key.0.to_le_bytes())) {
+            *to = from;
+        }
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (placement, rest) = rest.split_first_chunk()?;
+        let (key, _) = rest.split_first_chunk()?;
+        Some(Self {
+            number: u32::from_le_bytes(*number),
+            placement: PlacementId(u32::from_le_bytes(*placement)),
+            key: Key(u64::from_le_bytes(*key)),
+        })
+    }
+}
+
+/// What lies above the endpoint: messages find their place in the inbox by their number.
+#[derive(Debug)]
+struct Inbox {
+    region: Region,
+    delivered: u32,
+    misordered: u32,
+    /// What the peer grants, until it is used.
+    granted: Option<(PlacementId, Key)>,
+    counters: Counters,
+}
+
+impl Above for Inbox {
+    fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        let whole = bytes == PIECE.saturating_add(Head::BYTES.into());
+        let Some(head) = Head::parse(head).filter(|head| whole && head.number == self.delivered) else {
+            self.misordered = self.misordered.saturating_add(1);
+            return Verdict::Release;
+        };
+        if self.delivered == 0 {
+            self.granted = Some((head.placement, head.key));
+        }
+        self.delivered = self.delivered.saturating_add(1);
+        Verdict::Place { to: piece(self.region, head.number), start: Head::BYTES }
+    }
+
+    fn saw(&mut self, what: Happened) {
+        self.counters.count(what);
+    }
+}
+
+/// The place of a message's payload, in the sender's source and in the receiver's inbox.
+fn piece(region: Region, number: u32) -> Span {
+    let offset = usize::try_from(number.wrapping_mul(PIECE)).unwrap_or(usize::MAX);
+    Span { region, offset, bytes: PIECE }
+}
+
+/// How far a node has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Messages handed to the endpoint.
+    pub sent: u32,
+    /// Operations that completed without an error.
+    pub completed: u32,
+    /// Bytes that the other node placed.
+    pub placed: u32,
+    /// Events that should not be: failed operations, a failed or silent peer, a refused grant.
+    pub failures: u32,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node<'d, 'm> {
+    endpoint: Core,
+    device: &'d mut End<'m>,
+    memory: Regions<'m, REGIONS>,
+    /// Source, inbox and bulk memory.
+    bytes: [Bytes<'m>; REGIONS],
+    source: Region,
+    above: Inbox,
+    progress: Progress,
+    peer: PeerId,
+    grant: (PlacementId, Key),
+}
+
+impl<'d, 'm> Node<'d, 'm> {
+    /// The node of rank 0 or 1, with [`SOURCE`], [`STREAM`] and [`BULK`] bytes of memory. It knows the other from the
+    /// start, by the incarnation that a bootstrap would have told, and has granted it the bulk memory.
+    pub fn new(
+        now: u32,
+        rank: u32,
+        device: &'d mut End<'m>,
+        source: Bytes<'m>,
+        inbox: Bytes<'m>,
+        bulk: Bytes<'m>,
+    ) -> Self {
+        let peer = PeerId(1_u32.wrapping_sub(rank));
+        device.attach(PeerId(rank), PEERS as u32);
+        pattern::fill(source, rank);
+        let config = Config::new(PeerId(rank), incarnation(PeerId(rank)), &device.limits());
+        let pools = Pools {
+            peers: [Peer::UNMET; PEERS],
+            senders: [Sender::FREE; WINDOWS],
+            receivers: [ReceiveWindow::EMPTY; WINDOWS],
+            operations: [Operation::FREE; OPERATIONS],
+            placements: [Placement::FREE; PLACEMENTS],
+            notices: [unisono_core::endpoint::Notice::FREE; NOTICES],
+        };
+        let mut endpoint = Core::new(now, config, pools);
+        endpoint.meet(now, peer, incarnation(peer), MTU as u32);
+        let mut memory = Regions::new();
+        // The table has room for all three.
+        let mut region = |bytes| memory.make(bytes).unwrap_or_default();
+        let (from, into, filled) = (region(source), region(inbox), region(bulk));
+        let key = Key(u64::from(rank) << 32 | 0x5eed);
+        let granted = endpoint.grant(peer, Span { region: filled, offset: 0, bytes: BULK as u32 }, key);
+        let progress = Progress { failures: u32::from(granted.is_err()), ..Progress::default() };
+        Self {
+            endpoint,
+            device,
+            memory,
+            bytes: [source, inbox, bulk],
+            source: from,
+            above: Inbox { region: into, delivered: 0, misordered: 0, granted: None, counters: Counters::default() },
+            progress,
+            peer,
+            grant: (granted.unwrap_or_default(), key),
+        }
+    }
+
+    /// The device at this node's end of the wire.
+    pub fn device(&mut self) -> &mut End<'m> {
+        self.device
+    }
+
+    /// How far it has come.
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// What happened at its endpoint.
+    pub const fn counters(&self) -> &Counters {
+        &self.above.counters
+    }
+
+    /// Messages that arrived in their order, and those that did not.
+    pub const fn delivered(&self) -> (u32, u32) {
+        (self.above.delivered, self.above.misordered)
+    }
+
+    /// Whether it has left.
+    pub fn is_gone(&self) -> bool {
+        self.endpoint.is_gone()
+    }
+
+    /// Bytes of inbox and bulk memory that are not the other's.
+    pub fn wrong_bytes(&self) -> u32 {
+        let [_, inbox, bulk] = self.bytes;
+        // The source's seed is the sender's rank; the bulk's bytes stand behind the stream's.
+        let seed = self.peer.0;
+        pattern::wrong(inbox, seed).saturating_add(pattern::wrong(bulk, seed.wrapping_add(STREAM as u32)))
+    }
+
+    /// One round: hands over what the endpoint has room for, lets it send and receive, hears what happened.
+    pub fn step(&mut self, now: u32) -> bool {
+        self.submit(now);
+        let Self { endpoint, device, memory, above, .. } = self;
+        let moved = drive(now, unisono_core::device::Lane::Polled, endpoint, &mut **device, memory, above, BUDGET);
+        while let Some(event) = self.endpoint.poll_event(now) {
+            match event {
+                Event::Completed(_, Ok(())) => self.progress.completed = self.progress.completed.saturating_add(1),
+                Event::Delivered(_, bytes) => self.progress.placed = self.progress.placed.saturating_add(bytes),
+                Event::Parted(_) => {}
+                Event::Completed(_, Err(_)) | Event::Failed(_) | Event::Silent(_) => self.fail(),
+            }
+        }
+        moved
+    }
+
+    fn fail(&mut self) {
+        self.progress.failures = self.progress.failures.saturating_add(1);
+    }
+
+    fn submit(&mut self, now: u32) {
+        let (placement, key) = self.grant;
+        while self.progress.sent < MESSAGES {
+            let head = Head { number: self.progress.sent, placement, key }.emit();
+            match self.endpoint.send(now, self.peer, &head, Some(piece(self.source, self.progress.sent))) {
+                Ok(_) => self.progress.sent = self.progress.sent.saturating_add(1),
+                Err(SendError::Full) => break,
+                Err(_) => return self.fail(),
+            }
+        }
+        if let Some((placement, key)) = self.above.granted {
+            let from = Span { region: self.source, offset: STREAM, bytes: BULK as u32 };
+            match self.endpoint.place(now, self.peer, placement, key, from) {
+                Ok(_) => self.above.granted = None,
+                Err(SendError::Full) => {}
+                Err(_) => self.fail(),
+            }
+        }
+        // Everything of ours is acknowledged and everything of the peer's is here.
+        if self.progress.completed == MESSAGES + 1
+            && self.progress.placed == BULK as u32
+            && self.above.delivered == MESSAGES
+        {
+            self.endpoint.leave();
+        }
+    }
+}
+
+/// The life of the process of that rank: what a bootstrap would tell, fresh random bits in earnest.
+const fn incarnation(rank: PeerId) -> Incarnation {
+    Incarnation(rank.0.wrapping_mul(0x9E37_79B9).wrapping_add(0x1234_5678))
+}

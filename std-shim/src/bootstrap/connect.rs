@@ -1,0 +1,49 @@
+//! The way of a client to its server.
+
+use super::{
+    host_port::HostPort,
+    link::{Link, LinkError, Role, Sealed},
+    secret::Key,
+};
+use core::{net::SocketAddr, time::Duration};
+use std::{io, net::TcpStream, thread, time::Instant};
+
+/// Time that one address has to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Between two attempts to connect, at first and at most.
+const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+/// Connects and proves, at one of several places, again and again until the deadline: the server may come later than its
+/// clients. A server of another job or version is final when there is no other place. Says where it was.
+pub(crate) fn connect(
+    places: &[HostPort],
+    role: Role,
+    key: &Key,
+    deadline: Instant,
+) -> Result<(Sealed, SocketAddr), LinkError> {
+    let [mut pause, longest] = RETRY;
+    loop {
+        let mut last = LinkError::Broken(io::ErrorKind::NotFound);
+        for address in places.iter().flat_map(|place| place.resolve().unwrap_or_default()) {
+            let left = deadline.saturating_duration_since(Instant::now()).min(CONNECT);
+            if left.is_zero() {
+                return Err(LinkError::Timeout);
+            }
+            let greeted = TcpStream::connect_timeout(&address, left)
+                .and_then(Link::new)
+                .map_err(LinkError::from)
+                .and_then(|link| link.greet(role, key, deadline.min(Instant::now() + CONNECT)));
+            match greeted {
+                Ok(sealed) => return Ok((sealed, address)),
+                Err(error @ (LinkError::Unauthenticated | LinkError::Version)) if places.len() == 1 => {
+                    return Err(error);
+                }
+                Err(error) => last = error,
+            }
+        }
+        if Instant::now() + pause >= deadline {
+            return Err(last);
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+    }
+}

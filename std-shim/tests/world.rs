@@ -1,0 +1,225 @@
+//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface.
+
+use core::time::Duration;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Instant;
+
+use unisono::environment::Settings;
+use unisono::rank::Rank;
+use unisono::world::{Failure, Tag, World};
+
+const TAG: Tag = Tag(1);
+
+/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
+fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
+    // The port is free: it was given out a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let body = &body;
+            let mut variables = vec![
+                ("UNISONO_RANK".into(), rank.to_string().into()),
+                ("UNISONO_SIZE".into(), size.to_string().into()),
+                ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
+                ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+            ];
+            variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
+            scope.spawn(move || {
+                let settings = Settings::from_variables(variables).expect("settings");
+                body(World::join_as(&settings).expect("a world"));
+            });
+        }
+    });
+}
+
+const FAULTS: [(&str, &str); 5] = [("LOSS", "5%"), ("REORDER", "5%"), ("DUP", "2%"), ("CORRUPT", "1%"), ("SEED", "11")];
+
+fn data(seed: usize, words: usize) -> Vec<u32> {
+    (0..words).map(|i| (seed * 7919 + i * 31) as u32).collect()
+}
+
+/// Every rank sends messages of all sizes to every other one.
+fn everyone_to_everyone(world: World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let lengths = [0, 1, 2, 9, 10, 300, 5_000, 40_000];
+    for (round, words) in lengths.into_iter().enumerate() {
+        let sent = data(rank as usize * 100 + round, words);
+        let mut received = vec![vec![0_u32; words]; size as usize];
+        world.scope(|scope| {
+            let mut requests = Vec::new();
+            for (from, buffer) in received.iter_mut().enumerate() {
+                let request = scope.immediate_receive_into(buffer, Rank(from as u32), Tag(round as u32));
+                requests.push(request.expect("started"));
+            }
+            for to in 0..size {
+                requests.push(scope.immediate_send(&sent, Rank(to), Tag(round as u32)).expect("started"));
+            }
+            for request in requests {
+                request.wait().expect("arrives");
+            }
+        });
+        for (from, buffer) in received.iter().enumerate() {
+            assert_eq!(*buffer, data(from * 100 + round, words), "round {round}, {from} to {rank}");
+        }
+    }
+    world.finish().expect("everybody finishes");
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_in_every_progress_mode() {
+    for progress in ["engine", "thread", "hybrid"] {
+        job(3, &[("PROGRESS", progress)], everyone_to_everyone);
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_under_faults() {
+    for (progress, mtu) in [("engine", "1500"), ("hybrid", "65507")] {
+        let mut settings = FAULTS.to_vec();
+        settings.extend([("PROGRESS", progress), ("MTU", mtu)]);
+        job(3, &settings, everyone_to_everyone);
+    }
+}
+
+#[test]
+fn tags_select_and_order_holds_within_a_tag() {
+    job(2, &[], |world| {
+        if world.rank() == Rank(0) {
+            for i in 0..100_u32 {
+                world.send(&[i], Rank(1), Tag(i % 2)).expect("sent");
+            }
+            world.send(&data(5, 100_000), Rank(1), Tag(2)).expect("sent");
+        } else {
+            let mut long = vec![0; 100_000];
+            // The last message first.
+            assert_eq!(world.receive_into(&mut long, Rank(0), Tag(2)).expect("arrives").bytes, 400_000);
+            assert_eq!(long, data(5, 100_000));
+            for tag in [1, 0] {
+                for i in 0..50 {
+                    let mut value = [0_u32];
+                    world.receive_into(&mut value, Rank(0), Tag(tag)).expect("arrives");
+                    assert_eq!(value, [i * 2 + tag]);
+                }
+            }
+        }
+        world.finish().expect("everybody finishes");
+    });
+}
+
+#[test]
+fn receive_from_anyone_names_the_source() {
+    job(4, &[], |world| {
+        if world.rank() == Rank(0) {
+            let mut seen = [false; 4];
+            for _ in 1..4 {
+                let mut value = [0_u32];
+                let status = world.receive_any_into(&mut value, None).expect("arrives");
+                assert_eq!((status.source.0, status.tag, status.bytes), (value[0], Tag(value[0] + 7), 4));
+                seen[value[0] as usize] = true;
+            }
+            assert_eq!(seen, [false, true, true, true]);
+        } else {
+            let own = world.rank().0;
+            world.send(&[own], Rank(0), Tag(own + 7)).expect("sent");
+        }
+        world.finish().expect("everybody finishes");
+    });
+}
+
+#[test]
+fn message_longer_than_its_receive_is_an_error_at_both_ends_or_at_the_receiver() {
+    job(2, &[("MTU", "1500")], |world| {
+        for words in [4_usize, 4_000] {
+            if world.rank() == Rank(0) {
+                let sent = world.send(&data(1, words), Rank(1), TAG);
+                let expected = if words == 4 { Ok(()) } else { Err(Failure::TooLongForReceive(Rank(1))) };
+                assert_eq!(sent, expected);
+            } else {
+                let failed = world.receive_into(&mut [0_u32; 3], Rank(0), TAG);
+                assert_eq!(failed, Err(Failure::Truncated { bytes: words as u64 * 4 }));
+            }
+        }
+        world.finish().expect("everybody finishes");
+    });
+}
+
+#[test]
+fn misuse_is_a_typed_error() {
+    job(1, &[], |world| {
+        assert_eq!(world.send(&[1_u8], Rank(1), TAG), Err(Failure::UnknownRank(Rank(1))));
+        assert_eq!(world.receive_into(&mut [1_u8], Rank(9), TAG), Err(Failure::UnknownRank(Rank(9))));
+        world.finish().expect("a job of one finishes");
+    });
+}
+
+#[test]
+fn test_tells_the_end_once() {
+    job(2, &[], |world| {
+        let mut value = [0_u64];
+        if world.rank() == Rank(0) {
+            world.scope(|scope| {
+                let request = scope.immediate_receive_into(&mut value, Rank(1), TAG).expect("started");
+                let status = loop {
+                    if let Some(result) = request.test() {
+                        break result.expect("arrives");
+                    }
+                };
+                assert_eq!((status.source, status.bytes), (Rank(1), 8));
+                assert!(request.test().is_none() && request.is_done());
+            });
+            assert_eq!(value, [77]);
+        } else {
+            thread::sleep(Duration::from_millis(20));
+            world.send(&[77_u64], Rank(0), TAG).expect("sent");
+        }
+        world.finish().expect("everybody finishes");
+    });
+}
+
+#[test]
+fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
+    for progress in ["engine", "thread", "hybrid"] {
+        let outcome = std::panic::catch_unwind(|| {
+            job(3, &[("PROGRESS", progress)], |world| {
+                if world.rank() == Rank(2) {
+                    // Give the others time to wait.
+                    thread::sleep(Duration::from_millis(30));
+                    world.send(&[1_u8], Rank(0), Tag(9)).expect("sent");
+                    world.send(&[1_u8], Rank(1), Tag(9)).expect("sent");
+                    std::panic::resume_unwind(Box::new("given up"));
+                }
+                world.receive_into(&mut [0_u8], Rank(2), Tag(9)).expect("arrives");
+                let started = Instant::now();
+                let failed = world.receive_into(&mut [0_u8], Rank(2), TAG);
+                assert_eq!(failed, Err(Failure::PeerFailed(Rank(2))));
+                assert!(started.elapsed() < Duration::from_secs(3), "after {:?}", started.elapsed());
+                let failed = world.send(&[0_u8], Rank(2), TAG);
+                assert_eq!(failed, Err(Failure::PeerFailed(Rank(2))));
+                world.finish().expect("the others finish");
+            });
+        });
+        assert!(outcome.is_err(), "rank 2 panics");
+    }
+}
+
+#[test]
+fn world_is_used_from_several_threads() {
+    job(2, &[("PROGRESS", "hybrid")], |world| {
+        let other = Rank(1 - world.rank().0);
+        thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                let world = &world;
+                scope.spawn(move || {
+                    for i in 0..200_u32 {
+                        world.send(&data(i as usize, 50), other, Tag(thread)).expect("sent");
+                        let mut value = vec![0; 50];
+                        world.receive_into(&mut value, other, Tag(thread)).expect("arrives");
+                        assert_eq!(value, data(i as usize, 50));
+                    }
+                });
+            }
+        });
+        world.finish().expect("everybody finishes");
+    });
+}

@@ -1,0 +1,114 @@
+//! Figures and the bars they are held against: one line each, or one JSON object per line.
+
+use core::fmt::Write as _;
+use std::process::ExitCode;
+
+/// What a figure must satisfy.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Limit {
+    /// Reported only.
+    None,
+    /// At most this.
+    Most(f64),
+    /// At least this.
+    Least(f64),
+}
+
+impl Limit {
+    /// Whether `figure` satisfies it; what is no number does not.
+    pub fn is_met(self, figure: f64) -> bool {
+        match self {
+            Self::None => true,
+            Self::Most(most) => figure <= most,
+            Self::Least(least) => figure >= least,
+        }
+    }
+}
+
+/// Prints figures and remembers whether one missed its bar.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    bar: u8,
+    json: bool,
+    missed: bool,
+}
+
+impl Report {
+    /// For the bar of that number, as lines for people or as JSON objects.
+    pub const fn new(bar: u8, json: bool) -> Self {
+        Self { bar, json, missed: false }
+    }
+
+    /// One figure. `name` is a JSON key; `of` tells figures of one name apart.
+    pub fn figure(&mut self, name: &str, of: &str, figure: f64, unit: &str, limit: Limit) {
+        let met = limit.is_met(figure);
+        self.missed |= !met;
+        let bar = self.bar;
+        let mut line = String::new();
+        if self.json {
+            let bound = match limit {
+                Limit::None => String::new(),
+                Limit::Most(most) => format!(",\"most\":{most},\"met\":{met}"),
+                Limit::Least(least) => format!(",\"least\":{least},\"met\":{met}"),
+            };
+            let value = if figure.is_finite() { figure.to_string() } else { "null".to_owned() };
+            line = format!(
+                "{{\"bar\":{bar},\"name\":\"{name}\",\"of\":\"{of}\",\"value\":{value},\"unit\":\"{unit}\"{bound}}}"
+            );
+        } else {
+            let verdict = match limit {
+                Limit::None => String::new(),
+                Limit::Most(most) => format!("<= {most:<8} {}", word(met)),
+                Limit::Least(least) => format!(">= {least:<8} {}", word(met)),
+            };
+            let shown = if figure.fract() == 0.0 { format!("{figure:.0}") } else { format!("{figure:.4}") };
+            let written = write!(line, "bar {bar:<3} {name:<26} {of:<34} {shown:>14} {unit:<14} {verdict}");
+            debug_assert!(written.is_ok(), "a string takes everything");
+        }
+        println!("{}", line.trim_end());
+    }
+
+    /// Whether every figure so far met its limit.
+    pub const fn is_met(&self) -> bool {
+        !self.missed
+    }
+
+    /// Prints the verdict; the status is 1 when a bar was missed.
+    pub fn end(self) -> ExitCode {
+        let (bar, met) = (self.bar, self.is_met());
+        if self.json {
+            println!("{{\"bar\":{bar},\"name\":\"verdict\",\"met\":{met}}}");
+        } else {
+            println!("bar {bar:<3} {}", word(met));
+        }
+        if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+const fn word(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}
+
+/// The value below which a share `q` of the sorted samples lies; not a number without samples.
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limit, quantile};
+
+    #[test]
+    fn no_number_meets_no_limit() {
+        assert!(!Limit::Most(2.0).is_met(f64::NAN) && !Limit::Least(0.0).is_met(f64::NAN));
+        assert!(Limit::Most(2.0).is_met(2.0) && !Limit::Least(2.0).is_met(1.9));
+    }
+
+    #[test]
+    fn quantiles_are_samples() {
+        let sorted = [1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!([0.0, 0.5, 1.0].map(|q| quantile(&sorted, q)), [1.0, 3.0, 5.0]);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

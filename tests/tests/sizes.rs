@@ -1,0 +1,36 @@
+//! The table of sizes in `docs/sizes.md` is what the compiler says.
+
+use unisono::records::WINDOW;
+use unisono_core::endpoint::{Endpoint, Notice, Sender};
+use unisono_core::operation::Operation;
+use unisono_core::peer::Peer;
+use unisono_core::placement::Placement;
+use unisono_core::receive_window::ReceiveWindow;
+use unisono_core::storage::Arrays;
+use unisono_core::time::{Micros, Nanos};
+use unisono_core::wire::{HEADER, SEGMENT_HEADER};
+
+/// An endpoint for a microcontroller: 16 peers, all active, windows of 16.
+type Small = Endpoint<Arrays<Micros, 16, 16, 32, 16, 16>, 16, 32>;
+
+#[test]
+fn table_of_sizes_is_true() {
+    let rows = [
+        ("header of every datagram", HEADER),
+        ("header of a placement segment", SEGMENT_HEADER),
+        ("longest acknowledgement", unisono_core::device::HEAD),
+        ("idle peer, core", size_of::<Peer<Nanos, 32>>()),
+        ("idle peer, UDP address table", unisono::udp::RECORD),
+        ("send window of 256 segments", size_of::<Sender<Nanos, WINDOW, 32>>()),
+        ("receive window of 256 segments", size_of::<ReceiveWindow<WINDOW>>()),
+        ("send window of 16 segments", size_of::<Sender<Micros, 16, 32>>()),
+        ("receive window of 16 segments", size_of::<ReceiveWindow<16>>()),
+        ("operation", size_of::<Operation>()),
+        ("grant", size_of::<Placement>()),
+        ("control datagram that waits", size_of::<Notice>()),
+        ("whole endpoint for 16 active peers, W = 16, 64-bit host", size_of::<Small>()),
+    ];
+    let table: String = rows.iter().map(|(what, bytes)| format!("| {what} | {bytes} |\n")).collect();
+    let document = include_str!("../../docs/sizes.md");
+    assert!(document.contains(&table), "docs/sizes.md should say\n{table}");
+}
