@@ -4,5 +4,6 @@
 //! and knows what must never be seen at their rims.
 
 pub mod clock;
+pub mod life;
 pub mod network;
 pub mod window;

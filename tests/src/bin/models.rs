@@ -39,6 +39,16 @@ fn analyse<M: unisono_tests::explore::Model>(model: &M, cap: usize) {
 
 fn main() {
     let a: Vec<String> = std::env::args().collect();
+    if a[1].starts_with("life") {
+        let n = |i: usize| a[i].parse::<u8>().unwrap();
+        let f = |c: char| a[6].contains(c);
+        let may = unisono_tests::models::life::May { messages: [n(2), n(3)], restart: [n(4) & 1 > 0, n(4) & 2 > 0], suspicions: n(5), finish_late: f('f'), double: f('d'), leave: !f('s') };
+        macro_rules! go { ($n:literal) => {{ let model = unisono_tests::models::life::Lives::<$n>::new(may);
+            let r = Explorer { order: Order::Breadth, most_states: std::env::var("CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(40_000_000) }.explore(&model);
+            println!("life N{} {may:?} sides {}: {r}", $n, model.sides()); }} }
+        match a[1].as_str() { "life1" => go!(1), "life2" => go!(2), _ => go!(3) }
+        return;
+    }
     let n = |i: usize| a[i].parse::<u8>().unwrap();
     let flag = |c: char| a[5].contains(c);
     let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), drain: flag('d'), probe_late: flag('p') };

@@ -23,6 +23,11 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
         distinct.filter_map(|(i, cell)| Some((i, (*cell)?)))
     }
 
+    /// What is in flight at a place.
+    pub fn get(&self, place: usize) -> Option<D> {
+        self.0.get(place).copied().flatten()
+    }
+
     /// Takes a datagram out.
     pub fn remove(&mut self, place: usize) {
         self.0[place] = None;
