@@ -159,6 +159,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
+    /// Doublings of the timeout while nothing is missing but credit: a probe then only guards against a lost grant.
+    const PATIENCE: u8 = 3;
 
     /// An empty window whose first segment will have the number `first`. Until credit comes, one segment may be out.
     pub const fn new(first: Psn<BITS>) -> Self {
@@ -312,11 +314,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Segment { psn: self.base.add(offset), piece, count, cause })
     }
 
-    /// What the segments that are not acknowledged carry.
+    /// What the oldest segment that is not acknowledged and all behind it carry: what is acknowledged beyond a gap has not
+    /// had its turn at the receiver.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        entries.filter(|entry| entry.state & ACKED == 0).map(|entry| entry.piece)
+        entries.skip_while(|entry| entry.state & ACKED != 0).map(|entry| entry.piece)
     }
 
     /// What the segment `psn` carries, while it is sent and not acknowledged.
@@ -389,7 +392,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.find_probed();
         }
         self.grant(ack);
-        let progress = outcome.segments > 0 || answered;
+        // An answer without credit, when nothing else is missing, is no progress: who waits asks ever more rarely (RFC 1122,
+        // §4.2.2.17), or the probes of those who wait would crowd out what was granted.
+        let progress = outcome.segments > 0 || answered && !self.is_acknowledged();
         if self.is_acknowledged() && (!self.waiting || self.has_room()) {
             self.disarm();
         } else if progress {
@@ -637,7 +642,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     fn arm(&mut self, now: T::Instant, pace: &Pace) {
-        self.deadline = Some(self.timeout_from(now, pace));
+        self.deadline = Some(T::after(now, self.timeout(now, pace)));
         self.watching = false;
     }
 
@@ -648,20 +653,23 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// When to probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002, §6.2.1): until that is
-    /// a round trip old, its acknowledgement may still come, and then at least the margin is waited for the next one.
-    fn timeout_from(&self, now: T::Instant, pace: &Pace) -> T::Instant {
+    /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002,
+    /// §6.2.1): until that is a round trip old, its acknowledgement may still come, and then at least the margin is waited
+    /// for the next one.
+    fn timeout(&self, now: T::Instant, pace: &Pace) -> u32 {
         let timeout = self.rtt.timeout(pace.granularity);
-        if self.backoff == 0 {
+        let patience = if self.is_acknowledged() { Self::PATIENCE } else { 0 };
+        let exponent = u32::from(self.backoff.saturating_add(patience).min(T::BACKOFF));
+        let units = if exponent == 0 {
             let margin = timeout.saturating_sub(self.rtt.smoothed());
             let latest = self.entries.get(usize::from(self.last));
             let age = latest.and_then(|entry| T::since(now, entry.stamp)).unwrap_or(0);
-            return T::after(now, timeout.saturating_sub(age).max(margin).min(pace.longest));
-        }
-        let units = timeout
-            .checked_shl(u32::from(self.backoff))
-            .map_or(u32::MAX, |shifted| if shifted >> self.backoff == timeout { shifted } else { u32::MAX });
-        T::after(now, units.min(pace.longest))
+            timeout.saturating_sub(age).max(margin)
+        } else {
+            let shifted = timeout.checked_shl(exponent).unwrap_or(0);
+            if shifted >> exponent == timeout { shifted } else { u32::MAX }
+        };
+        units.min(pace.longest)
     }
 
     fn disarm(&mut self) {

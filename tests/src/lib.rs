@@ -7,6 +7,8 @@ pub mod bar;
 #[cfg(feature = "rim")]
 pub mod conformance;
 pub mod explore;
+#[cfg(feature = "rim")]
+pub mod incast;
 pub mod models;
 #[cfg(feature = "rim")]
 pub mod node;
