@@ -182,6 +182,16 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         acknowledgement
     }
 
+    /// Lowers every sequence number by `by`, for models whose numbers are relative.
+    #[must_use]
+    pub fn with_numbers(mut self, by: u32) -> Self {
+        self.next = self.next.back(by);
+        if self.flags & ECHO != 0 {
+            self.echo = Psn::<BITS>::new(u32::from(self.echo)).back(by).get() as u16;
+        }
+        self
+    }
+
     /// What is not owed is not kept: equal states stay equal.
     const fn settle(&mut self) {
         self.flags = 0;

@@ -632,6 +632,25 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
+    /// Lowers every sequence number by `by` and renames the pieces, for models whose numbers are relative: only distances
+    /// have a meaning.
+    #[must_use]
+    pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
+        for offset in 0..self.next.since(self.base) {
+            let i = self.entry_at(offset);
+            if let Some(entry) = self.entries.get_mut(usize::from(i)) {
+                entry.piece = rename(entry.piece);
+            }
+        }
+        self.base = self.base.back(by);
+        self.next = self.next.back(by);
+        self.drained = self.drained.map(|drained| drained.back(by));
+        if self.admitted {
+            self.edge = self.edge.back(by);
+        }
+        self
+    }
+
     /// Renumbers unfinished postings, for models whose tickets count from the oldest of them.
     #[must_use]
     pub fn with_tickets(mut self, renumber: impl Fn(Ticket) -> Ticket) -> Self {

@@ -5,7 +5,7 @@ use unisono_tests::models::clock::{Abstract, Clock, Relative};
 use unisono_tests::models::window::{May, Window};
 
 fn go<T: Clock, const W: usize, const B: u32, const N: usize>(m: u8, l: u8, credits: &'static [u16], may: May) {
-    let model = Window::<T, W, B, N> { messages: m, lifetime: l, credits, may, clock: PhantomData };
+    let model = Window::<T, W, B, N> { lifetime: l as i8, credits, may, clock: PhantomData };
     if std::env::var("AN").is_ok() { return analyse(&model, std::env::var("CAP").unwrap().parse().unwrap()); }
     let r = Explorer { order: Order::Breadth, most_states: std::env::var("CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(40_000_000) }.explore(&model);
     println!("{} W{W} B{B} N{N} m{m} L{l} {credits:?} {may:?}: {r}", T::NAME);
@@ -51,7 +51,7 @@ fn main() {
     }
     let n = |i: usize| a[i].parse::<u8>().unwrap();
     let flag = |c: char| a[5].contains(c);
-    let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), drain: flag('d'), probe_late: flag('p') };
+    let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), probe_late: flag('p') };
     let credits: &'static [u16] = if flag('0') { &[0, 2] } else if flag('1') { &[0, 1, 2] } else if flag('3') { &[3] } else { &[2] };
     let (m, l) = (n(3), n(4));
     macro_rules! pick { ($($name:literal $t:ty, $w:literal $b:literal $n:literal;)*) => { match a[1].as_str() { $($name => go::<$t, $w, $b, $n>(m, l, credits, may),)* _ => panic!() } } }

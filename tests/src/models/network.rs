@@ -34,6 +34,12 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
         self.0.sort_unstable();
     }
 
+    /// Changes every datagram.
+    pub fn change(&mut self, change: impl Fn(D) -> D) {
+        self.0 = self.0.map(|cell| cell.map(&change));
+        self.0.sort_unstable();
+    }
+
     /// Loses what does not live on.
     pub fn retain(&mut self, lives: impl Fn(D) -> bool) {
         for cell in &mut self.0 {
