@@ -14,12 +14,14 @@
 
 mod events;
 mod grant;
+mod in_use;
 mod life;
 mod receive;
 mod send;
 mod timeout;
 mod transmit;
 
+pub use in_use::InUse;
 pub use send::GrantError;
 
 use crate::congestion::Control;

@@ -118,13 +118,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !datagram.is_from(PeerId(from)) {
             return Err(Reason::Address);
         }
+        if header.kind == Kind::Reset {
+            return self.handle_reset(now, &header, above);
+        }
         #[cfg(not(mutant = "any_life"))]
         if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
-            return self.handle_other_life(now, &header, above);
-        }
-        if header.kind == Kind::Reset {
-            // It names a life that both sides agree on.
-            return Err(Reason::Stale);
+            return self.handle_other_life(now, &header);
         }
         if peer.life != Life::Alive {
             let failed = peer.life == Life::Failed;

@@ -3,11 +3,9 @@
 use super::{Endpoint, Now, ORPHAN, SILENT};
 use crate::list::NONE;
 use crate::peer::WATCHED;
+use crate::send_window::SendWindow;
 use crate::storage::Storage;
 use crate::time::Time;
-
-/// Probes that must have gone unanswered before silence counts.
-const PROBES: u8 = 3;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
@@ -48,7 +46,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if record.window.handle_timeout(now, &pace) {
-            let silent = record.window.unanswered() >= PROBES
+            let silent = record.window.unanswered() >= SendWindow::<S::Time, W, BITS>::UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
                 record.silent_since = S::Time::stamp(now);
