@@ -5,6 +5,7 @@ extern crate alloc;
 pub mod bar;
 pub mod conformance;
 pub mod explore;
+pub mod hostile;
 pub mod incast;
 pub mod node;
 pub mod repair;
