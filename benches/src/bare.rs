@@ -160,9 +160,10 @@ impl Bare {
         self.socket.send_to(&self.source[..self.bytes], to).ok();
     }
 
-    /// Spins until one datagram came and copies it.
-    pub fn wait(&mut self) {
+    /// Spins until one datagram came and copies it; says that one came.
+    pub fn wait(&mut self) -> usize {
         while self.socket.recv_from(&mut self.buffers[..self.bytes]).is_err() {}
         self.target[..self.bytes].copy_from_slice(&self.buffers[..self.bytes]);
+        1
     }
 }

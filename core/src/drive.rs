@@ -22,22 +22,7 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let mut moved = false;
-    for _ in 0..budget {
-        let Some(datagram) = device.receive(lane) else { break };
-        let (slot, verdict) = (datagram.slot(), endpoint.handle_datagram(now, &datagram, above));
-        drop(datagram);
-        carry_out(device, memory, slot, verdict);
-        while let Some(slot) = endpoint.poll_deferred() {
-            let verdict = endpoint.handle_held(now, &device.held(slot), above);
-            carry_out(device, memory, slot, verdict);
-        }
-        moved = true;
-    }
-    while let Some(slot) = endpoint.poll_deferred() {
-        let verdict = endpoint.handle_held(now, &device.held(slot), above);
-        carry_out(device, memory, slot, verdict);
-    }
+    let mut moved = receive(now, lane, endpoint, device, memory, above, budget);
     endpoint.handle_completed(now, device.completed(lane));
     while let Some(fact) = device.poll_fact() {
         endpoint.handle_fact(now, fact);
@@ -48,6 +33,40 @@ where
     moved |= transmit(now, lane, endpoint, device, memory, above, budget);
     endpoint.handle_round(now);
     moved
+}
+
+/// The receiving half of a round: takes at most `budget` datagrams off the lane. Returns whether there were any.
+pub fn receive<S, D, M, const W: usize, const BITS: u32>(
+    now: <S::Time as Time>::Instant,
+    lane: Lane,
+    endpoint: &mut Endpoint<S, W, BITS>,
+    device: &mut D,
+    memory: &M,
+    above: &mut impl Above,
+    budget: u32,
+) -> bool
+where
+    S: Storage<W, BITS>,
+    D: Device,
+    M: Memory<Address = D::Address>,
+{
+    let mut received = false;
+    for _ in 0..budget {
+        let Some(datagram) = device.receive(lane) else { break };
+        let (slot, verdict) = (datagram.slot(), endpoint.handle_datagram(now, &datagram, above));
+        drop(datagram);
+        carry_out(device, memory, slot, verdict);
+        while let Some(slot) = endpoint.poll_deferred() {
+            let verdict = endpoint.handle_held(now, &device.held(slot), above);
+            carry_out(device, memory, slot, verdict);
+        }
+        received = true;
+    }
+    while let Some(slot) = endpoint.poll_deferred() {
+        let verdict = endpoint.handle_held(now, &device.held(slot), above);
+        carry_out(device, memory, slot, verdict);
+    }
+    received
 }
 
 /// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.

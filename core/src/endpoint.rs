@@ -206,9 +206,9 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub senders: S::Senders,
     /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
-    /// [`Operation::FREE`].
+    /// [`Operation::FREE`](crate::operation::Operation::FREE).
     pub operations: S::Operations,
-    /// [`Placement::FREE`].
+    /// [`Placement::FREE`](crate::placement::Placement::FREE).
     pub placements: S::Placements,
     /// [`Notice::FREE`].
     pub notices: S::Notices,

@@ -138,6 +138,8 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     allowance: u16,
     /// Genuine repairs since the allowance last changed.
     repairs: u16,
+    /// The most that a segment was overtaken since then, and yet arrived by itself.
+    reordered: u16,
     deadline: Option<T::Instant>,
     /// The deadline is that of a watch: nothing is outstanding.
     watching: bool,
@@ -185,6 +187,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             lost: 0,
             allowance: 0,
             repairs: 0,
+            reordered: 0,
             deadline: None,
             watching: false,
             backoff: 0,
@@ -458,7 +461,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 self.repairs = self.repairs.wrapping_add(1);
                 if usize::from(self.repairs) >= W {
                     self.repairs = 0;
-                    self.allowance = self.allowance.saturating_sub(1);
+                    self.allowance = self.allowance.saturating_sub(1).max(self.reordered);
+                    self.reordered = 0;
                 }
             }
         } else {
@@ -479,6 +483,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.lost = self.lost.wrapping_sub(1);
         } else {
             self.in_flight = self.in_flight.wrapping_sub(1);
+            self.reordered = self.reordered.max(entry.overtaken);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
         1

@@ -24,6 +24,7 @@ mod process;
 mod progress;
 mod request;
 mod scope;
+mod slice;
 mod small;
 
 use alloc::sync::Arc;
@@ -212,6 +213,13 @@ impl World {
     ) -> Result<Status, Failure> {
         let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
         self.shared.wait(request)
+    }
+
+    /// Makes progress once, and tells whether everything that was sent has arrived.
+    pub fn is_flushed(&self) -> bool {
+        let mut process = self.shared.lock();
+        process.progress(false);
+        process.is_flushed()
     }
 
     /// Lends buffers to requests that end within `body`: when it returns, all of them have.

@@ -1,8 +1,8 @@
 //! The UDP device against the bare loop, without a protocol: delivered rate and spinning ping-pong on loopback, in
-//! interleaved pairs.
+//! interleaved pairs; and the cost of a datagram with sender and receiver in turns on one thread, which other load disturbs less.
 //!
-//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of these followed by
-//! `-bare` or `-device` to run (and profile) one side only.
+//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `64`, `64-gso`, `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of
+//! these followed by `-bare` or `-device` to run (and profile) one side only.
 
 use core::{
     error::Error,
@@ -116,31 +116,45 @@ fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut()
 }
 
 /// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.
-fn turns(time: Duration, mut send: impl FnMut(), mut receive: impl FnMut() -> usize) -> [f64; 2] {
+fn turns(time: Duration, batch: usize, mut send: impl FnMut(), mut receive: impl FnMut() -> usize) -> [f64; 2] {
     let (mut sending, mut receiving, begin) = (Vec::new(), Vec::new(), Instant::now());
     while begin.elapsed() < time {
         let start = Instant::now();
         send();
         let sent = Instant::now();
         let mut count = 0;
-        while count < BATCH && begin.elapsed() < time {
+        while count < batch && begin.elapsed() < time {
             count += receive();
         }
-        receiving.push(sent.elapsed().as_nanos() as f64 / BATCH as f64);
-        sending.push((sent - start).as_nanos() as f64 / BATCH as f64);
+        receiving.push(sent.elapsed().as_nanos() as f64 / batch as f64);
+        sending.push((sent - start).as_nanos() as f64 / batch as f64);
     }
     [median(sending), median(receiving)]
 }
 
-fn compare_turns(bytes: u32, gso: bool, time: Duration, side: Option<&str>) -> Result<(), Box<dyn Error>> {
-    let [mut from, mut to] = [Bare::new(bytes as usize, BATCH, gso)?, Bare::new(bytes as usize, BATCH, gso)?];
+fn compare_turns(
+    bytes: u32,
+    gso: bool,
+    batch: usize,
+    time: Duration,
+    side: Option<&str>,
+) -> Result<(), Box<dyn Error>> {
+    let bare = || Bare::new(bytes as usize, BATCH, gso && batch > 1);
+    let [mut from, mut to] = [bare()?, bare()?];
     let address = to.local()?;
     let bare_time = if side == Some("-device") { Duration::ZERO } else { time };
-    let bare = turns(bare_time, move || _ = from.send(address), move || to.receive());
+    let bare = match batch {
+        1 => turns(bare_time, batch, || from.ping(address), || to.wait()),
+        _ => turns(bare_time, batch, || _ = from.send(address), || to.receive()),
+    };
     let [mut from, mut to] = Side::pair(bytes, gso)?;
-    let device = turns(time, move || from.send(BATCH), move || to.receive());
+    let tally = to.device.tally();
+    let device = turns(time, batch, || from.send(batch), || to.receive());
     let [(send, receive), (bare_send, bare_receive)] = [(device[0], device[1]), (bare[0], bare[1])];
-    println!("  in turns, ns: send {bare_send:.0} -> {send:.0}, receive {bare_receive:.0} -> {receive:.0}");
+    let count = tally.received.get();
+    println!(
+        "  in turns, ns: send {bare_send:.0} -> {send:.0}, receive {bare_receive:.0} -> {receive:.0} ({count} datagrams)"
+    );
     Ok(())
 }
 
@@ -219,6 +233,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wanted = arguments.get(2).map(String::as_str).unwrap_or_default();
     let rates: (Measure, Measure) = (bare_rate, device_rate);
     let cases = [
+        ("64", 64, false, rates),
+        ("64-gso", 64, true, rates),
         ("1024", 1024, false, rates),
         ("1024-gso", 1024, true, rates),
         ("8192", 8192, false, rates),
@@ -242,9 +258,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let ratio = median(of_device.iter().zip(&of_bare).map(|(device, bare)| device / bare).collect());
         println!("{name:9} bare {:9.0}/s  device {:9.0}/s  ratio {ratio:.3}", median(of_bare), median(of_device));
-        if !name.starts_with("ping") {
-            compare_turns(bytes, gso, time, side)?;
-        }
+        let batch = if name.starts_with("ping") { 1 } else { BATCH };
+        compare_turns(bytes, gso, batch, time, side)?;
     }
     Ok(())
 }

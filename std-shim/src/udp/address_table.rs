@@ -5,6 +5,7 @@ use core::{
     error::Error,
     fmt, mem,
     net::{IpAddr, Ipv4Addr},
+    ptr,
 };
 
 use unisono_core::device::{Lane, PeerId};
@@ -80,6 +81,11 @@ impl Name {
     /// Bytes that the kernel wants to see.
     pub(super) fn bytes(&self) -> libc::socklen_t {
         if self.family() == libc::AF_INET { size_of::<libc::sockaddr_in>() as libc::socklen_t } else { Self::BYTES }
+    }
+
+    /// For the kernel to read.
+    pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
+        ptr::from_ref(self).cast()
     }
 
     fn family(&self) -> libc::c_int {

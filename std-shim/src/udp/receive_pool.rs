@@ -1,6 +1,5 @@
 //! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
 
-use alloc::collections::VecDeque;
 use core::{ops::RangeInclusive, ptr};
 use std::io;
 
@@ -39,7 +38,42 @@ struct Filling {
     truncated: bool,
 }
 
-const EMPTY: Filling = Filling { from: Name::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+impl Filling {
+    /// Bytes of the datagram that begins at this byte, checksum excluded; 0 where none does.
+    const fn length(&self, start: usize) -> usize {
+        let (left, segment) = ((self.bytes as usize).saturating_sub(start), self.segment as usize);
+        (if left < segment { left } else { segment }).saturating_sub(TRAILER)
+    }
+}
+
+static EMPTY: Filling = Filling { from: Name::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+
+/// A few checked datagrams, in order of arrival.
+#[derive(Default)]
+struct Sound {
+    slots: [Slot; GROUP],
+    next: usize,
+    count: usize,
+}
+
+impl Sound {
+    fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+
+    fn push(&mut self, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(self.count) {
+            *place = slot;
+            self.count += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.get(self.next..self.count)?.first().copied()?;
+        self.next += 1;
+        Some(slot)
+    }
+}
 
 /// What a lane received and has not handed out yet.
 pub(super) struct Batch {
@@ -51,7 +85,7 @@ pub(super) struct Batch {
     /// Which of them is to be checked next, and the byte in it.
     next: (usize, u32),
     /// Checked and not handed out yet.
-    sound: VecDeque<Slot>,
+    sound: Sound,
     /// Messages that the next call asks for: few while few come, since the kernel looks once more for each missing one.
     ask: usize,
     /// The last call got as many as it asked for: more may wait.
@@ -71,7 +105,7 @@ impl Batch {
             controls: vec![Control::NONE; size].into_boxed_slice(),
             filled: Vec::with_capacity(size),
             next: (0, 0),
-            sound: VecDeque::with_capacity(GROUP),
+            sound: Sound::default(),
             ask: 1,
             full: false,
             single: false,
@@ -105,7 +139,7 @@ impl ReceivePool {
         let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Self {
             slab: Slab::new(buffers.into(), bytes),
-            fillings: vec![EMPTY; buffers.into()],
+            fillings: vec![Filling { ..EMPTY }; buffers.into()],
             free: (0..buffers).rev().collect(),
             bytes,
             batch,
@@ -139,7 +173,7 @@ impl ReceivePool {
         while lane.sound.is_empty() && lane.next.0 < lane.filled.len() {
             self.check(lane, tally);
         }
-        let slot = lane.sound.pop_front();
+        let slot = lane.sound.pop();
         if slot.is_none() {
             lane.single = lane.filled.len() == 1;
             lane.filled.clear();
@@ -150,42 +184,39 @@ impl ReceivePool {
 
     /// Checks the next few datagrams together: one checksum is a chain of dependent steps, several overlap.
     fn check(&mut self, lane: &mut Batch, tally: &Tally) {
-        for _ in 0..GROUP {
+        let (mut bad, mut short, mut bytes) = (0, 0, 0);
+        lane.sound = Sound::default();
+        while lane.sound.count < GROUP {
             let Some(buffer) = lane.filled.get(lane.next.0).copied() else { break };
             let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
             let start = lane.next.1;
-            let slot = Slot(u32::from(buffer) << 16 | start);
-            let bytes = filling.segment.min(filling.bytes.saturating_sub(start));
-            let end = start + bytes;
-            let truncated = filling.truncated;
-            if end >= filling.bytes || bytes == 0 {
+            let length = filling.segment.min(filling.bytes.saturating_sub(start));
+            if start + length >= filling.bytes || length == 0 {
                 lane.next = (lane.next.0 + 1, 0);
             } else {
-                lane.next.1 = end;
+                lane.next.1 = start + length;
                 filling.users += 1;
             }
-            if truncated {
-                tally.truncated.add(1);
-            } else if self.is_sound(slot, bytes as usize, tally) {
-                tally.received.add(1);
-                tally.received_bytes.add(u64::from(bytes) - TRAILER as u64);
-                lane.sound.push_back(slot);
-                continue;
+            let frame = self.slab.get(buffer.into(), start as usize, length as usize);
+            let parts = frame.and_then(|frame| frame.split_last_chunk::<TRAILER>());
+            match parts {
+                _ if filling.truncated => tally.truncated.add(1),
+                None => short += 1,
+                Some((body, trailer)) if checksum::of(body) != *trailer => bad += 1,
+                Some((body, _)) => {
+                    bytes += body.len() as u64;
+                    lane.sound.push(slot_of(buffer, start));
+                    continue;
+                }
             }
-            self.release(slot);
+            self.release(slot_of(buffer, start));
         }
-    }
-
-    fn is_sound(&self, slot: Slot, bytes: usize, tally: &Tally) -> bool {
-        let (buffer, start) = parts(slot);
-        let frame = self.slab.get(buffer, start, bytes);
-        let Some((body, trailer)) = frame.and_then(|frame| frame.split_last_chunk::<TRAILER>()) else {
-            tally.too_short.add(1);
-            return false;
-        };
-        let sound = checksum::of(body) == *trailer;
-        tally.bad_checksum.add(u64::from(!sound));
-        sound
+        tally.received.add(lane.sound.count as u64);
+        tally.received_bytes.add(bytes);
+        if bad + short > 0 {
+            tally.bad_checksum.add(bad);
+            tally.too_short.add(short);
+        }
     }
 
     /// Asks the kernel for a batch.
@@ -208,10 +239,21 @@ impl ReceivePool {
             (header.msg_control, header.msg_controllen) =
                 if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
-        let messages = lane.messages.as_mut_ptr();
-        // SAFETY: the first `ask` messages were filled above with pieces of distinct free buffers, their names and controls,
-        // which this exclusive borrow keeps.
-        let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        let got = match lane.messages.first_mut() {
+            Some(message) if ask == 1 => {
+                // SAFETY: filled above with the piece of a free buffer, its name and control, which this exclusive borrow keeps.
+                let bytes = unsafe { libc::recvmsg(socket.fd(), &mut message.msg_hdr, libc::MSG_DONTWAIT) };
+                u32::try_from(bytes).map_or(-1, |bytes| {
+                    message.msg_len = bytes;
+                    1
+                })
+            }
+            _ => {
+                let messages = lane.messages.as_mut_ptr();
+                // SAFETY: as above, for each of the first `ask` messages and distinct buffers.
+                unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) }
+            }
+        };
         let Ok(got @ 1..) = usize::try_from(got) else {
             if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && ask > 0 {
                 tally.receive_errors.add(1);
@@ -236,25 +278,20 @@ impl ReceivePool {
     }
 
     /// A datagram that is handed out.
+    #[inline]
     pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
         let (buffer, start) = parts(slot);
-        let bytes = self.length(slot);
-        let head = self.slab.get(buffer, start, bytes.min(HEAD)).unwrap_or_default();
-        let from = self.fillings.get(buffer).map_or(&Name::NONE, |filling| &filling.from);
-        Datagram { slot, bytes: bytes as u32, head, from, table }
-    }
-
-    /// Bytes of the datagram, checksum excluded; 0 for a slot that is no datagram's.
-    fn length(&self, slot: Slot) -> usize {
-        let (buffer, start) = parts(slot);
         let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);
-        (filling.segment as usize).min((filling.bytes as usize).saturating_sub(start)).saturating_sub(TRAILER)
+        let bytes = filling.length(start);
+        let head = self.slab.get(buffer, start, bytes.min(HEAD)).unwrap_or_default();
+        Datagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
     }
 
     /// Copies out of a datagram. What is outside the datagram or the address is not copied.
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: Address) {
         let (buffer, at) = parts(from);
-        if start.checked_add(bytes).is_none_or(|end| end > self.length(from)) || bytes > to.bytes() {
+        let length = self.fillings.get(buffer).map_or(0, |filling| filling.length(at));
+        if start.checked_add(bytes).is_none_or(|end| end > length) || bytes > to.bytes() {
             return;
         }
         if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
@@ -272,6 +309,11 @@ impl ReceivePool {
         }
         filling.users = filling.users.saturating_sub(1);
     }
+}
+
+/// Names the datagram that begins at this byte of the buffer.
+const fn slot_of(buffer: u16, start: u32) -> Slot {
+    Slot((buffer as u32) << 16 | start)
 }
 
 /// The buffer and the byte where the datagram begins.

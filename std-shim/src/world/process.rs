@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, Lane, PeerId};
-use unisono_core::drive::{drive, transmit};
+use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::{Event, GrantError};
 use unisono_core::operation::{OperationError, OperationId, SendError};
 use unisono_core::peer::Life;
@@ -27,6 +27,8 @@ use crate::udp::{Path, Udp};
 
 /// Datagrams that one round receives and sends at most.
 const BUDGET: u32 = 64;
+/// Rounds that the progress thread receives before it sends.
+const ROUNDS: u32 = 64;
 /// Bytes of an eager message that fit behind its head in the endpoint's own.
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
@@ -153,26 +155,29 @@ impl Process {
         self.endpoint.meet(self.now(), rank.into(), entry.incarnation, mtu);
     }
 
-    /// One round on the lanes that this process reads, and what follows from it. Returns whether anything moved.
+    /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
+    /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         self.corked = 0;
-        let mut moved = self.drive(now, Lane::Polled);
+        let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
+        let regions = SharedRegions(regions);
+        let mut mail = Mail { matching, requests, regions: regions.0, counters };
+        let mut moved = false;
         if interrupt {
-            moved |= self.drive(now, Lane::Interrupt);
+            moved = receive(now, Lane::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
+            let mut rounds = 0..ROUNDS;
+            while rounds.next().is_some() && receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET) {
+                moved = true;
+            }
         }
+        moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
         if now.wrapping_sub(self.tended) >= TENDING {
             self.tended = now;
             self.tend(now);
         }
         moved
-    }
-
-    fn drive(&mut self, now: u64, lane: Lane) -> bool {
-        let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
-        let mut mail = Mail { matching, requests, regions, counters };
-        drive(now, lane, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET)
     }
 
     /// Lets what was asked for leave, without receiving.
@@ -468,11 +473,15 @@ impl Process {
         self.sendings.iter().all(Option::is_none) && self.endpoint.is_acknowledged()
     }
 
-    /// Nanoseconds that may pass before the endpoint needs to be asked again.
-    pub(super) fn rest(&self) -> u64 {
+    /// Nanoseconds that may pass before the endpoint needs to be asked again; `None`: any number.
+    pub(super) fn rest(&self) -> Option<u64> {
         let now = self.now();
-        let timer = self.endpoint.poll_timeout(now).map_or(TENDING, |at| at.saturating_sub(now));
-        timer.min(TENDING.saturating_sub(now.wrapping_sub(self.tended)))
+        self.endpoint.poll_timeout(now).map(|at| at.saturating_sub(now))
+    }
+
+    /// Nanoseconds until it is time to tend again.
+    pub(super) fn tends_in(&self) -> u64 {
+        TENDING.saturating_sub(self.now().wrapping_sub(self.tended))
     }
 
     /// Asks for an event on the lane. False: something waits already.

@@ -13,6 +13,7 @@ use unisono_core::span::Region;
 
 use super::process::Process;
 use super::request::{Failure, Status};
+use super::slice;
 use crate::environment::Progress;
 use crate::udp::Bell;
 
@@ -76,7 +77,8 @@ impl Shared {
                 Some(_) => {
                     self.sleepers.fetch_add(1, Ordering::Relaxed);
                     if process.arm(Lane::Polled) {
-                        let rest = Duration::from_nanos(process.rest());
+                        let tends_in = process.tends_in();
+                        let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
                         drop(process);
                         self.polled.wait(Some(rest));
                     }
@@ -132,7 +134,7 @@ impl Shared {
         if process.requests.finished() != before && self.sleepers.load(Ordering::Relaxed) > 0 {
             self.polled.ring();
         }
-        if process.arm(Lane::Interrupt) { Duration::from_nanos(process.rest()) } else { Duration::ZERO }
+        if process.arm(Lane::Interrupt) { process.rest().map_or(LONGEST, Duration::from_nanos) } else { Duration::ZERO }
     }
 }
 
@@ -150,6 +152,7 @@ pub(super) fn start(shared: &Arc<Shared>, progress: Progress) -> io::Result<Opti
 }
 
 fn serve(shared: &Weak<Shared>, bell: &Bell, longest: Duration) {
+    slice::shorten();
     while let Some(shared) = shared.upgrade().filter(|shared| !shared.stopped.load(Ordering::Relaxed)) {
         let rest = shared.serve();
         drop(shared);
