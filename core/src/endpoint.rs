@@ -21,12 +21,14 @@
 
 mod events;
 mod grant;
+mod in_use;
 mod life;
 mod receive;
 mod send;
 mod timeout;
 mod transmit;
 
+pub use in_use::InUse;
 pub use send::GrantError;
 
 use crate::congestion::Control;
@@ -116,7 +118,8 @@ impl Config {
     /// lossless and a delay-based one elsewhere.
     pub fn new(rank: PeerId, incarnation: Incarnation, limits: &Limits) -> Self {
         let granularity = units(u64::from(limits.granularity_ns));
-        let target = granularity.saturating_mul(4);
+        // What the scheduler does to a process is no congestion.
+        let target = granularity.saturating_mul(16);
         Self {
             rank,
             incarnation,
@@ -259,6 +262,11 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Peers that are owed an acknowledgement since this round, and since earlier.
     acks_fresh: List,
     acks_due: List,
+    /// Until when those since this round wait for data to ride on, and for more to acknowledge.
+    aging: Option<<S::Time as Time>::Instant>,
+    /// Since when the first of them waits, and whether another one came in this round.
+    aging_since: <S::Time as Time>::Stamp,
+    joined: bool,
     /// Some acknowledgement must not wait.
     urgent: bool,
     /// Receive windows whose front has arrived, and those to be emptied.
@@ -306,6 +314,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             windowless: List::EMPTY,
             acks_fresh: List::EMPTY,
             acks_due: List::EMPTY,
+            aging: None,
+            aging_since: S::Time::ZERO,
+            joined: false,
             urgent: false,
             deferred: List::EMPTY,
             held: 0,

@@ -30,6 +30,8 @@ const NACK: u8 = 1 << 1;
 const ANSWER: u8 = 1 << 2;
 /// Something waits to be acknowledged.
 const PENDING: u8 = 1 << 3;
+/// It echoes what arrived.
+const ECHO: u8 = 1 << 4;
 /// Where the echoed count begins.
 const COUNT: u32 = 5;
 
@@ -98,12 +100,14 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     fn set_echo(&mut self, arrived: T::Stamp, psn: Psn<BITS>, count: u8) {
         self.arrived = arrived;
         self.echo = psn.get() as u16;
-        self.flags = self.flags & !(0b11 << COUNT) | (count & 3) << COUNT;
+        self.flags = self.flags & !(0b11 << COUNT) | ECHO | (count & 3) << COUNT;
     }
 
     /// The next acknowledgement must not wait.
     pub const fn hurry(&mut self) {
         self.flags |= PENDING | NOW;
+        // What will not wait is not counted: equal states stay equal.
+        self.unacknowledged = 0;
     }
 
     /// An arrival showed a gap that was not known.
@@ -149,8 +153,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     #[inline]
     pub const fn handle_piggybacked(&mut self, gap: bool) {
         if self.flags & NOW == 0 && !gap {
-            self.flags = 0;
-            self.unacknowledged = 0;
+            self.settle();
         }
     }
 
@@ -162,24 +165,38 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         window: Option<&ReceiveWindow<W>>,
     ) -> Acknowledgement<BITS> {
         let away = (self.echo.wrapping_sub(self.next.get() as u16)).cast_signed();
-        let echo = Echo {
+        let echo = (self.flags & ECHO != 0).then(|| Echo {
             psn: self.next.add(i32::from(away).cast_unsigned()),
             count: self.flags >> COUNT & 3,
             hold: T::since(now, self.arrived).unwrap_or(u32::MAX),
-        };
+        });
         let acknowledgement = Acknowledgement {
             cumulative: self.next,
             credit,
             beyond: window.map_or(Bitmap::EMPTY, ReceiveWindow::beyond),
-            echo: Some(echo),
+            echo,
             answers: self.flags & ANSWER != 0,
             nack: self.flags & NACK != 0,
         };
+        self.settle();
+        acknowledgement
+    }
+
+    /// Lowers every sequence number by `by`, for models whose numbers are relative.
+    #[must_use]
+    pub fn with_numbers(mut self, by: u32) -> Self {
+        self.next = self.next.back(by);
+        if self.flags & ECHO != 0 {
+            self.echo = Psn::<BITS>::new(u32::from(self.echo)).back(by).get() as u16;
+        }
+        self
+    }
+
+    /// What is not owed is not kept: equal states stay equal.
+    const fn settle(&mut self) {
         self.flags = 0;
         self.unacknowledged = 0;
-        // What is not owed is not kept: equal states stay equal.
         self.echo = 0;
         self.arrived = T::ZERO;
-        acknowledgement
     }
 }

@@ -30,6 +30,12 @@ impl List {
         if self.first == NONE { None } else { Some(self.first) }
     }
 
+    /// The records' indices, in order; no more than there are.
+    pub(crate) fn iter<R>(self, records: &[R], link: impl Fn(&R) -> u32) -> impl Iterator<Item = u32> {
+        let next = move |i: &u32| records.get(*i as usize).map(&link).filter(|next| *next != NONE);
+        core::iter::successors(self.first(), next).take(records.len())
+    }
+
     /// Appends record `i`.
     pub(crate) fn push<R>(&mut self, records: &mut [R], i: u32, link: impl Fn(&mut R) -> &mut u32) {
         let Some(record) = records.get_mut(i as usize) else { return };

@@ -43,7 +43,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// How many probes went unanswered before it, saturating.
+    /// How many probes went unanswered before it, at most [`SendWindow::UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -162,6 +162,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
         "a window has 1 to 256 segments and less than half the sequence space"
     );
+    /// Unanswered probes are counted up to this.
+    pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
     /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
@@ -175,7 +177,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Self {
             base: first,
             next: first,
-            edge: first,
+            edge: Psn::new(0),
             drained: None,
             admitted: false,
             waiting: false,
@@ -223,7 +225,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer was last heard, saturating.
+    /// Probes sent since the peer was last heard, at most [`UNANSWERED`](Self::UNANSWERED).
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -297,6 +299,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn drain(&mut self, psn: Psn<BITS>) {
         self.drained = Some(psn);
         self.admitted = false;
+        self.edge = Psn::default();
     }
 
     /// Takes the oldest lost segment whose posting is finished, to be resent with `ticket`.
@@ -324,7 +327,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let offset = self.offset_of(i);
         let entry = self.entries.get_mut(usize::from(i))?;
         let cause = if entry.state & BY_PROBE != 0 { Cause::ResentProbe } else { Cause::ResentNack };
-        entry.count = entry.count.wrapping_add(1) & 3;
+        entry.count = entry.count.wrapping_add(1) & T::COUNTS;
         entry.stamp = T::stamp(now);
         entry.ticket = ticket;
         entry.overtaken = 0;
@@ -339,11 +342,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Segment { psn: self.base.add(offset), piece, count, cause })
     }
 
-    /// What the segments that are not acknowledged carry.
+    /// What the oldest segment that is not acknowledged and all behind it carry: what is acknowledged beyond a gap has not
+    /// had its turn at the receiver.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        entries.filter(|entry| entry.state & ACKED == 0).map(|entry| entry.piece)
+        entries.skip_while(|entry| entry.state & ACKED != 0).map(|entry| entry.piece)
     }
 
     /// What the segment `psn` carries, while it is sent and not acknowledged.
@@ -370,6 +374,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 break;
             }
             entry.state &= !POSTED;
+            // What is finished is not kept: equal states stay equal.
+            entry.ticket = Ticket::default();
             let (i, acked) = (self.posted, entry.state & ACKED != 0);
             self.posted = entry.after;
             if acked {
@@ -457,7 +463,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                     outcome.round_trip = Some(round_trip);
                 }
             }
-            if entry.count != 0 {
+            if entry.count != 0 && self.allowance > 0 {
                 self.repairs = self.repairs.wrapping_add(1);
                 if usize::from(self.repairs) >= W {
                     self.repairs = 0;
@@ -486,6 +492,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.reordered = self.reordered.max(entry.overtaken);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
+        // What is not looked at any more is not kept: equal states stay equal.
+        entry.overtaken = 0;
+        entry.count = 0;
         1
     }
 
@@ -528,7 +537,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     fn lose(&mut self, i: u16, by: u8) {
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state |= LOST | by;
+            entry.state = entry.state & POSTED | LOST | by;
+            entry.overtaken = 0;
             self.lost = self.lost.wrapping_add(1);
             self.in_flight = self.in_flight.wrapping_sub(1);
         }
@@ -639,12 +649,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             return None;
         }
         self.probe_wanted = false;
-        self.probe_number = self.probe_number.wrapping_add(1) & 3;
+        self.probe_number = self.probe_number.wrapping_add(1) & T::COUNTS;
         let unanswered = self.unanswered;
-        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1) };
+        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1).min(Self::UNANSWERED) };
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state |= PROBED;
+            if entry.state & (ACKED | LOST) == 0 {
+                entry.state |= PROBED;
+            }
             i = entry.after;
         }
         Some(Probe { psn: self.next, number: self.probe_number, unanswered })
@@ -659,6 +671,34 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     #[must_use]
     pub fn with_times(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
         self.deadline = self.deadline.map(shift);
+        self
+    }
+
+    /// Lowers every sequence number by `by` and renames the pieces, for models whose numbers are relative: only distances
+    /// have a meaning.
+    #[must_use]
+    pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
+        for offset in 0..self.next.since(self.base) {
+            let i = self.entry_at(offset);
+            if let Some(entry) = self.entries.get_mut(usize::from(i)) {
+                entry.piece = rename(entry.piece);
+            }
+        }
+        self.base = self.base.back(by);
+        self.next = self.next.back(by);
+        self.drained = self.drained.map(|drained| drained.back(by));
+        if self.admitted {
+            self.edge = self.edge.back(by);
+        }
+        self
+    }
+
+    /// Renumbers unfinished postings, for models whose tickets count from the oldest of them.
+    #[must_use]
+    pub fn with_tickets(mut self, renumber: impl Fn(Ticket) -> Ticket) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| entry.state & POSTED != 0) {
+            entry.ticket = renumber(entry.ticket);
+        }
         self
     }
 

@@ -15,6 +15,8 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     const ZERO: Self::Stamp;
     /// Largest exponent of the exponential backoff.
     const BACKOFF: u8;
+    /// Mask of transmission counts and probe numbers: the 2 bits of the wire, fewer in models.
+    const COUNTS: u8 = 3;
 
     /// The short form of a moment.
     fn stamp(now: Self::Instant) -> Self::Stamp;

@@ -2,11 +2,19 @@
 
 extern crate alloc;
 
+#[cfg(feature = "rim")]
 pub mod bar;
+#[cfg(feature = "rim")]
 pub mod conformance;
 pub mod explore;
+#[cfg(feature = "rim")]
 pub mod hostile;
+#[cfg(feature = "rim")]
 pub mod incast;
+pub mod models;
+#[cfg(feature = "rim")]
 pub mod node;
+#[cfg(feature = "rim")]
 pub mod repair;
+#[cfg(feature = "rim")]
 pub mod sim;

@@ -115,27 +115,34 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.leaving == Leaving::Gone
     }
 
-    /// A datagram of another life, of its sender or of this process.
-    pub(super) fn handle_other_life(
+    /// The life that the reset echoes is over: replaced by the sender's, or the sender itself has given up on this process.
+    /// It counts while that life is what is still believed.
+    pub(super) fn handle_reset(
         &mut self,
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
         above: &mut impl super::Above,
     ) -> Result<super::Verdict, Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        if header.kind == Kind::Reset {
-            // The sender's life is a newer one; it counts while what it answers is what is still believed.
-            #[cfg(not(mutant = "reset_unchecked"))]
-            let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
-            #[cfg(mutant = "reset_unchecked")]
-            let counts = header.expected == self.config.incarnation;
-            if !counts || !peer.is_alive() {
-                return Err(Reason::Stale);
-            }
-            self.end(now, header.rank, Life::Failed);
-            above.saw(Happened::Accepted { kind: header.kind, bytes: HEADER as u32 });
-            return Ok(super::Verdict::Release);
+        #[cfg(not(mutant = "reset_unchecked"))]
+        let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
+        #[cfg(mutant = "reset_unchecked")]
+        let counts = header.expected == self.config.incarnation;
+        if !counts || !peer.is_alive() {
+            return Err(Reason::Stale);
         }
+        self.end(now, header.rank, Life::Failed);
+        above.saw(Happened::Accepted { kind: header.kind, bytes: HEADER as u32 });
+        Ok(super::Verdict::Release)
+    }
+
+    /// A datagram of another life, of its sender or of this process.
+    pub(super) fn handle_other_life(
+        &mut self,
+        now: Now<S, W, BITS>,
+        header: &Header<BITS>,
+    ) -> Result<super::Verdict, Reason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);
         }

@@ -119,13 +119,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !datagram.is_from(PeerId(from)) {
             return Err(Reason::Address);
         }
+        if header.kind == Kind::Reset {
+            return self.handle_reset(now, &header, above);
+        }
         #[cfg(not(mutant = "any_life"))]
         if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
-            return self.handle_other_life(now, &header, above);
-        }
-        if header.kind == Kind::Reset {
-            // It names a life that both sides agree on.
-            return Err(Reason::Stale);
+            return self.handle_other_life(now, &header);
         }
         if peer.life != Life::Alive {
             let failed = peer.life == Life::Failed;
@@ -322,6 +321,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.urgent |= peer.inbound.is_urgent();
+        self.joined = true;
         if !peer.has(LISTED) {
             peer.set(LISTED);
             self.acks_fresh.push(peers, to, |peer| &mut peer.ack_link);
@@ -495,6 +495,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             above.saw(Happened::Spurious);
         }
         if let Some(units) = outcome.round_trip {
+            record.asked = S::Time::stamp(now);
             above.saw(Happened::RoundTrip(units));
         }
         self.release(now, sender);

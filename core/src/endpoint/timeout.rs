@@ -3,11 +3,9 @@
 use super::{Endpoint, Now, ORPHAN, SILENT};
 use crate::list::NONE;
 use crate::peer::WATCHED;
+use crate::send_window::SendWindow;
 use crate::storage::Storage;
 use crate::time::Time;
-
-/// Probes that must have gone unanswered before silence counts.
-const PROBES: u8 = 3;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
@@ -16,7 +14,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let super::Leaving::Lingering { until, .. } = self.leaving {
             return Some(until);
         }
-        self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick))
+        let timer = self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick));
+        match (timer, self.aging) {
+            (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
+            (Some(timer), _) => Some(timer),
+            (None, aging) => aging,
+        }
     }
 
     /// Time has come: does what is due.
@@ -43,7 +46,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if record.window.handle_timeout(now, &pace) {
-            let silent = record.window.unanswered() >= PROBES
+            let silent = record.window.unanswered() >= SendWindow::<S::Time, W, BITS>::UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
                 record.silent_since = S::Time::stamp(now);

@@ -27,7 +27,7 @@ pub struct Acknowledgement<const BITS: u32> {
     pub credit: u16,
     /// Bit i: PSN `cumulative + 1 + i` has arrived. Empty without a gap.
     pub beyond: Bitmap,
-    /// What caused it; `None` when piggybacked.
+    /// What caused it; `None` when piggybacked, or when nothing new arrived.
     pub echo: Option<Echo<BITS>>,
     /// It answers the probe that `echo` describes.
     pub answers: bool,
@@ -85,7 +85,8 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         flags.set(Flags::BITMAP, !self.beyond.is_empty());
         flags.set(Flags::ANSWER, self.answers);
         let mut hold = u32::MAX;
-        let mut psn = self.cumulative;
+        // Without an echo, a number that no window reaches: nothing is learned from it.
+        let mut psn = self.cumulative.add(1 << BITS.wrapping_sub(1));
         if let Some(echo) = &self.echo {
             (hold, psn) = (echo.hold, echo.psn);
             flags = flags.with_count(echo.count);

@@ -1,0 +1,9 @@
+//! Models: the shipped machines between surroundings that do everything a network, a device and a user may do.
+//!
+//! Nothing here decides what is sent, acknowledged or repaired. A model moves values between machines of `unisono_core`,
+//! and knows what must never be seen at their rims.
+
+pub mod clock;
+pub mod life;
+pub mod network;
+pub mod window;

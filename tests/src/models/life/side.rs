@@ -1,0 +1,427 @@
+//! One rank: its endpoint, what its device holds, and what its user knows.
+
+use unisono_core::congestion::Control;
+use unisono_core::device::{HEAD, Lane, PeerId, Received, Slot, Ticket};
+use unisono_core::endpoint::{Above, Config, Endpoint, Event, InUse, Pools, Sender, Verdict};
+use unisono_core::operation::{Operation, OperationId};
+use unisono_core::peer::{Incarnation, Life, Peer};
+use unisono_core::receive_window::ReceiveWindow;
+use unisono_core::storage::Arrays;
+use unisono_core::wire::{Header, Kind};
+
+use super::peer;
+use crate::models::clock::Abstract;
+
+const W: usize = 2;
+const BITS: u32 = 3;
+/// Messages under way, and postings unfinished.
+const OPERATIONS: usize = 2;
+const TOKENS: usize = 2;
+const HOLDABLE: usize = 1;
+const NOTICES: usize = 3;
+
+type Clock = Abstract<0>;
+type Records = Arrays<Clock, 2, 2, OPERATIONS, 0, NOTICES>;
+
+/// A datagram's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Datagram {
+    bytes: [u8; 36],
+    length: u8,
+}
+
+/// Who sent which message to whom: its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Message {
+    pub(super) from_life: u8,
+    pub(super) to_life: u8,
+    pub(super) number: u8,
+}
+
+/// Something that happens at a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// A datagram arrives.
+    Receive(Datagram),
+    /// Everything leaves for which there is a token, and is finished at once.
+    Transmit {
+        /// The device finishes postings at once.
+        finish: bool,
+    },
+    /// The device finishes its postings.
+    Finish,
+    /// A timer fires.
+    Timeout,
+    /// Bootstrap names the other rank's next life.
+    Meet,
+    /// A message is sent.
+    Send,
+    /// The other rank is declared dead.
+    Fail,
+    /// The rank leaves.
+    Leave,
+}
+
+/// What is seen of a step outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Seen {
+    /// A datagram left.
+    Sent(Datagram),
+    /// A message arrived.
+    Delivered(Message),
+    /// A message's memory is free again; the peer has it if all is well.
+    Completed {
+        /// The message.
+        message: Message,
+        /// Without an error.
+        ok: bool,
+    },
+    /// A rule is broken that needs no knowledge of the other rank.
+    Broken(&'static str),
+}
+
+/// The rank.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Side {
+    endpoint: Endpoint<Records, W, BITS>,
+    rank: u8,
+    life: u8,
+    /// Lives of the other rank that bootstrap has named or passed over.
+    told: u8,
+    left: bool,
+    /// Messages sent to each life of the other rank.
+    sent: [u8; 2],
+    /// The messages of operations under way, by record.
+    under_way: [Option<Message>; OPERATIONS],
+    /// Messages, if any, of unfinished postings.
+    posted: [Option<Message>; TOKENS],
+    tickets: u8,
+    held: [Option<Datagram>; HOLDABLE],
+}
+
+impl Side {
+    /// A rank's life at its start.
+    pub(super) fn new(rank: u8, life: u8, told: u8) -> Self {
+        let config = Config {
+            rank: peer(rank),
+            incarnation: incarnation(rank, life),
+            receive_slots: 8,
+            holdable: HOLDABLE as u32,
+            granularity: 1,
+            silence: 8,
+            idle: 4,
+            control: Control::Fixed,
+            probe_at: Lane::Polled,
+        };
+        let pools = Pools {
+            peers: [Peer::UNMET; 2],
+            senders: [Sender::FREE; 2],
+            receivers: [ReceiveWindow::EMPTY; 2],
+            operations: [Operation::FREE; OPERATIONS],
+            placements: [],
+            notices: [unisono_core::endpoint::Notice::FREE; NOTICES],
+        };
+        Self {
+            endpoint: Endpoint::new((), config, pools),
+            rank,
+            life,
+            told,
+            left: false,
+            sent: [0; 2],
+            under_way: [None; OPERATIONS],
+            posted: [None; TOKENS],
+            tickets: 0,
+            held: [None; HOLDABLE],
+        }
+    }
+
+    pub(super) const fn life(&self) -> u8 {
+        self.life
+    }
+
+    pub(super) const fn told(&self) -> u8 {
+        self.told
+    }
+
+    pub(super) const fn has_left(&self) -> bool {
+        self.left
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.endpoint.is_gone()
+    }
+
+    pub(super) const fn has_postings(&self) -> bool {
+        self.tickets > 0
+    }
+
+    pub(super) fn has_timer(&self) -> bool {
+        self.endpoint.poll_timeout(()).is_some()
+    }
+
+    /// Messages that this life sent.
+    pub(super) const fn sent(&self) -> u8 {
+        self.sent[0] + self.sent[1]
+    }
+
+    pub(super) const fn sent_to(&self, life: u8) -> u8 {
+        self.sent[life as usize]
+    }
+
+    const fn other(&self) -> PeerId {
+        peer(1 - self.rank)
+    }
+
+    pub(super) fn peer_life(&self) -> Life {
+        self.endpoint.life(self.other())
+    }
+
+    /// The other rank's life that is known, while it is not known to have ended.
+    pub(super) fn believes(&self) -> Option<u8> {
+        let known = self.endpoint.incarnation(self.other())?;
+        (0..2).find(|life| incarnation(1 - self.rank, *life) == known)
+    }
+
+    /// Whether nothing is under way, and every record is free that a peer does not need.
+    pub(super) fn is_clean(&self) -> bool {
+        let in_use = InUse { notices: 0, ..self.endpoint.in_use() };
+        let over = !matches!(self.peer_life(), Life::Alive);
+        self.under_way == [None; OPERATIONS]
+            && in_use.operations == 0
+            && (!over || in_use == InUse::default() && self.held == [None; HOLDABLE])
+    }
+
+    /// Takes a step; `None` when nothing comes of it.
+    pub(super) fn step(&mut self, step: Step, seen: &mut Vec<Seen>) -> Option<()> {
+        match step {
+            Step::Receive(datagram) => self.receive(datagram, seen),
+            Step::Transmit { finish } => self.transmit(finish, seen)?,
+            Step::Finish => self.finish(),
+            Step::Timeout => self.endpoint.handle_timeout(()),
+            Step::Meet => {
+                let next = incarnation(1 - self.rank, self.told);
+                self.told += 1;
+                self.endpoint.meet((), self.other(), next, 64);
+            }
+            Step::Send => self.send()?,
+            Step::Fail => self.endpoint.fail((), self.other()),
+            Step::Leave => {
+                self.left = true;
+                self.endpoint.leave();
+            }
+        }
+        self.endpoint.handle_round(());
+        while let Some(event) = self.endpoint.poll_event(()) {
+            if let Event::Completed(operation, result) = event {
+                self.complete(operation, result.is_ok(), seen);
+            }
+        }
+        Some(())
+    }
+
+    fn send(&mut self) -> Option<()> {
+        let to_life = self.believes()?;
+        let number = self.sent[usize::from(to_life)];
+        let message = Message { from_life: self.life, to_life, number };
+        let operation = self.endpoint.send((), self.other(), &message.bytes(self.rank), None).ok()?;
+        self.sent[usize::from(to_life)] += 1;
+        self.under_way[operation.0 as usize] = Some(message);
+        Some(())
+    }
+
+    fn complete(&mut self, operation: OperationId, ok: bool, seen: &mut Vec<Seen>) {
+        let Some(message) = self.under_way[operation.0 as usize].take() else {
+            return seen.push(Seen::Broken("an operation completes twice"));
+        };
+        if self.posted.contains(&Some(message)) {
+            seen.push(Seen::Broken("an operation completes whose span the device still reads"));
+        }
+        seen.push(Seen::Completed { message, ok });
+    }
+
+    fn receive(&mut self, datagram: Datagram, seen: &mut Vec<Seen>) {
+        let cell = self.held.iter().position(Option::is_none).unwrap_or(HOLDABLE);
+        let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
+        let arrival = Arrival { datagram, slot: Slot(cell as u32), from: self.other() };
+        match self.endpoint.handle_datagram((), &arrival, &mut inbox) {
+            Verdict::Hold => match self.held.get_mut(cell) {
+                Some(cell) => *cell = Some(datagram),
+                None => inbox.seen.push(Seen::Broken("more datagrams are held than can be")),
+            },
+            Verdict::Release => {}
+            Verdict::Place { .. } => inbox.seen.push(Seen::Broken("bytes are placed that nobody granted")),
+        }
+        while let Some(slot) = self.endpoint.poll_deferred() {
+            let Some(datagram) = self.held.get_mut(slot.0 as usize).and_then(Option::take) else {
+                return inbox.seen.push(Seen::Broken("a datagram is asked for that is not held"));
+            };
+            let arrival = Arrival { datagram, slot, from: peer(1 - self.rank) };
+            self.endpoint.handle_held((), &arrival, &mut inbox);
+        }
+    }
+
+    fn transmit(&mut self, finish: bool, seen: &mut Vec<Seen>) -> Option<()> {
+        let before = self.clone();
+        while usize::from(self.tickets) < TOKENS {
+            let mut head = [0; HEAD];
+            let Some(transmit) = self.endpoint.poll_transmit((), Ticket(u32::from(self.tickets)), &mut head) else {
+                break;
+            };
+            let Some(datagram) = Datagram::of(&head[..usize::from(transmit.head)]) else {
+                seen.push(Seen::Broken("a datagram is longer than any kind is"));
+                break;
+            };
+            seen.push(Seen::Sent(datagram));
+            self.posted[usize::from(self.tickets)] = datagram.message();
+            self.tickets += 1;
+            if finish {
+                self.finish();
+                if seen.len() >= 4 {
+                    break;
+                }
+            }
+        }
+        (*self != before).then_some(())
+    }
+
+    fn finish(&mut self) {
+        let Some(last) = self.tickets.checked_sub(1) else { return };
+        self.posted = [None; TOKENS];
+        self.tickets = 0;
+        self.endpoint.handle_completed((), Ticket(u32::from(last)));
+    }
+}
+
+impl core::fmt::Debug for Side {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { rank, life, left, sent, under_way, posted, held, .. } = self;
+        write!(to, "rank {rank} life {life}")?;
+        write!(
+            to,
+            "{}",
+            if self.is_gone() {
+                " gone"
+            } else if *left {
+                " leaving"
+            } else {
+                ""
+            }
+        )?;
+        write!(to, ", believes {:?} {:?}, sent {sent:?}", self.believes(), self.peer_life())?;
+        write!(to, ", under way {:?}", under_way.iter().flatten().collect::<Vec<_>>())?;
+        write!(to, ", {} posted {:?}", self.tickets, posted.iter().flatten().collect::<Vec<_>>())?;
+        write!(to, ", held {:?}, {:?}", held.iter().flatten().collect::<Vec<_>>(), self.endpoint.in_use())
+    }
+}
+
+/// The n-th life's.
+const fn incarnation(rank: u8, life: u8) -> Incarnation {
+    Incarnation(rank as u32 * 2 + life as u32 + 1)
+}
+
+/// What arrives above the endpoint.
+struct Inbox<'s> {
+    from: u8,
+    life: Option<u8>,
+    seen: &'s mut Vec<Seen>,
+}
+
+impl Above for Inbox<'_> {
+    fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        let rule = match Message::parse(head) {
+            Some((rank, message)) if rank == self.from && bytes as usize == Message::BYTES => {
+                self.seen.push(Seen::Delivered(message));
+                (self.life != Some(message.from_life)).then_some("a message of another life is delivered")
+            }
+            _ => Some("a message is delivered that nobody sent"),
+        };
+        self.seen.extend(rule.map(Seen::Broken));
+        Verdict::Release
+    }
+}
+
+impl Message {
+    const fn bytes(self, rank: u8) -> [u8; Self::BYTES] {
+        [rank, self.from_life, self.to_life, self.number]
+    }
+
+    fn parse(bytes: &[u8]) -> Option<(u8, Self)> {
+        let [rank, from_life, to_life, number] = *bytes else { return None };
+        Some((rank, Self { from_life, to_life, number }))
+    }
+}
+
+struct Arrival {
+    datagram: Datagram,
+    slot: Slot,
+    from: PeerId,
+}
+
+impl Received for Arrival {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+    fn bytes(&self) -> u32 {
+        u32::from(self.datagram.length)
+    }
+    fn head(&self) -> &[u8] {
+        self.datagram.head()
+    }
+    fn is_from(&self, peer: PeerId) -> bool {
+        peer == self.from
+    }
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Datagram {
+    fn of(head: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 36];
+        bytes.get_mut(..head.len())?.copy_from_slice(head);
+        Some(Self { bytes, length: head.len() as u8 })
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    fn header(&self) -> Option<Header<BITS>> {
+        Header::parse(self.head()).ok()
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.header().map(|header| header.kind)
+    }
+
+    /// The sender's rank.
+    pub(super) fn rank(&self) -> u8 {
+        self.header().map_or(0, |header| header.rank as u8 & 1)
+    }
+
+    /// The life that it is meant for.
+    pub(super) fn expected_life(&self) -> Option<u8> {
+        let header = self.header()?;
+        (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)
+    }
+
+    fn message(&self) -> Option<Message> {
+        let header = self.header().filter(|header| header.kind == Kind::Eager)?;
+        let (rank, message) = Message::parse(self.head().get(unisono_core::wire::HEADER..)?)?;
+        (u32::from(rank) == header.rank).then_some(message)
+    }
+}
+
+impl core::fmt::Debug for Datagram {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.header() {
+            Some(header) => {
+                write!(to, "{:?} {:?} ", header.kind, header.flags)?;
+                write!(to, "{}→{} ", header.incarnation.0, header.expected.0)?;
+                write!(to, "psn {} ack {}+{}", header.psn, header.acknowledged, header.credit)?;
+                write!(to, " {:?}", &self.head()[unisono_core::wire::HEADER..])
+            }
+            None => write!(to, "{:?}", self.head()),
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! One sender's window, one receiver's, and all that a network and a device may do to what they exchange.
+//!
+//! The user sends messages of one segment without end. Datagrams are lost, doubled and reordered, and die when more than a
+//! lifetime of messages was delivered since they can have been sent. The device finishes postings as late as it likes. The
+//! receiver acknowledges whenever it owes it, grants as much credit as it likes, and may lack a window, or a cell to hold a
+//! datagram in, for what comes early. An idle sender may give its window back and take a new one.
+//!
+//! Messages are numbered relative to the oldest one that is not released, sequence numbers likewise: so a finite number of
+//! states stands for any number of messages, while a datagram of an old message that is taken for a new one is seen.
+
+use core::fmt::Debug;
+use core::marker::PhantomData;
+
+use unisono_core::bitmap::Bitmap;
+use unisono_core::device::{Slot, Ticket};
+use unisono_core::inbound::{Inbound, Order};
+use unisono_core::psn::Psn;
+use unisono_core::receive_window::{Early, ReceiveWindow};
+use unisono_core::send_window::{Piece, Segment, SendWindow};
+use unisono_core::wire::{Acknowledgement, Echo};
+
+use super::clock::Clock;
+use super::network::Network;
+use crate::explore::Model;
+
+/// What is explored. `W` segments, sequence numbers of `BITS` bits, `N` datagrams in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<T, const W: usize, const BITS: u32, const N: usize> {
+    /// A datagram dies when more messages than these were delivered since it can have been sent.
+    pub lifetime: i8,
+    /// The credits that an acknowledgement may carry.
+    pub credits: &'static [u16],
+    /// What else may happen.
+    pub may: May,
+    /// The clock.
+    pub clock: PhantomData<T>,
+}
+
+/// What may happen beside loss, doubling and reordering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct May {
+    /// The device finishes postings later than it makes them.
+    pub finish_late: bool,
+    /// A probe leaves later than the deadline is noticed.
+    pub probe_late: bool,
+    /// There is no receive window, or no cell to hold a datagram, for what comes early.
+    pub lack_window: bool,
+    /// An idle send window is given back, and a new one taken.
+    pub renew: bool,
+}
+
+/// The number of a message: so many after the oldest one that is not released.
+type Message = i8;
+
+/// A datagram. Numbers of messages stand for sequence numbers, and say what was meant by them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Datagram {
+    /// A segment.
+    Data {
+        /// The message.
+        message: Message,
+        /// Its transmission count.
+        count: u8,
+    },
+    /// A probe.
+    Probe {
+        /// The next message to be sent.
+        next: Message,
+        /// Its number.
+        number: u8,
+    },
+    /// A pure acknowledgement.
+    Acknowledge {
+        /// The next message expected.
+        next: Message,
+        /// Datagrams granted beyond it.
+        credit: u8,
+        /// The bitmap.
+        beyond: u8,
+        /// What it echoes.
+        echo: Echoed,
+    },
+}
+
+/// What an acknowledgement echoes, so far as a sender looks at it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Echoed {
+    /// Nothing, or a segment while counts have no bits.
+    Nothing,
+    /// A segment: how far its number lies from the acknowledged one, and its transmission count.
+    Segment(u8, u8),
+    /// A probe of this number.
+    Probe(u8),
+}
+
+/// Both windows and what is between them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
+    sender: SendWindow<T, W, BITS>,
+    inbound: Inbound<T, BITS>,
+    receiver: Option<ReceiveWindow<W>>,
+    /// Early messages in the cells of the receiver's device.
+    held: [Option<Message>; W],
+    network: Network<Datagram, N>,
+    /// Messages of unfinished postings, oldest first.
+    posted: [Option<Message>; W],
+    /// More is queued at the sender.
+    queued: bool,
+    /// The next message to be sent, and to be delivered.
+    sent: Message,
+    delivered: Message,
+    broken: Option<&'static str>,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// The user has something to send.
+    Queue,
+    /// The next message is sent; nothing is queued behind it if it is the last.
+    Send {
+        /// The queue is empty now.
+        last: bool,
+    },
+    /// A lost segment is sent again.
+    Resend,
+    /// A probe is sent.
+    Probe,
+    /// The deadline is noticed.
+    Timeout,
+    /// Time passes.
+    Tick,
+    /// The device finishes its oldest posting.
+    Finish,
+    /// The idle window is given back and another taken.
+    Renew,
+    /// The receiver acknowledges with so much credit.
+    Acknowledge(u16),
+    /// What is in flight at a place arrives.
+    Arrive {
+        /// The place.
+        place: usize,
+        /// What it is.
+        datagram: Datagram,
+        /// It arrives once more later.
+        doubled: bool,
+        /// It finds no receive window.
+        windowless: bool,
+    },
+    /// What is in flight at a place is lost.
+    Lose {
+        /// The place.
+        place: usize,
+        /// What it is.
+        datagram: Datagram,
+    },
+}
+
+impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window<T, W, BITS, N> {
+    type State = State<T, W, BITS, N>;
+    type Action = Action;
+
+    fn initial(&self) -> Self::State {
+        State {
+            sender: SendWindow::new(number(0)),
+            inbound: Inbound::new(number(0)),
+            receiver: None,
+            held: [None; W],
+            network: Network::EMPTY,
+            posted: [None; W],
+            queued: false,
+            sent: 0,
+            delivered: 0,
+            broken: None,
+        }
+    }
+
+    fn actions(&self, state: &Self::State, actions: &mut Vec<Action>) {
+        let has_token = state.posted[W - 1].is_none();
+        if !state.queued {
+            actions.push(Action::Queue);
+        } else if state.sender.has_room() && has_token {
+            actions.extend([false, true].map(|last| Action::Send { last }));
+        }
+        if state.sender.has_lost() && has_token {
+            actions.push(Action::Resend);
+        }
+        if state.sender.wants_probe() {
+            actions.push(Action::Probe);
+        }
+        if let Some(deadline) = state.sender.deadline() {
+            if T::is_due(T::NOW, deadline) {
+                actions.push(Action::Timeout);
+            }
+            actions.push(Action::Tick);
+        }
+        if state.posted[0].is_some() {
+            actions.push(Action::Finish);
+        }
+        if self.may.renew && state.sender.is_empty() {
+            actions.push(Action::Renew);
+        }
+        if state.inbound.is_pending() {
+            actions.extend(self.credits.iter().map(|credit| Action::Acknowledge(*credit)));
+        }
+        for (place, datagram) in state.network.iter() {
+            for doubled in [false, true] {
+                actions.push(Action::Arrive { place, datagram, doubled, windowless: false });
+                if self.may.lack_window && matches!(datagram, Datagram::Data { .. }) {
+                    actions.push(Action::Arrive { place, datagram, doubled, windowless: true });
+                }
+            }
+            actions.push(Action::Lose { place, datagram });
+        }
+    }
+
+    fn next(&self, state: &Self::State, action: &Action) -> Option<Self::State> {
+        let mut next = *state;
+        match *action {
+            Action::Queue => next.queued = true,
+            Action::Send { last } => {
+                let piece = piece(next.sent);
+                let segment = next.sender.push(T::NOW, piece, next.ticket(), &T::PACE)?;
+                next.queued = !last;
+                if last && next.sender.is_scarce() {
+                    next.sender.drain(segment.psn);
+                }
+                next.sent += 1;
+                self.post(&mut next, segment);
+            }
+            Action::Resend => {
+                let segment = next.sender.resend(T::NOW, next.ticket())?;
+                self.post(&mut next, segment);
+            }
+            Action::Probe => next.probe(),
+            Action::Timeout => {
+                next.sender.handle_timeout(T::NOW, &T::PACE);
+                if !self.may.probe_late {
+                    next.probe();
+                }
+            }
+            Action::Tick => next.sender = T::later(&next.sender)?,
+            Action::Finish => next.finish(),
+            Action::Renew => next.sender = SendWindow::new(next.sender.next()),
+            Action::Acknowledge(credit) => {
+                let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
+                next.network.send(Datagram::of::<T, BITS>(&acknowledgement, next.delivered));
+            }
+            Action::Arrive { place, datagram, doubled, windowless } => {
+                if !doubled {
+                    next.network.remove(place);
+                }
+                next.arrive(self.lifetime, datagram, windowless)?;
+            }
+            Action::Lose { place, .. } => next.network.remove(place),
+        }
+        next.settle();
+        Some(next)
+    }
+
+    fn violation(&self, state: &Self::State) -> Option<&'static str> {
+        if state.sent as usize > W {
+            return Some("the window is overfull");
+        }
+        if state.sender.deadline().is_some_and(T::is_beyond) {
+            return Some("a probe comes later than the longest time between two");
+        }
+        state.broken
+    }
+
+    /// Everything is delivered and released, and nothing is queued.
+    fn finished(&self, state: &Self::State) -> bool {
+        state.sent == 0 && state.delivered == 0 && !state.queued
+    }
+}
+
+impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BITS, N> {
+    fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>) {
+        let message = message(segment.piece);
+        if segment.psn != number(message) {
+            state.broken = Some("a message is sent under another number");
+        }
+        if let Some(free) = state.posted.iter_mut().find(|posted| posted.is_none()) {
+            *free = Some(message);
+        }
+        state.network.send(Datagram::Data { message, count: segment.count });
+        if !self.may.finish_late {
+            state.finish();
+        }
+    }
+}
+
+impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS, N> {
+    /// What the owner of a send window does after every change: takes out what is released, says whether more waits.
+    fn settle(&mut self) {
+        let mut released = 0;
+        while let Some(piece) = self.sender.release() {
+            self.check_release(message(piece), released);
+            released += 1;
+        }
+        self.sender.set_waiting(T::NOW, self.queued, &T::PACE);
+        if released > 0 {
+            self.renumber(released);
+        }
+    }
+
+    /// Numbers count from another message on.
+    fn renumber(&mut self, by: Message) {
+        self.sender = self.sender.with_numbers(by as u32, |old| piece(message(old) - by));
+        self.inbound = self.inbound.with_numbers(by as u32);
+        self.network.change(|datagram| datagram.renumbered(by));
+        for message in self.held.iter_mut().chain(&mut self.posted).flatten() {
+            *message -= by;
+        }
+        self.sent -= by;
+        self.delivered -= by;
+    }
+
+    /// Tickets count from the oldest unfinished posting on.
+    fn ticket(&self) -> Ticket {
+        Ticket(self.posted.iter().flatten().count() as u32)
+    }
+
+    fn finish(&mut self) {
+        self.sender.handle_completed(Ticket(0));
+        self.sender = self.sender.with_tickets(|ticket| Ticket(ticket.0.wrapping_sub(1)));
+        self.posted.rotate_left(1);
+        self.posted[W - 1] = None;
+    }
+
+    fn probe(&mut self) {
+        if let Some(probe) = self.sender.probe() {
+            self.network.send(Datagram::Probe { next: self.sent, number: probe.number });
+        }
+    }
+
+    fn check_release(&mut self, message: Message, expected: Message) {
+        if message != expected {
+            self.broken = Some("spans are released in another order than they were lent");
+        } else if message >= self.delivered && !self.held.contains(&Some(message)) {
+            self.broken = Some("a span is released that has not arrived");
+        } else if self.posted.contains(&Some(message)) {
+            self.broken = Some("a span is released that the device still reads");
+        }
+    }
+
+    fn deliver(&mut self, message: Message, lifetime: i8) {
+        if message != self.delivered {
+            self.broken = Some("a message is lost, doubled or misordered");
+        }
+        self.delivered += 1;
+        let delivered = self.delivered;
+        self.network.retain(|datagram| delivered <= datagram.sent_at::<W>() + lifetime);
+    }
+
+    /// A datagram arrives. `None` where lacking a window makes no difference.
+    fn arrive(&mut self, lifetime: i8, datagram: Datagram, windowless: bool) -> Option<()> {
+        match datagram {
+            Datagram::Data { message, count } => {
+                let order = self.inbound.order(number(message), self.receiver.as_ref());
+                if windowless && !matches!(order, Order::Early(_)) {
+                    return None;
+                }
+                match order {
+                    Order::Next => {
+                        self.deliver(message, lifetime);
+                        self.note(message, count);
+                        self.pass(lifetime);
+                    }
+                    Order::Early(_) if windowless => self.inbound.handle_gap(),
+                    Order::Early(distance) => {
+                        let free = self.held.iter().position(Option::is_none)?;
+                        self.held[free] = Some(message);
+                        let window = self.receiver.get_or_insert(ReceiveWindow::EMPTY);
+                        if window.insert(distance, Early::Held(Slot(free as u32))) == Ok(true) {
+                            self.inbound.handle_gap();
+                        }
+                        self.note(message, count);
+                    }
+                    Order::Duplicate => self.inbound.hurry(),
+                    Order::Outside => {}
+                }
+            }
+            Datagram::Probe { next, number: probe } => self.inbound.handle_probe((), number(next), probe),
+            Datagram::Acknowledge { .. } => {
+                self.sender.handle_heard();
+                if let Some(acknowledgement) = datagram.acknowledgement() {
+                    self.sender.handle_ack(T::NOW, &acknowledgement, &T::PACE);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// With windows this small, every segment is acknowledged at once.
+    fn note(&mut self, message: Message, count: u8) {
+        self.inbound.note((), number(message), count);
+        self.inbound.hurry();
+    }
+
+    /// The turn has passed, and comes to what is held.
+    fn pass(&mut self, lifetime: i8) {
+        while let Early::Held(Slot(cell)) = self.inbound.advance(self.receiver.as_mut()) {
+            match self.held.get_mut(cell as usize).and_then(Option::take) {
+                Some(message) => self.deliver(message, lifetime),
+                None => self.broken = Some("a datagram is delivered that is not held"),
+            }
+        }
+        self.receiver = self.receiver.filter(|window| !window.is_empty());
+    }
+}
+
+const fn number<const BITS: u32>(message: Message) -> Psn<BITS> {
+    Psn::new(message as u32)
+}
+
+const fn piece(message: Message) -> Piece {
+    Piece { operation: message as u32, part: 0 }
+}
+
+const fn message(piece: Piece) -> Message {
+    piece.operation as Message
+}
+
+impl Datagram {
+    /// How many messages had been delivered, at most, when it was sent: a message is sent again until the window has moved
+    /// past it, a probe leaves last when everything before it has been delivered.
+    const fn sent_at<const W: usize>(self) -> Message {
+        match self {
+            Self::Data { message, .. } => message + W as Message,
+            Self::Probe { next, .. } | Self::Acknowledge { next, .. } => next,
+        }
+    }
+
+    const fn renumbered(self, by: Message) -> Self {
+        match self {
+            Self::Data { message, count } => Self::Data { message: message - by, count },
+            Self::Probe { next, number } => Self::Probe { next: next - by, number },
+            Self::Acknowledge { next, credit, beyond, echo } => {
+                Self::Acknowledge { next: next - by, credit, beyond, echo }
+            }
+        }
+    }
+
+    /// The NACK mark only hurries the receiver: no sender looks at it.
+    fn of<T: Clock, const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, next: Message) -> Self {
+        let echo = match acknowledgement.echo {
+            Some(echo) if acknowledgement.answers => Echoed::Probe(echo.count),
+            Some(echo) if T::COUNTS > 0 => {
+                Echoed::Segment(echo.psn.since(acknowledgement.cumulative) as u8, echo.count)
+            }
+            _ => Echoed::Nothing,
+        };
+        let beyond = acknowledgement.beyond.words().next().unwrap_or(0) as u8;
+        Self::Acknowledge { next, credit: acknowledgement.credit as u8, beyond, echo }
+    }
+
+    fn acknowledgement<const BITS: u32>(self) -> Option<Acknowledgement<BITS>> {
+        let Self::Acknowledge { next, credit, beyond, echo } = self else { return None };
+        let cumulative = number::<BITS>(next);
+        let echoed = match echo {
+            Echoed::Nothing => None,
+            Echoed::Segment(away, count) => Some((cumulative.add(u32::from(away)), count)),
+            Echoed::Probe(number) => Some((cumulative, number)),
+        };
+        Some(Acknowledgement {
+            cumulative,
+            credit: u16::from(credit),
+            beyond: Bitmap::from_words([u32::from(beyond)]),
+            echo: echoed.map(|(psn, count)| Echo { psn, count, hold: u32::MAX }),
+            answers: matches!(echo, Echoed::Probe(_)),
+            nack: false,
+        })
+    }
+}
