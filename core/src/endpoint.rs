@@ -11,6 +11,13 @@
 //!
 //! [`drive`](crate::drive::drive) does all of this for any device. Every call does a bounded amount of work; what it does
 //! per round is proportional to the peers that are active, never to those that are known.
+//!
+//! # A peer that contradicts itself
+//! A peer is authenticated, not trusted to be right: memory errors and bugs exist. One that acknowledges what it never got
+//! leaves both sides waiting for ever: what it lacks has been released. It shows in what it says later: it goes on to lack
+//! what was released (or has what was never sent) in 16 datagrams in a row, each a timeout after the one before, or does not
+//! take the oldest segment although that was resent 255 times. Then it is ended as if it had failed, and told by an Abort.
+//! Late datagrams do not end anyone: the first one that is not late begins the count again.
 
 mod events;
 mod grant;

@@ -147,6 +147,11 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     probe_wanted: bool,
     probe_number: u8,
     unanswered: u8,
+    /// Times the oldest segment was resent, saturating: hopeless.
+    fruitless: u8,
+    /// Acknowledgements of what is not outstanding, in a row, at most one per timeout.
+    astray: u8,
+    astray_since: T::Stamp,
     rtt: Rtt,
     congestion: Congestion<T>,
     entries: [Entry<T>; W],
@@ -161,6 +166,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
+    /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
+    const ASTRAY: u8 = 16;
     /// Doublings of the timeout while nothing is missing but credit: a probe then only guards against a lost grant.
     const PATIENCE: u8 = 3;
 
@@ -189,6 +196,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             probe_wanted: false,
             probe_number: 0,
             unanswered: 0,
+            fruitless: 0,
+            astray: 0,
+            astray_since: T::ZERO,
             rtt: Rtt::NONE,
             congestion: Congestion::NEW,
             entries: [Entry::FREE; W],
@@ -218,6 +228,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Probes sent since the peer was last heard, at most [`UNANSWERED`](Self::UNANSWERED).
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
+    }
+
+    /// Whether what the peer says cannot be true of what was sent to it. Its acknowledgements leave the oldest segment out
+    /// although it was resent 255 times, or name what was released, or never sent, 16 times in a row, each a timeout after
+    /// the one before, so that they are not late ones. Models, whose time is abstract, do not count.
+    pub const fn is_contradicted(&self) -> bool {
+        self.fruitless == u8::MAX || self.astray >= Self::ASTRAY
+    }
+
+    /// Whether the latest acknowledgement was of what is not outstanding.
+    pub const fn is_astray(&self) -> bool {
+        self.astray > 0
     }
 
     /// Whether some posting is unfinished.
@@ -312,6 +334,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         entry.state = POSTED;
         let (piece, count) = (entry.piece, entry.count);
         self.append(i);
+        if T::BACKOFF > 0 && offset == 0 {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
         self.lost = self.lost.wrapping_sub(1);
         self.in_flight = self.in_flight.wrapping_add(1);
         Some(Segment { psn: self.base.add(offset), piece, count, cause })
@@ -365,10 +390,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let passed = ack.cumulative.since(self.base);
         #[cfg(not(mutant = "stale_ack"))]
         if passed > sent {
+            self.count_astray(now, pace);
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
         #[cfg(mutant = "stale_ack")]
         let passed = passed.min(sent);
+        self.astray = 0;
         let mut outcome = Acknowledged::default();
         // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
         if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
@@ -405,6 +432,15 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.arm(now, pace);
         }
         outcome
+    }
+
+    fn count_astray(&mut self, now: T::Instant, pace: &Pace) {
+        let timeout = self.rtt.timeout(pace.granularity);
+        let due = self.astray == 0 || T::since(now, self.astray_since).is_some_and(|since| since >= timeout);
+        if T::BACKOFF > 0 && due {
+            self.astray = self.astray.saturating_add(1);
+            self.astray_since = T::stamp(now);
+        }
     }
 
     /// A hole's allowance, the round trip and the congestion window learn from what caused an acknowledgement.
@@ -549,6 +585,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let entry = self.entries.get_mut(usize::from(self.head))?;
         let piece = entry.piece;
         *entry = Entry::FREE;
+        self.fruitless = 0;
         self.base = self.base.add(1);
         self.head = if self.is_empty() { 0 } else { self.entry_at(1) };
         Some(piece)
