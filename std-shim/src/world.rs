@@ -133,10 +133,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let process = Process::new((rank, size), clock, endpoint, device, membership, silence);
-        let crowded = settings
-            .locality
-            .size
-            .is_none_or(|ranks| std::thread::available_parallelism().is_ok_and(|cores| ranks as usize > cores.get()));
+        let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
         Ok(Self { shared, thread, tally, rank, size, finished: false })
@@ -221,7 +218,7 @@ impl World {
 
     /// Lends buffers to requests that end within `body`: when it returns, all of them have.
     ///
-    /// Sends are collected and leave together: when 64 or 64 KiB wait, with the next call that waits or tests, or with
+    /// Sends are collected and leave together: when 64 or 256 KiB wait, with the next call that waits or tests, or with
     /// [`Scope::flush`].
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         scope::run(self, body)
@@ -338,6 +335,13 @@ impl Drop for World {
             tracing::error!(%error, "the job did not finish well");
         }
     }
+}
+
+/// Processors that the ranks of this node share: those of this process, or of its parent, which may have pinned it to some of
+/// its own.
+fn processors() -> u32 {
+    let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
+    of(None).max(of(rustix::process::getppid()))
 }
 
 /// The address that the others reach this process at: the one that it reaches the rendezvous server from.

@@ -34,9 +34,9 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and what a system cuts
-/// at once.
-const CORKED: (u32, usize) = (BUDGET, 1 << 16);
+/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
+/// system cuts at once.
+const CORKED: (u32, usize) = (BUDGET, 1 << 18);
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +95,8 @@ pub(super) struct Process {
     watched: Vec<PeerId>,
     tended: u64,
     corked: (u32, usize),
+    /// When the first of those that are collected was sent.
+    corked_at: u64,
 }
 
 impl Process {
@@ -129,6 +131,7 @@ impl Process {
             watched: Vec::new(),
             tended: 0,
             corked: (0, 0),
+            corked_at: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
@@ -360,7 +363,11 @@ impl Process {
         if bytes > u32::MAX as usize {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
-        let (now, peer) = (self.now(), PeerId::from(to));
+        if self.corked.0 == 0 {
+            self.corked_at = self.now();
+        }
+        // Those that leave together are sent at one time.
+        let (now, peer) = (self.corked_at, PeerId::from(to));
         if to == self.rank {
             // SAFETY: the caller says that these bytes are valid and unchanged.
             let payload = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
