@@ -25,6 +25,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ///
     /// # Errors
     /// [`SendError`]; nothing was taken.
+    #[inline(always)]
     pub fn send(
         &mut self,
         now: Now<S, W, BITS>,
