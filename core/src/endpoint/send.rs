@@ -123,7 +123,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
     /// part by part stalls the processor.
-    #[inline]
+    #[inline(always)]
     fn enqueue(
         &mut self,
         now: Now<S, W, BITS>,
