@@ -38,9 +38,6 @@ const TENDING: u64 = 20_000_000;
 /// system cuts at once.
 const CORKED: (u32, usize) = (BUDGET, 1 << 18);
 
-/// Datagrams received in one round that make a stream.
-const STREAM: u64 = 8;
-
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Silence {
@@ -100,8 +97,6 @@ pub(super) struct Process {
     corked: (u32, usize),
     /// The clock when it was last read: what the endpoint is told never goes back.
     pub(super) latest: u64,
-    /// The latest round that moved something received several datagrams at once.
-    pub(super) streaming: bool,
 }
 
 impl Process {
@@ -137,7 +132,6 @@ impl Process {
             tended: 0,
             corked: (0, 0),
             latest: 0,
-            streaming: false,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
@@ -174,7 +168,6 @@ impl Process {
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         self.corked = (0, 0);
-        let arrivals = self.counters.arrivals();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -188,9 +181,6 @@ impl Process {
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
-        if moved {
-            self.streaming = self.counters.arrivals() - arrivals >= STREAM;
-        }
         if now.wrapping_sub(self.tended) >= TENDING {
             self.tended = now;
             self.tend(now);

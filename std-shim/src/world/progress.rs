@@ -23,9 +23,6 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 5_000;
-/// Pauses of the processor (some 40 ns each) before a stream is looked at again: who looks all the time gets one datagram at a
-/// time, and takes the socket's lock from who fills it.
-const GATHER: u32 = 32;
 
 /// When a send leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,11 +77,6 @@ impl Shared {
             }
             if process.progress(false) {
                 idle_since = None;
-                let streaming = process.streaming;
-                drop(process);
-                if streaming {
-                    gather();
-                }
                 continue;
             }
             let idle = process.latest - *idle_since.get_or_insert(process.latest);
@@ -146,13 +138,6 @@ impl Shared {
             self.polled.ring();
         }
         if process.arm(Lane::Interrupt) { process.rest().map_or(LONGEST, Duration::from_nanos) } else { Duration::ZERO }
-    }
-}
-
-/// Lets more of a stream arrive.
-fn gather() {
-    for _ in 0..GATHER {
-        core::hint::spin_loop();
     }
 }
 
