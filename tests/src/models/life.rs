@@ -17,7 +17,7 @@ use unisono_core::peer::Life;
 use unisono_core::wire::Kind;
 
 use self::side::{Message, Seen, Side};
-pub use self::side::{Datagram, Step};
+pub use self::side::{BITS, Datagram, Step, W as WINDOW};
 use super::network::Network;
 use crate::explore::Model;
 
