@@ -14,7 +14,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let super::Leaving::Lingering { until, .. } = self.leaving {
             return Some(until);
         }
-        let timer = self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick));
+        let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
         match (timer, self.aging) {
             (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
             (Some(timer), _) => Some(timer),
@@ -57,7 +57,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             self.make_ready(sender);
         }
-        self.schedule(sender);
+        self.schedule(now, sender);
     }
 
     /// Something changed: a window that can send becomes ready, one that waits asks for credit, one without work watches
@@ -88,18 +88,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if ready {
             self.make_ready(sender);
         }
-        self.schedule(sender);
+        self.schedule(now, sender);
     }
 
     /// Keeps the wheel early enough for the window's deadline; a deadline that moved back is noticed when it expires.
-    fn schedule(&mut self, sender: u32) {
+    fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
-            self.wheel.set(senders, sender, tick, |sender| &mut sender.timer);
+            self.wheel.set(senders, sender, S::Time::tick(now), tick, |sender| &mut sender.timer);
         }
     }
 }
