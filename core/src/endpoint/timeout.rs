@@ -11,8 +11,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
     /// caller may sleep, or wait for an interrupt.
     pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
-        if let super::Leaving::Lingering { until, .. } = self.leaving {
-            return Some(until);
+        match self.leaving {
+            super::Leaving::Lingering { until, .. } => return Some(until),
+            // A call looks at a few ranks only.
+            super::Leaving::Telling { kind, .. } if self.may_tell(kind) => return Some(now),
+            _ => {}
         }
         let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
         match (timer, self.aging) {
@@ -36,7 +39,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let pace = self.pace();
         let silence = self.config.silence;
-        let quiet = self.is_quiet(sender);
+        let quiet = self.is_quiet(sender, !self.windowless.is_empty());
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         if record.peer == NONE || record.flags & ORPHAN != 0 {
             return;
@@ -70,7 +73,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         let queued = self.queued(to).is_some();
-        let watched = self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
+        // Those who send come before those who watch.
+        let watched =
+            self.windowless.is_empty() && self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         if record.flags & ORPHAN != 0 {
             if record.window.is_empty() {
