@@ -145,7 +145,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if sender != NO_WINDOW {
             self.make_ready(u32::from(sender));
         } else if !windowless {
-            match self.take_sender(now, to) {
+            match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
                     self.windowless.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
