@@ -114,7 +114,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.head();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
-        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.life != Life::Unmet);
+        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.life() != Life::Unmet);
         let peer = peer.ok_or(Reason::UnknownPeer)?;
         if !datagram.is_from(PeerId(from)) {
             return Err(Reason::Address);
@@ -126,16 +126,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
             return self.handle_other_life(now, &header);
         }
-        if peer.life != Life::Alive {
-            let failed = peer.life == Life::Failed;
+        if peer.life() != Life::Alive {
+            let failed = peer.life() == Life::Failed;
             if failed {
                 self.send_reset(now, &header);
             }
             return Err(Reason::Ended);
         }
         peer.set(TOUCHED);
-        let contradicts = Psn::new(header.acknowledged) != peer.send_next;
-        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender == NO_WINDOW && contradicts {
+        let contradicts = Psn::new(header.acknowledged) != peer.send_next();
+        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
             if let Some(sender) = self.take_sender(now, from) {
                 self.settle_sender(now, sender);
@@ -190,7 +190,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// An opening was not covered by a grant: its operation fails, its PSN is filled by a void.
     fn handle_refusal(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender)) else {
+        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
@@ -478,7 +478,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         above: &mut impl Above,
     ) -> Result<(), Reason> {
         let pace = self.pace();
-        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender)) else {
+        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };

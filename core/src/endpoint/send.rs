@@ -112,7 +112,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, SendError> {
         let peer = self.peers.as_ref().get(to.0 as usize).ok_or(SendError::UnknownPeer)?;
-        match peer.life {
+        match peer.life() {
             Life::Unmet => Err(SendError::UnknownPeer),
             Life::Parted => Err(SendError::Parted),
             Life::Failed => Err(SendError::PeerFailed),
@@ -132,7 +132,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             operation.link = core::mem::replace(&mut last.link, i);
         }
         peer.queue = i;
-        let (sender, windowless) = (peer.sender, peer.has(WINDOWLESS));
+        let (sender, windowless) = (peer.sender(), peer.has(WINDOWLESS));
         if let Some(record) = operations.get_mut(i as usize) {
             *record = operation;
         }

@@ -105,7 +105,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
             let Some(peer) = self.peer_mut(to) else { continue };
             peer.unset(LISTED);
-            if !peer.inbound.is_pending() || peer.life != Life::Alive {
+            if !peer.inbound.is_pending() || peer.life() != Life::Alive {
                 continue;
             }
             self.feed(to);
