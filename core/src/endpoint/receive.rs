@@ -35,6 +35,7 @@ const NO_EFFECT: Effect = Effect { verdict: Verdict::Release, landed: None };
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// A datagram arrived. The verdict says what to do with it.
+    #[inline]
     pub fn handle_datagram(
         &mut self,
         now: Now<S, W, BITS>,
@@ -57,6 +58,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if self.deferred.is_empty() { None } else { self.next_deferred() }
     }
 
+    #[inline(never)]
     fn next_deferred(&mut self) -> Option<Slot> {
         loop {
             let i = self.deferred.first()?;
@@ -110,6 +112,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    #[inline]
     fn receive(
         &mut self,
         now: Now<S, W, BITS>,
@@ -139,17 +142,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(Reason::Ended);
         }
         peer.set(TOUCHED);
+        let bytes = datagram.bytes();
+        if header.kind.is_data() {
+            if peer.sender() != NO_WINDOW {
+                self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
+            }
+            return self.receive_data(now, &header, datagram, above);
+        }
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
         if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
             if let Some(sender) = self.take_sender(now, from) {
                 self.settle_sender(now, sender);
             }
-        }
-        let bytes = datagram.bytes();
-        if header.kind.is_data() {
-            self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
-            return self.receive_data(now, &header, datagram, above);
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
@@ -169,6 +174,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(Verdict::Release)
     }
 
+    #[inline(never)]
     fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
         let from = header.rank;
         match header.kind {
@@ -215,6 +221,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.settle_sender(now, sender);
     }
 
+    #[inline(always)]
     fn receive_data(
         &mut self,
         now: Now<S, W, BITS>,
@@ -254,6 +261,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    #[inline(never)]
     fn receive_early(
         &mut self,
         header: &Header<BITS>,
@@ -304,7 +312,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
     /// it filled a gap.
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = (self.credit.share(W as u32) >> 2).max(1);
         let peers = self.peers.as_mut();
@@ -345,7 +353,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Carries out a datagram whose turn it is.
-    #[inline]
+    #[inline(always)]
     fn take_effect(
         &mut self,
         from: u32,
@@ -440,6 +448,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    #[inline(never)]
     fn pass_gap(&mut self, from: u32) {
         loop {
             let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };

@@ -62,6 +62,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header_of(&self.config, peer)
     }
 
+    #[inline(never)]
     fn transmit_notice(&mut self, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let notices = self.notices.as_mut();
         let notice = *notices.first()?;
@@ -173,6 +174,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(data(PeerId(to), length, payload, segment.cause))
     }
 
+    #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let at = self.config.probe_at;
         let record = self.senders.as_mut().get_mut(sender as usize)?;
