@@ -43,7 +43,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// How many probes went unanswered before it, at most [`SendWindow::UNANSWERED`].
+    /// How many probes went unanswered before it, at most [`Time::UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -162,8 +162,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
         "a window has 1 to 256 segments and less than half the sequence space"
     );
-    /// Unanswered probes are counted up to this.
-    pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
     /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
@@ -225,7 +223,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer was last heard, at most [`UNANSWERED`](Self::UNANSWERED).
+    /// Probes sent since the peer was last heard, at most [`Time::UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -347,7 +345,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        entries.skip_while(|entry| entry.state & ACKED != 0).map(|entry| entry.piece)
+        #[cfg(not(mutant = "gap_forgiven"))]
+        let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
+        #[cfg(mutant = "gap_forgiven")]
+        let concerned = entries.filter(|entry| entry.state & ACKED == 0);
+        concerned.map(|entry| entry.piece)
     }
 
     /// What the segment `psn` carries, while it is sent and not acknowledged.
@@ -678,7 +680,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.probe_wanted = false;
         self.probe_number = self.probe_number.wrapping_add(1) & T::COUNTS;
         let unanswered = self.unanswered;
-        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1).min(Self::UNANSWERED) };
+        self.unanswered = unanswered.saturating_add(1).min(T::UNANSWERED);
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
             if entry.state & (ACKED | LOST) == 0 {
@@ -701,16 +703,22 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
-    /// Lowers every sequence number by `by` and renames the pieces, for models whose numbers are relative: only distances
-    /// have a meaning.
+    /// Lowers every sequence number by `by`, renames the pieces and turns the ring so that the base's entry is the first, for
+    /// models whose numbers are relative: only distances have a meaning.
     #[must_use]
     pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
-        for offset in 0..self.next.since(self.base) {
-            let i = self.entry_at(offset);
-            if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-                entry.piece = rename(entry.piece);
-            }
-        }
+        let turn = |i: u16| if i == NONE { NONE } else { self.offset_of(i) as u16 };
+        let sent = self.next.since(self.base);
+        let entries = core::array::from_fn(|offset| {
+            let offset = offset as u32;
+            let entry = self.entries.get(usize::from(self.entry_at(offset))).copied().unwrap_or(Entry::FREE);
+            let piece = if offset < sent { rename(entry.piece) } else { entry.piece };
+            Entry { piece, before: turn(entry.before), after: turn(entry.after), ..entry }
+        });
+        let ends = [self.first, self.last, self.posted].map(turn);
+        self.entries = entries;
+        [self.first, self.last, self.posted] = ends;
+        self.head = 0;
         self.base = self.base.back(by);
         self.next = self.next.back(by);
         self.drained = self.drained.map(|drained| drained.back(by));
@@ -757,7 +765,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             let shifted = timeout.checked_shl(exponent).unwrap_or(0);
             if shifted >> exponent == timeout { shifted } else { u32::MAX }
         };
-        units.min(pace.longest)
+        #[cfg(not(mutant = "longest_ignored"))]
+        let units = units.min(pace.longest);
+        units
     }
 
     fn disarm(&mut self) {

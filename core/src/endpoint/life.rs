@@ -201,6 +201,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
+            #[cfg(not(mutant = "end_forgiven"))]
             for piece in record.window.pieces() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize) {
                     operation.error = operation.error.or(Some(error));
@@ -344,6 +345,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The next Bye or Abort.
     pub(super) fn transmit_farewell(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let Leaving::Telling { kind, mut rank, round } = self.leaving else { return None };
+        #[cfg(not(mutant = "bye_early"))]
         if kind == Kind::Bye && !self.is_acknowledged() {
             return None;
         }

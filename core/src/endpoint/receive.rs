@@ -127,6 +127,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !datagram.is_from(PeerId(from)) {
             return Err(Reason::Address);
         }
+        #[cfg(not(mutant = "reset_ignored"))]
         if header.kind == Kind::Reset {
             return self.handle_reset(now, &header, above);
         }
@@ -544,6 +545,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         }
         if record.flags & ORPHAN != 0 {
+            #[cfg(not(mutant = "orphan_kept"))]
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }

@@ -280,6 +280,9 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BIT
         if segment.psn != number(message) {
             state.broken = Some("a message is sent under another number");
         }
+        if state.posted.contains(&Some(message)) {
+            state.broken = Some("a segment is posted again before its posting is finished");
+        }
         if let Some(free) = state.posted.iter_mut().find(|posted| posted.is_none()) {
             *free = Some(message);
         }
@@ -406,7 +409,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                 None => self.broken = Some("a datagram is delivered that is not held"),
             }
         }
-        self.receiver = self.receiver.filter(|window| !window.is_empty());
+        self.receiver = self.receiver.filter(|window| !window.is_empty()).map(ReceiveWindow::with_ring_turned);
     }
 }
 
