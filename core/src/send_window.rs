@@ -403,7 +403,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
             self.learn(now, echo, &mut outcome, pace);
         }
-        for offset in 0..passed {
+        let in_order = self.acknowledge_first(passed);
+        for offset in in_order..passed {
             outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
         }
         for bit in ack.beyond.iter() {
@@ -418,6 +419,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if outcome.segments > 0 {
             self.find_overtaken(outcome.segments);
         }
+        outcome.segments = outcome.segments.wrapping_add(in_order);
         let answered = ack.answers && ack.echo.is_some_and(|echo| echo.count == self.probe_number);
         #[cfg(not(mutant = "answer_ignored"))]
         if answered {
@@ -478,6 +480,31 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.repairs = 0;
             self.allowance = self.allowance.saturating_add(1).min(Self::ALLOWANCE);
         }
+    }
+
+    /// The first segments, at most `passed`, have arrived, as far as they are also the first of the list and finished: as
+    /// nothing was sent before them, they overtook nothing. Returns how many.
+    fn acknowledge_first(&mut self, passed: u32) -> u32 {
+        let (w, mut i, mut count) = (W as u16, self.head, 0_u32);
+        while count < passed && i == self.first {
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            if entry.state & (ACKED | LOST | POSTED) != 0 || entry.overtaken != 0 {
+                break;
+            }
+            entry.state = ACKED;
+            entry.count = 0;
+            self.first = core::mem::replace(&mut entry.after, NONE);
+            i = if i.wrapping_add(1) == w { 0 } else { i.wrapping_add(1) };
+            count = count.wrapping_add(1);
+        }
+        if count > 0 {
+            self.in_flight = self.in_flight.wrapping_sub(count as u16);
+            match self.entries.get_mut(usize::from(self.first)) {
+                Some(entry) => entry.before = NONE,
+                None => self.last = NONE,
+            }
+        }
+        count
     }
 
     /// The segment at `offset` from the base has arrived. Returns 1 when that is news.
