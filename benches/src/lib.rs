@@ -1,4 +1,9 @@
 //! Benchmarks of unisono and of the peers it is measured against.
 
+#[macro_use]
+extern crate alloc;
+
 #[cfg(target_os = "linux")]
 pub mod bare;
+pub mod callgrind;
+pub mod null;

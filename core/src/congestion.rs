@@ -1,7 +1,7 @@
 //! The congestion window: fixed on lossless fabrics, delay-based elsewhere.
 //!
 //! The delay-based controller follows the kind of TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020, §3): below a target
-//! delay the window grows by one segment a round trip, above it the window shrinks in proportion to the excess, at most
+//! delay the window grows, by at least one segment a round trip, above it the window shrinks in proportion to the excess, at most
 //! once a round trip. Loss by itself is repaired and not punished.
 
 use crate::rtt::Rtt;
@@ -46,8 +46,10 @@ impl<T: Time> Congestion<T> {
         let window = if self.window == 0 { full } else { self.window };
         let aim = rtt.least().saturating_add(target);
         self.window = if units <= aim {
-            // One segment a round trip: the estimator is fed about once a round trip.
-            window.saturating_add(256).min(full)
+            // One segment for each measurement, of which there is about one a round trip, and more when the delay is far
+            // below the aim (TIMELY, §4.3: hyperactive increase).
+            let far = if units < aim >> 1 { window >> 3 } else { 0 };
+            window.saturating_add(256).saturating_add(far).min(full)
         } else if T::since(now, self.shrunk).is_none_or(|since| since > rtt.smoothed()) {
             self.shrunk = T::stamp(now);
             // 0.8 × the share of the delay that is too much, at most a half (Swift, algorithm 1).

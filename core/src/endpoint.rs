@@ -11,6 +11,13 @@
 //!
 //! [`drive`](crate::drive::drive) does all of this for any device. Every call does a bounded amount of work; what it does
 //! per round is proportional to the peers that are active, never to those that are known.
+//!
+//! # A peer that contradicts itself
+//! A peer is authenticated, not trusted to be right: memory errors and bugs exist. One that acknowledges what it never got
+//! leaves both sides waiting for ever: what it lacks has been released. It shows in what it says later: it goes on to lack
+//! what was released (or has what was never sent) in 16 datagrams in a row, each a timeout after the one before, or does not
+//! take the oldest segment although that was resent 255 times. Then it is ended as if it had failed, and told by an Abort.
+//! Late datagrams do not end anyone: the first one that is not late begins the count again.
 
 mod events;
 mod grant;
@@ -111,7 +118,8 @@ impl Config {
     /// lossless and a delay-based one elsewhere.
     pub fn new(rank: PeerId, incarnation: Incarnation, limits: &Limits) -> Self {
         let granularity = units(u64::from(limits.granularity_ns));
-        let target = granularity.saturating_mul(4);
+        // What the scheduler does to a process is no congestion.
+        let target = granularity.saturating_mul(16);
         Self {
             rank,
             incarnation,
@@ -254,6 +262,11 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Peers that are owed an acknowledgement since this round, and since earlier.
     acks_fresh: List,
     acks_due: List,
+    /// Until when those since this round wait for data to ride on, and for more to acknowledge.
+    aging: Option<<S::Time as Time>::Instant>,
+    /// Since when the first of them waits, and whether another one came in this round.
+    aging_since: <S::Time as Time>::Stamp,
+    joined: bool,
     /// Some acknowledgement must not wait.
     urgent: bool,
     /// Receive windows whose front has arrived, and those to be emptied.
@@ -301,6 +314,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             windowless: List::EMPTY,
             acks_fresh: List::EMPTY,
             acks_due: List::EMPTY,
+            aging: None,
+            aging_since: S::Time::ZERO,
+            joined: false,
             urgent: false,
             deferred: List::EMPTY,
             held: 0,

@@ -138,6 +138,8 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     allowance: u16,
     /// Genuine repairs since the allowance last changed.
     repairs: u16,
+    /// The most that a segment was overtaken since then, and yet arrived by itself.
+    reordered: u16,
     deadline: Option<T::Instant>,
     /// The deadline is that of a watch: nothing is outstanding.
     watching: bool,
@@ -145,6 +147,11 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     probe_wanted: bool,
     probe_number: u8,
     unanswered: u8,
+    /// Times the oldest segment was resent, saturating: hopeless.
+    fruitless: u8,
+    /// Acknowledgements of what is not outstanding, in a row, at most one per timeout.
+    astray: u8,
+    astray_since: T::Stamp,
     rtt: Rtt,
     congestion: Congestion<T>,
     entries: [Entry<T>; W],
@@ -157,6 +164,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     );
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
+    /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
+    const ASTRAY: u8 = 16;
     /// Doublings of the timeout while nothing is missing but credit: a probe then only guards against a lost grant.
     const PATIENCE: u8 = 3;
 
@@ -178,12 +187,16 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             lost: 0,
             allowance: 0,
             repairs: 0,
+            reordered: 0,
             deadline: None,
             watching: false,
             backoff: 0,
             probe_wanted: false,
             probe_number: 0,
             unanswered: 0,
+            fruitless: 0,
+            astray: 0,
+            astray_since: T::ZERO,
             rtt: Rtt::NONE,
             congestion: Congestion::NEW,
             entries: [Entry::FREE; W],
@@ -213,6 +226,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Probes sent since the peer was last heard, at most [`Time::UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
+    }
+
+    /// Whether what the peer says cannot be true of what was sent to it. Its acknowledgements leave the oldest segment out
+    /// although it was resent 255 times, or name what was released, or never sent, 16 times in a row, each a timeout after
+    /// the one before, so that they are not late ones. Models, whose time is abstract, do not count.
+    pub const fn is_contradicted(&self) -> bool {
+        self.fruitless == u8::MAX || self.astray >= Self::ASTRAY
+    }
+
+    /// Whether the latest acknowledgement was of what is not outstanding.
+    pub const fn is_astray(&self) -> bool {
+        self.astray > 0
     }
 
     /// Whether some posting is unfinished.
@@ -307,6 +332,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         entry.state = POSTED;
         let (piece, count) = (entry.piece, entry.count);
         self.append(i);
+        if T::BACKOFF > 0 && offset == 0 {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
         self.lost = self.lost.wrapping_sub(1);
         self.in_flight = self.in_flight.wrapping_add(1);
         Some(Segment { psn: self.base.add(offset), piece, count, cause })
@@ -364,10 +392,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let passed = ack.cumulative.since(self.base);
         #[cfg(not(mutant = "stale_ack"))]
         if passed > sent {
+            self.count_astray(now, pace);
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
         #[cfg(mutant = "stale_ack")]
         let passed = passed.min(sent);
+        self.astray = 0;
         let mut outcome = Acknowledged::default();
         // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
         if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
@@ -406,6 +436,15 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         outcome
     }
 
+    fn count_astray(&mut self, now: T::Instant, pace: &Pace) {
+        let timeout = self.rtt.timeout(pace.granularity);
+        let due = self.astray == 0 || T::since(now, self.astray_since).is_some_and(|since| since >= timeout);
+        if T::BACKOFF > 0 && due {
+            self.astray = self.astray.saturating_add(1);
+            self.astray_since = T::stamp(now);
+        }
+    }
+
     /// A hole's allowance, the round trip and the congestion window learn from what caused an acknowledgement.
     fn learn(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &Pace) {
         let offset = echo.psn.since(self.base);
@@ -430,7 +469,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 self.repairs = self.repairs.wrapping_add(1);
                 if usize::from(self.repairs) >= W {
                     self.repairs = 0;
-                    self.allowance = self.allowance.saturating_sub(1);
+                    self.allowance = self.allowance.saturating_sub(1).max(self.reordered);
+                    self.reordered = 0;
                 }
             }
         } else {
@@ -451,6 +491,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.lost = self.lost.wrapping_sub(1);
         } else {
             self.in_flight = self.in_flight.wrapping_sub(1);
+            self.reordered = self.reordered.max(entry.overtaken);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
         // What is not looked at any more is not kept: equal states stay equal.
@@ -546,6 +587,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let entry = self.entries.get_mut(usize::from(self.head))?;
         let piece = entry.piece;
         *entry = Entry::FREE;
+        self.fruitless = 0;
         self.base = self.base.add(1);
         self.head = if self.is_empty() { 0 } else { self.entry_at(1) };
         Some(piece)

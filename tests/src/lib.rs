@@ -8,6 +8,8 @@ pub mod bar;
 pub mod conformance;
 pub mod explore;
 #[cfg(feature = "rim")]
+pub mod hostile;
+#[cfg(feature = "rim")]
 pub mod incast;
 pub mod models;
 #[cfg(feature = "rim")]

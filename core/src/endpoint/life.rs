@@ -64,6 +64,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.flood(peer.0, incarnation);
     }
 
+    /// What the peer acknowledges contradicts what was sent to it: it is ended, and told.
+    pub(super) fn give_up(&mut self, now: Now<S, W, BITS>, peer: u32) {
+        let Some(expected) = self.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else { return };
+        self.end(now, peer, Life::Failed);
+        self.notify(Notice { to: peer, kind: Kind::Abort, expected, ..Notice::FREE });
+    }
+
     /// The device reports a link or a path. Without a path a peer is as good as dead; a link that is down may come up
     /// again: what is lost meanwhile is repaired, and silence is judged as always.
     pub fn handle_fact(&mut self, now: Now<S, W, BITS>, fact: Fact) {
@@ -294,6 +301,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         record.peer != NONE
             && record.flags & (READY | ORPHAN) == 0
             && record.window.is_empty()
+            && !record.window.is_astray()
             && self.queued(record.peer).is_none()
             && self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED))
     }

@@ -8,6 +8,7 @@ use crate::list::NONE;
 use crate::operation::{OperationError, What};
 use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED};
 use crate::placement::{PlacementId, Stage, segments};
+use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::send_window::Piece;
 use crate::storage::Storage;
@@ -134,28 +135,30 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(Reason::Ended);
         }
         peer.set(TOUCHED);
-        let sender = peer.sender;
+        let contradicts = Psn::new(header.acknowledged) != peer.send_next;
+        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender == NO_WINDOW && contradicts {
+            // Late, or it lacks what was released long ago: a window keeps count.
+            if let Some(sender) = self.take_sender(now, from) {
+                self.settle_sender(now, sender);
+            }
+        }
         let bytes = datagram.bytes();
         if header.kind.is_data() {
-            if sender != NO_WINDOW {
-                self.take_ack(now, u32::from(sender), &Acknowledgement::piggybacked(&header), above);
-            }
+            self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
             return self.receive_data(now, &header, datagram, above);
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
             self.take_grant_back(from, header.flags);
-            if sender != NO_WINDOW {
-                self.take_ack(now, u32::from(sender), &ack, above);
-            }
+            self.take_ack(now, from, &ack, above)?;
             above.saw(Happened::Accepted { kind: header.kind, bytes });
             return Ok(Verdict::Release);
         }
         if bytes as usize != HEADER {
             return Err(Reason::Malformed);
         }
-        if header.kind != Kind::Obituary && sender != NO_WINDOW {
-            self.take_ack(now, u32::from(sender), &Acknowledgement::piggybacked(&header), above);
+        if header.kind != Kind::Obituary {
+            self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
         }
         self.receive_control(now, &header)?;
         above.saw(Happened::Accepted { kind: header.kind, bytes });
@@ -319,6 +322,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.urgent |= peer.inbound.is_urgent();
+        self.joined = true;
         if !peer.has(LISTED) {
             peer.set(LISTED);
             self.acks_fresh.push(peers, to, |peer| &mut peer.ack_link);
@@ -466,22 +470,37 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The peer says what it has.
-    fn take_ack(&mut self, now: Now<S, W, BITS>, sender: u32, ack: &Acknowledgement<BITS>, above: &mut impl Above) {
+    /// The peer says what it has. An error when that ended it.
+    fn take_ack(
+        &mut self,
+        now: Now<S, W, BITS>,
+        from: u32,
+        ack: &Acknowledgement<BITS>,
+        above: &mut impl Above,
+    ) -> Result<(), Reason> {
         let pace = self.pace();
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender)) else {
+            return Ok(());
+        };
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_heard();
         let outcome = record.window.handle_ack(now, ack, &pace);
+        if record.window.is_contradicted() {
+            self.give_up(now, from);
+            return Err(Reason::Ended);
+        }
         if outcome.stale {
-            return;
+            return Ok(());
         }
         if outcome.spurious {
             above.saw(Happened::Spurious);
         }
         if let Some(units) = outcome.round_trip {
+            record.asked = S::Time::stamp(now);
             above.saw(Happened::RoundTrip(units));
         }
         self.release(now, sender);
+        Ok(())
     }
 
     /// Takes finished segments out of a window, and lets what waited go on.

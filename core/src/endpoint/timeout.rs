@@ -13,7 +13,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let super::Leaving::Lingering { until, .. } = self.leaving {
             return Some(until);
         }
-        self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick))
+        let timer = self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick));
+        match (timer, self.aging) {
+            (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
+            (Some(timer), _) => Some(timer),
+            (None, aging) => aging,
+        }
     }
 
     /// Time has come: does what is due.

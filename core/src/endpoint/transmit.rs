@@ -144,6 +144,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 let piece = crate::send_window::Piece { operation: first, part: operation.sent };
                 let segment = record.window.push(now, piece, ticket, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
+                let what = operation.what;
                 if operation.sent >= operation.parts {
                     self.dequeue(to);
                 }
@@ -153,7 +154,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     record.window.drain(segment.psn);
                     flags |= Flags::DRAINED;
                 }
-                if !empty && !record.window.is_admitted() {
+                // What is queued waits for room, and who placed something waits for its memory.
+                let placed = empty && matches!(what, What::Place { .. });
+                if placed || !empty && !record.window.has_room() {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
@@ -170,11 +173,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         mut flags: Flags,
         head: &mut [u8; HEAD],
     ) -> Option<Transmit> {
+        let granularity = self.config.granularity;
         let senders = self.senders.as_mut();
         let record = senders.get_mut(sender as usize)?;
         let to = record.peer;
-        let rtt = record.window.rtt().smoothed();
-        if S::Time::since(now, record.asked).is_some_and(|since| since > rtt) {
+        // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for.
+        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(granularity);
+        if S::Time::since(now, record.asked).is_some_and(|since| since > rarely) {
             record.asked = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
@@ -242,14 +247,35 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(Transmit { at, solicited: at == Lane::Interrupt, ..control(PeerId(to), HEADER as u8, Cause::Probe) })
     }
 
-    /// A round of receiving and sending is over: acknowledgements that nothing carried will leave in the next one.
+    /// A round of receiving and sending is over: acknowledgements that nothing has carried for long enough will leave in
+    /// the next one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
-        self.age_acks();
+        self.let_acks_wait(now);
         self.serve_hungry(now);
         self.polled = S::Time::stamp(now);
     }
 
+    /// Acknowledgements since this round wait a little for each arrival, since more may follow, and have a bound in all.
+    fn let_acks_wait(&mut self, now: Now<S, W, BITS>) {
+        let joined = core::mem::take(&mut self.joined);
+        if self.acks_fresh.is_empty() {
+            return;
+        }
+        if self.aging.is_none() {
+            self.aging_since = S::Time::stamp(now);
+        }
+        let waited = S::Time::since(now, self.aging_since).unwrap_or(0);
+        let left = (self.config.granularity >> 1).saturating_sub(waited);
+        if joined && left > 0 {
+            self.aging = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
+        } else if self.aging.is_none_or(|until| S::Time::is_due(now, until)) {
+            self.age_acks();
+        }
+    }
+
     fn age_acks(&mut self) {
+        self.aging = None;
+        self.aging_since = S::Time::ZERO;
         let mut fresh = core::mem::replace(&mut self.acks_fresh, List::EMPTY);
         self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
     }

@@ -20,7 +20,7 @@ const GRANULARITY_NS: u32 = 10_000;
 
 /// The device of one life of a node. After a crash it does nothing any more.
 ///
-/// Peer `n` of every device is node `n` of the network.
+/// Peer `n` of a device is node `n` of the network, or of its [job](SimDevice::in_job).
 ///
 /// # Panics
 /// What the contract forbids its caller panics with an explanation: this is a test bench. That is naming a slot that the
@@ -31,6 +31,8 @@ pub struct SimDevice {
     fabric: Rc<RefCell<Fabric>>,
     node: u32,
     life: u32,
+    /// The node that is peer 0.
+    first: u32,
 }
 
 /// A free send entry of a [`SimDevice`].
@@ -49,13 +51,25 @@ pub struct SimReceived {
     bytes: u32,
     head: [u8; HEAD],
     from: u32,
+    /// The node that is peer 0.
+    first: u32,
     age_ns: u64,
 }
 
 impl SimDevice {
     pub(super) fn new(fabric: Rc<RefCell<Fabric>>, node: NodeId) -> Self {
         let life = fabric.borrow().life(node.0);
-        Self { fabric, node: node.0, life }
+        Self { fabric, node: node.0, life, first: 0 }
+    }
+
+    /// The same device in a job whose rank 0 is the node `first`: peer `n` is node `first + n`.
+    #[must_use]
+    pub fn in_job(self, first: NodeId) -> Self {
+        Self { first: first.0, ..self }
+    }
+
+    const fn node_of(&self, peer: PeerId) -> u32 {
+        self.first.wrapping_add(peer.0)
     }
 
     fn lives(&self) -> bool {
@@ -81,6 +95,7 @@ impl SimDevice {
             bytes: frame.bytes.len() as u32,
             head,
             from: frame.from,
+            first: self.first,
             age_ns: fabric.now.saturating_sub(frame.arrived),
         }
     }
@@ -104,7 +119,15 @@ impl Token for SimToken<'_> {
     fn post(self, transmit: &Transmit, payload: Option<SimAddress>) {
         let &Transmit { to, at, head, cause, .. } = transmit;
         assert!(usize::from(head) <= HEAD, "a head of {head} bytes is longer than its token");
-        let posting = Posting { to: to.0, at, cause, head: self.head, head_bytes: head, payload, fingerprint: None };
+        let posting = Posting {
+            to: self.device.node_of(to),
+            at,
+            cause,
+            head: self.head,
+            head_bytes: head,
+            payload,
+            fingerprint: None,
+        };
         self.device.fabric.borrow_mut().post(self.device.node, self.lane, posting);
     }
 }
@@ -123,7 +146,7 @@ impl Received for SimReceived {
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
-        self.from == peer.0
+        self.from == self.first.wrapping_add(peer.0)
     }
 
     fn age_ns(&self) -> Option<u32> {
@@ -243,7 +266,7 @@ impl Device for SimDevice {
         let (Wish::Resolve(peer), true) = (wish, self.lives()) else { return };
         let mut fabric = self.fabric.borrow_mut();
         let mtu = fabric.config.mtu;
-        let fact = if fabric.exists(peer.0) { Fact::Path { peer, mtu } } else { Fact::NoPath(peer) };
+        let fact = if fabric.exists(self.node_of(peer)) { Fact::Path { peer, mtu } } else { Fact::NoPath(peer) };
         fabric.port_mut(self.node).facts.push_back(fact);
         let now = fabric.now;
         fabric.wake_at(self.node, now);

@@ -266,7 +266,9 @@ impl Side {
         let before = self.clone();
         while usize::from(self.tickets) < TOKENS {
             let mut head = [0; HEAD];
-            let Some(transmit) = self.endpoint.poll_transmit((), Ticket(u32::from(self.tickets)), &mut head) else { break };
+            let Some(transmit) = self.endpoint.poll_transmit((), Ticket(u32::from(self.tickets)), &mut head) else {
+                break;
+            };
             let Some(datagram) = Datagram::of(&head[..usize::from(transmit.head)]) else {
                 seen.push(Seen::Broken("a datagram is longer than any kind is"));
                 break;
@@ -296,7 +298,17 @@ impl core::fmt::Debug for Side {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { rank, life, left, sent, under_way, posted, held, .. } = self;
         write!(to, "rank {rank} life {life}")?;
-        write!(to, "{}", if self.is_gone() { " gone" } else if *left { " leaving" } else { "" })?;
+        write!(
+            to,
+            "{}",
+            if self.is_gone() {
+                " gone"
+            } else if *left {
+                " leaving"
+            } else {
+                ""
+            }
+        )?;
         write!(to, ", believes {:?} {:?}, sent {sent:?}", self.believes(), self.peer_life())?;
         write!(to, ", under way {:?}", under_way.iter().flatten().collect::<Vec<_>>())?;
         write!(to, ", {} posted {:?}", self.tickets, posted.iter().flatten().collect::<Vec<_>>())?;

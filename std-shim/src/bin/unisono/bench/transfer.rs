@@ -31,7 +31,7 @@ pub(super) struct Transfer {
     pub(super) data_minimum: u64,
     pub(super) resent_nack: u64,
     pub(super) resent_probe: u64,
-    /// Resends whose original arrived: the greater of what the sender learned and what the receiver saw.
+    /// Resends that were not needed: the echo of an earlier transmission proved that it had arrived.
     pub(super) resent_spurious: u64,
 }
 
@@ -53,10 +53,10 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         }
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
-    let mut report = [0_u64; 2];
-    world.receive_into(&mut report, to, REPORT)?;
+    let mut hash_received = [0_u64];
+    world.receive_into(&mut hash_received, to, REPORT)?;
     let time = started.elapsed();
-    world.receive_into(&mut report, to, REPORT)?;
+    world.receive_into(&mut hash_received, to, REPORT)?;
     let after = world.counters();
     let sent = |count: &dyn Fn(&Counters) -> u64| count(&after) - count(&before);
     let segment = world.datagram() - SEGMENT_HEADER;
@@ -64,12 +64,12 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         bytes,
         time,
         hash_sent,
-        hash_received: report[0],
+        hash_received: hash_received[0],
         data_sent: sent(&Counters::data_sent),
         data_minimum: bytes.div_ceil(segment) as u64,
         resent_nack: sent(&|counters| counters.sent_for(Cause::ResentNack)),
         resent_probe: sent(&|counters| counters.sent_for(Cause::ResentProbe)),
-        resent_spurious: sent(&|counters| counters.spurious).max(report[1]),
+        resent_spurious: sent(&|counters| counters.spurious),
     })
 }
 
@@ -78,7 +78,6 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
     let mut data = vec![0_u8; bytes];
     // Every page is there before the clock starts.
     data.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    let before = world.counters();
     world.send(&[1_u8], from, REPORT)?;
     world.scope(|scope| {
         let mut requests = alloc::collections::VecDeque::new();
@@ -90,7 +89,6 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
         }
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
-    world.send(&[0_u64; 2], from, REPORT)?;
-    let duplicates = world.counters().duplicates_resent - before.duplicates_resent;
-    world.send(&[pattern::hash(&data), duplicates], from, REPORT)
+    world.send(&[0_u64], from, REPORT)?;
+    world.send(&[pattern::hash(&data)], from, REPORT)
 }

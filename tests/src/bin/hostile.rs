@@ -1,0 +1,60 @@
+//! Bar 3: endpoints against a network that damages, repeats and invents datagrams.
+
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use unisono_tests::bar::{Limit, Report};
+use unisono_tests::hostile::{BOUND_NS, Choices, Outcome, lies, noise};
+
+/// Half of the datagrams meet damage that the check notices, half meet damage with a correct check, former datagrams and
+/// random bytes.
+#[derive(Parser)]
+struct Options {
+    /// In all.
+    #[arg(long, default_value_t = 10_000_000)]
+    datagrams: u64,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+type Phase = fn(Choices, u64) -> Outcome;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut report = Report::new(3, options.json);
+    let phases: [(&str, Phase, Limit); 2] =
+        [("broken check", noise, Limit::Most(0.0)), ("correct check, lies", lies, Limit::None)];
+    for (of, phase, may_fail) in phases {
+        let started = Instant::now();
+        let run = || phase(Choices::random(options.seed), options.datagrams / 2);
+        let caught = catch_unwind(AssertUnwindSafe(run));
+        report.figure("panics", of, f64::from(u8::from(caught.is_err())), "", Limit::Most(0.0));
+        let Ok(outcome) = caught else { continue };
+        let seconds = started.elapsed().as_secs_f64();
+        let mut figure = |name: &str, value: u64, unit: &str, limit| {
+            report.figure(name, of, value as f64, unit, limit);
+        };
+        figure("datagrams", outcome.datagrams, "datagrams", Limit::Least(options.datagrams as f64 / 2.0));
+        figure("damaged", outcome.damaged, "datagrams", Limit::None);
+        figure("check_dropped", outcome.checked, "datagrams", Limit::None);
+        figure("handed", outcome.handed, "datagrams", Limit::None);
+        figure("uncounted", outcome.handed.abs_diff(outcome.counted), "datagrams", Limit::Most(0.0));
+        figure("ended", outcome.ended, "operations", Limit::Least(1.0));
+        figure("succeeded", outcome.succeeded, "operations", Limit::None);
+        figure("restarts", outcome.restarts, "lives", Limit::None);
+        figure("slowest", outcome.slowest_ns, "virtual ns", Limit::Most(BOUND_NS as f64));
+        figure("corrupt", outcome.corrupt, "", Limit::Most(0.0));
+        figure("outside", outcome.outside, "bytes", Limit::Most(0.0));
+        figure("endless", outcome.endless, "operations", Limit::Most(0.0));
+        let failed = (outcome.ended - outcome.succeeded) as f64;
+        report.figure("failed", of, failed, "operations", may_fail);
+        report.figure("seconds", of, seconds, "s", Limit::None);
+    }
+    report.end()
+}

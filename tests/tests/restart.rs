@@ -1,0 +1,121 @@
+//! A process starts again under the same UDP address: nothing of its former life is delivered to it, or by it.
+
+use core::net::{IpAddr, Ipv4Addr};
+use core::time::Duration;
+use std::time::Instant;
+
+use unisono::records::{ProcessEndpoint, Sizes};
+use unisono::region::Regions;
+use unisono::udp::{Options, Path, Udp};
+use unisono_core::counters::{Counters, Happened, Reason};
+use unisono_core::device::{Device, Lane, PeerId};
+use unisono_core::drive::drive;
+use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::peer::Incarnation;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SENDER: PeerId = PeerId(0);
+const RESTARTED: PeerId = PeerId(1);
+
+/// Takes messages that fit in the head: life and number.
+#[derive(Default)]
+struct Inbox {
+    messages: Vec<[u32; 2]>,
+    counters: Counters,
+}
+
+impl Above for Inbox {
+    fn handle_eager(&mut self, _: PeerId, head: &[u8], _: u32) -> Verdict {
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        self.messages.push([word(0), word(4)]);
+        Verdict::Release
+    }
+
+    fn saw(&mut self, what: Happened) {
+        self.counters.count(what);
+    }
+}
+
+struct Life {
+    endpoint: ProcessEndpoint,
+    device: Udp,
+    inbox: Inbox,
+    incarnation: Incarnation,
+}
+
+impl Life {
+    fn new(started: Instant, rank: PeerId, ports: [u16; 2], incarnation: Incarnation) -> Self {
+        let device = Udp::bind(&Options { ports, ..Options::new(HERE, 2) }).expect("a device");
+        let config = Config::new(rank, incarnation, &device.limits());
+        let now = started.elapsed().as_nanos() as u64;
+        let endpoint = Endpoint::new(now, config, Sizes::of_job(2).pools());
+        Self { endpoint, device, inbox: Inbox::default(), incarnation }
+    }
+
+    fn path(&self) -> Path {
+        self.device.local().expect("an address")
+    }
+
+    fn meet(&mut self, started: Instant, peer: PeerId, path: Path, incarnation: Incarnation) {
+        self.device.set_path(peer, path, self.device.mtu()).expect("a path");
+        let mtu = self.device.limits().mtu;
+        self.endpoint.meet(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
+    }
+
+    fn drive(&mut self, started: Instant) -> Vec<Event> {
+        let now = started.elapsed().as_nanos() as u64;
+        let regions = Regions::new();
+        drive(now, Lane::Polled, &mut self.endpoint, &mut self.device, &regions, &mut self.inbox, 64);
+        core::iter::from_fn(|| self.endpoint.poll_event(now)).collect()
+    }
+}
+
+#[test]
+fn restarted_process_has_nothing_to_do_with_its_former_lives() {
+    let started = Instant::now();
+    let mut sender = Life::new(started, SENDER, [0; 2], Incarnation(1));
+    let mut other = Life::new(started, RESTARTED, [0; 2], Incarnation(100));
+    let path = other.path();
+    let ports = [path.polled, path.interrupt];
+    for life in 100..110 {
+        sender.meet(started, RESTARTED, path, Incarnation(life));
+        other.meet(started, SENDER, sender.path(), Incarnation(1));
+        for number in 0..50_u32 {
+            let now = started.elapsed().as_nanos() as u64;
+            let words = [life.to_le_bytes(), number.to_le_bytes()].concat();
+            sender.endpoint.send(now, RESTARTED, &words, None).expect("room");
+        }
+        sender.drive(started);
+        if life % 2 == 0 {
+            // Some arrive in this life, the rest stays with the sender.
+            other.drive(started);
+        }
+        drop(other);
+        let next = Incarnation(life + 1);
+        other = Life::new(started, RESTARTED, ports, next);
+        other.meet(started, SENDER, sender.path(), Incarnation(1));
+        // The sender still believes in the former life, and repairs towards it.
+        let mut failed = false;
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while !failed && Instant::now() < deadline {
+            other.drive(started);
+            for event in sender.drive(started) {
+                failed |= event == Event::Failed(RESTARTED);
+            }
+        }
+        assert!(failed, "a reset ends life {life}");
+        assert!(other.inbox.messages.is_empty(), "life {} got {:?}", life + 1, other.inbox.messages);
+        assert!(other.inbox.counters.dropped_for(Reason::Stale) > 0, "something of the former life arrived");
+        assert_eq!(other.incarnation, next);
+    }
+    sender.meet(started, RESTARTED, path, Incarnation(110));
+    let now = started.elapsed().as_nanos() as u64;
+    let words = [110_u32.to_le_bytes(), 7_u32.to_le_bytes()].concat();
+    sender.endpoint.send(now, RESTARTED, &words, None).expect("room");
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while other.inbox.messages.is_empty() && Instant::now() < deadline {
+        sender.drive(started);
+        other.drive(started);
+    }
+    assert_eq!(other.inbox.messages, [[110, 7]]);
+}
