@@ -81,8 +81,7 @@ fn send_window<'scope>(
 fn receive(world: &World, bytes: usize) -> Result<(), Failure> {
     let mut data = vec![0_u8; bytes * window(bytes) * WINDOWS];
     let mut parts = data.chunks_mut(bytes.max(1));
-    let mut places: Vec<&mut [u8]> =
-        (0..window(bytes) * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
+    let mut places: Vec<&mut [u8]> = (0..window(bytes) * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
     world.scope(|scope| {
         let post = |place| scope.lend(place, Rank(0), None);
         let mut under_way: VecDeque<Loan<'_, u8>> = places.drain(..).map(post).collect::<Result<_, _>>()?;
