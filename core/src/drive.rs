@@ -52,19 +52,21 @@ where
 {
     let mut received = false;
     for _ in 0..budget {
-        let Some(datagram) = device.receive(lane) else { break };
-        let (slot, verdict) = (datagram.slot(), endpoint.handle_datagram(now, &datagram, above));
-        drop(datagram);
-        carry_out(device, memory, slot, verdict);
+        // By reference, as in `transmit`.
+        let (slot, verdict) = match &device.receive(lane) {
+            Some(datagram) => (datagram.slot(), endpoint.handle_datagram(now, datagram, above)),
+            None => break,
+        };
+        carry_out(device, memory, slot, &verdict);
         while let Some(slot) = endpoint.poll_deferred() {
             let verdict = endpoint.handle_held(now, &device.held(slot), above);
-            carry_out(device, memory, slot, verdict);
+            carry_out(device, memory, slot, &verdict);
         }
         received = true;
     }
     while let Some(slot) = endpoint.poll_deferred() {
         let verdict = endpoint.handle_held(now, &device.held(slot), above);
-        carry_out(device, memory, slot, verdict);
+        carry_out(device, memory, slot, &verdict);
     }
     received
 }
@@ -102,8 +104,8 @@ where
     posted
 }
 
-fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: Verdict) {
-    match verdict {
+fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: &Verdict) {
+    match *verdict {
         Verdict::Release => {}
         Verdict::Hold => return device.hold(slot),
         Verdict::Place { to, start } => {

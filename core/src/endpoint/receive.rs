@@ -366,15 +366,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Kind::Eager => {
                 let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
                 let bytes = datagram.bytes().saturating_sub(HEADER as u32);
-                let verdict = match above.handle_eager(PeerId(from), message, bytes) {
-                    Verdict::Place { mut to, start } => {
-                        let start = start.saturating_add(HEADER as u16);
-                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(start)));
-                        Verdict::Place { to, start }
+                let mut effect = Effect { verdict: above.handle_eager(PeerId(from), message, bytes), landed: None };
+                match &mut effect.verdict {
+                    Verdict::Place { to, start } => {
+                        *start = start.saturating_add(HEADER as u16);
+                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(*start)));
                     }
-                    Verdict::Release | Verdict::Hold => Verdict::Release,
-                };
-                Ok(Effect { verdict, landed: None })
+                    verdict => *verdict = Verdict::Release,
+                }
+                Ok(effect)
             }
             Kind::Open => self.open(header, datagram),
             Kind::Segment => match self.land(header, datagram)? {

@@ -19,7 +19,7 @@ use super::matching::{
 };
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
-use super::small::SmallCells;
+use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Liveness, Membership, Notice};
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
@@ -52,7 +52,7 @@ pub(super) enum Silence {
 enum Use {
     Nothing,
     /// Its payload is a cell of the slab.
-    Cell(Span),
+    Cell(Cell),
     /// Its payload is lent.
     Request(u32, PeerId),
 }
@@ -385,12 +385,12 @@ impl Process {
             self.note(operation, Use::Nothing);
             return Ok(None);
         }
-        if let Some(cell) = self.small.take(bytes) {
-            if let Some(address) = unisono_core::device::Memory::address(&*self.regions.borrow(), cell) {
+        if let Some((cell, span)) = self.small.take(bytes) {
+            if let Some(address) = unisono_core::device::Memory::address(self.regions.get_mut(), span) {
                 // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
                 unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
             }
-            return match self.endpoint.send(now, peer, &eager_head(tag), Some(cell)) {
+            return match self.endpoint.send(now, peer, &eager_head(tag), Some(span)) {
                 Ok(operation) => {
                     self.note(operation, Use::Cell(cell));
                     Ok(None)
