@@ -265,10 +265,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(Reason::NoRoom);
         };
         let effect = match header.kind {
-            Kind::Open => Some(self.open(header, datagram)?),
-            Kind::Segment if self.is_open(from, datagram) => Some(self.land(header, datagram)?),
-            _ => None,
+            Kind::Open => self.open(header, datagram).map(Some),
+            Kind::Segment if self.is_open(from, datagram) => self.land(header, datagram).map(Some),
+            _ => Ok(None),
         };
+        let effect = effect.inspect_err(|_| self.drop_empty_receiver(from))?;
         let (early, verdict) = match effect {
             Some(Effect { verdict, landed }) => (landed.map_or(Early::Missing, Early::Landed), verdict),
             None if self.held < self.config.holdable => {
