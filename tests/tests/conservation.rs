@@ -219,6 +219,11 @@ impl Job {
             for placement in self.grants[i].drain().map(|(placement, _)| placement) {
                 assert!(self.nodes[i].endpoint.withdraw(placement), "node {i}");
             }
+            // What a dead peer sent in part waits for the rest until the death is known.
+            assert_eq!(self.nodes[i].endpoint.in_use().senders, 0, "node {i}");
+            for peer in 0..NODES {
+                self.nodes[i].endpoint.fail(now, PeerId(peer));
+            }
             let _ = self.nodes[i].drive(Lane::Polled);
             let endpoint = &self.nodes[i].endpoint;
             assert_eq!(endpoint.in_use(), InUse::default(), "node {i}");
@@ -229,7 +234,7 @@ impl Job {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_everything_ends_and_returns(

@@ -368,7 +368,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let opening = Opening::parse(datagram.head(), datagram.bytes())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = self.placements.as_mut().get_mut(opening.placement.0 as usize)
+        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
             && placement.stage == Stage::Granted(opening.key)
             && placement.peer == header.rank
             && placement.incarnation == incarnation
@@ -392,7 +392,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn is_open(&self, from: u32, datagram: &impl Received) -> bool {
         let Ok(segment) = SegmentHeader::parse(datagram.head()) else { return false };
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return false };
-        self.placements.as_ref().get(segment.placement.0 as usize).is_some_and(|placement| {
+        segment.placement.among(self.placements.as_ref()).is_some_and(|placement| {
             matches!(placement.stage, Stage::Open { .. })
                 && placement.peer == from
                 && placement.incarnation == peer.incarnation
@@ -404,7 +404,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn land(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<Effect, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let size = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?.segment();
-        let placement = self.placements.as_ref().get(segment.placement.0 as usize).ok_or(Reason::Refused)?;
+        let placement = segment.placement.among(self.placements.as_ref()).ok_or(Reason::Refused)?;
         let Stage::Open { bytes, .. } = placement.stage else { return Err(Reason::Refused) };
         let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
         let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
@@ -440,12 +440,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
-        let Some(record) = placements.get_mut(placement.0 as usize) else { return };
+        let Some(record) = placement.among_mut(placements) else { return };
         let Stage::Open { bytes, left } = &mut record.stage else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             record.stage = Stage::Filled { bytes: *bytes };
-            self.delivered.push(placements, placement.0, |placement| &mut placement.link);
+            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
         }
     }
 
