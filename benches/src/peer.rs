@@ -31,11 +31,7 @@ const MPICH: Peer =
 /// libfabric's reliable datagrams.
 pub const RELIABLE_DATAGRAMS: Peer = Peer {
     name: "libfabric udp;ofi_rxd",
-    environment: &[
-        ("MPIR_CVAR_CH4_NETMOD", "ofi"),
-        ("MPIR_CVAR_NOLOCAL", "1"),
-        ("FI_PROVIDER", "udp;ofi_rxd"),
-    ],
+    environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "udp;ofi_rxd")],
     ..MPICH
 };
 

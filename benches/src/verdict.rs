@@ -58,7 +58,8 @@ impl Verdict {
             println!("{object}");
             return;
         }
-        let wanted = value.map_or(String::new(), |value| format!("{sign} {value:<5} {}", if met { "met" } else { "MISSED" }));
+        let wanted =
+            value.map_or(String::new(), |value| format!("{sign} {value:<5} {}", if met { "met" } else { "MISSED" }));
         println!("{name:44} ours {ours:>12.0} theirs {theirs:>12.0} {unit:5} ratio {ratio:6.3}  {wanted}");
     }
 }

@@ -44,7 +44,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let rates = [(1024, false, 0.85), (8192, false, 0.85), (1024, true, 0.7), (8192, true, 0.7)];
     for (bytes, gso, bar) in rates {
-        let (mtu, size, period) = ((bytes + OVERHEAD).to_string(), bytes.to_string(), format!("{}ms", time.as_millis()));
+        let (mtu, size, period) =
+            ((bytes + OVERHEAD).to_string(), bytes.to_string(), format!("{}ms", time.as_millis()));
         let options = ["--mtu", &mtu, "--gso", if gso { "on" } else { "off" }];
         let benchmark = ["rate", "--bytes", &size, "--for", &period];
         let ours = || ours::measure(&binary, &options, &benchmark, "messages_per_s");

@@ -279,10 +279,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(Reason::NoRoom);
         };
         let effect = match header.kind {
-            Kind::Open => Some(self.open(header, datagram)?),
-            Kind::Segment => self.land(header, datagram)?,
-            _ => None,
+            Kind::Open => self.open(header, datagram).map(Some),
+            Kind::Segment => self.land(header, datagram),
+            _ => Ok(None),
         };
+        let effect = effect.inspect_err(|_| self.drop_empty_receiver(from))?;
         let (early, verdict) = match effect {
             Some(Effect { verdict, landed }) => (landed.map_or(Early::Missing, Early::Landed), verdict),
             None if self.held < self.config.holdable => {
@@ -394,7 +395,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let opening = Opening::parse(datagram.head(), datagram.bytes())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = self.placements.as_mut().get_mut(opening.placement.0 as usize)
+        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
             && placement.stage == Stage::Granted(opening.key)
             && placement.peer == header.rank
             && placement.incarnation == incarnation
@@ -419,7 +420,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn land(&self, header: &Header<BITS>, datagram: &impl Received) -> Result<Option<Effect>, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = self.placements.as_ref().get(segment.placement.0 as usize) else { return Ok(None) };
+        let Some(placement) = segment.placement.among(self.placements.as_ref()) else { return Ok(None) };
         let Stage::Open { bytes, .. } = placement.stage else { return Ok(None) };
         if placement.peer != header.rank || placement.incarnation != peer.incarnation {
             return Ok(None);
@@ -470,12 +471,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline]
     fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
-        let Some(record) = placements.get_mut(placement.0 as usize) else { return };
+        let Some(record) = placement.among_mut(placements) else { return };
         let Stage::Open { bytes, left } = &mut record.stage else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             record.stage = Stage::Filled { bytes: *bytes };
-            self.delivered.push(placements, placement.0, |placement| &mut placement.link);
+            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
         }
     }
 

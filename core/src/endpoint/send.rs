@@ -85,20 +85,20 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
         let placements = self.placements.as_mut();
         let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
-        if let Some(placement) = placements.get_mut(i as usize) {
-            *placement = Placement { stage: Stage::Granted(key), peer: from.0, incarnation, to, link: NONE };
-        }
-        Ok(PlacementId(i))
+        let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
+        let (stage, generation) = (Stage::Granted(key), placement.generation);
+        *placement = Placement { stage, peer: from.0, incarnation, to, link: NONE, generation };
+        Ok(PlacementId::new(i, generation))
     }
 
     /// Takes a grant back: nothing is placed under it any more. Returns false when it is not out: its bytes have arrived
     /// (the event follows), or it never was.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
         let placements = self.placements.as_mut();
-        match placements.get_mut(placement.0 as usize) {
+        match placement.among_mut(placements) {
             Some(record) if matches!(record.stage, Stage::Granted(_) | Stage::Open { .. }) => {
-                *record = Placement::FREE;
-                self.free_placements.push_front(placements, placement.0, |placement| &mut placement.link);
+                record.free(true);
+                self.free_placements.push_front(placements, placement.record() as u32, |record| &mut record.link);
                 true
             }
             _ => false,
