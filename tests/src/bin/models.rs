@@ -60,7 +60,19 @@ fn explore_all() -> bool {
     let start = Instant::now();
     println!(
         "{:15} {:>2} {:>4} {:9} {:>6} {:>8} {:>9} {:>8} {:>9} {:>10} {:>5} {:>6} {:8}",
-        "model", "W", "bits", "time", "counts", "messages", "in flight", "lifetime", "states", "steps", "depth", "s", "complete"
+        "model",
+        "W",
+        "bits",
+        "time",
+        "counts",
+        "messages",
+        "in flight",
+        "lifetime",
+        "states",
+        "steps",
+        "depth",
+        "s",
+        "complete"
     );
     let good = work(MODELS.len(), |_, i| {
         let entry = &MODELS[i];
@@ -92,7 +104,8 @@ fn is_expected(entry: &Entry, report: &Report) -> bool {
 }
 
 fn row(entry: &Entry, report: &Report) -> String {
-    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } = entry;
+    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } =
+        entry;
     let lifetime = lifetime.map_or_else(|| "ever".to_owned(), |lifetime| lifetime.to_string());
     let Report { states, transitions, depth, seconds, complete, .. } = report;
     let complete = if *complete { "yes" } else { "no" };

@@ -165,4 +165,3 @@ pub const MUTANTS: &[(&str, &str)] = &[
 pub fn find(name: &str) -> Option<&'static Entry> {
     MODELS.iter().find(|entry| entry.name == name)
 }
-

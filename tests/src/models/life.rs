@@ -16,8 +16,8 @@ use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 use unisono_core::wire::Kind;
 
-use self::side::{Message, Seen, Side};
 pub use self::side::{BITS, Datagram, Step, W as WINDOW};
+use self::side::{Message, Seen, Side};
 use super::network::Network;
 use crate::explore::Model;
 
@@ -165,7 +165,9 @@ impl<const N: usize> Lives<N> {
                 Seen::Sent(datagram) => {
                     if datagram.kind() == Some(Kind::Bye) {
                         let to = datagram.expected_life();
-                        if to == Some(other.life()) && next.given[at][usize::from(other.life())] < before.sent_to(other.life()) {
+                        if to == Some(other.life())
+                            && next.given[at][usize::from(other.life())] < before.sent_to(other.life())
+                        {
                             next.broken = Some("a Bye leaves before everything is acknowledged");
                         }
                     }
