@@ -88,9 +88,10 @@ where
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
-        let Some(transmit) = endpoint.poll_transmit(now, ticket, token.head()) else { break };
+        // By reference: its parts were just written one by one, and a copy of larger words waits for all of them.
+        let Some(transmit) = &endpoint.poll_transmit(now, ticket, token.head()) else { break };
         let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
-        token.post(&transmit, transmit.payload.and_then(|span| memory.address(span)));
+        token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         above.saw(Happened::Sent { cause: transmit.cause, bytes });
         posted = true;
     }

@@ -69,7 +69,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again.
+    /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again. Where
+    /// peers outnumber windows, ask from time to time in any case: sends take windows from watched peers that answer.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
         let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
@@ -79,7 +80,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return true;
         }
         record.set(WATCHED | TOUCHED);
-        if record.sender() == NO_WINDOW && self.take_sender(now, peer.0).is_none() {
+        if record.sender() == NO_WINDOW && self.take_sender(now, peer.0, false).is_none() {
             return false;
         }
         let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender()));
@@ -253,12 +254,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// A send window for the peer: a free one, or one that has been idle.
-    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32) -> Option<u32> {
+    /// A send window for the peer: a free one, or one that has been idle; to send, also one that merely watches.
+    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, sends: bool) -> Option<u32> {
         let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
             None => {
-                self.retire_some(now);
+                self.retire_some(now, sends);
                 self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
@@ -273,26 +274,27 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Looks at a few windows for one that is idle and retires it.
-    fn retire_some(&mut self, now: Now<S, W, BITS>) {
+    fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
         let count = self.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
             self.hand = if self.hand.wrapping_add(1) < count { self.hand.wrapping_add(1) } else { 0 };
-            if self.is_quiet(self.hand) {
+            if self.is_quiet(self.hand, watching) {
                 self.retire(now, self.hand);
                 return;
             }
         }
     }
 
-    /// Whether the window has no work and its peer is not watched.
-    pub(super) fn is_quiet(&self, sender: u32) -> bool {
+    /// Whether the window has no work and its peer is not watched, or, `watching`, answers.
+    pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
             && record.flags & (READY | ORPHAN) == 0
             && record.window.is_empty()
             && !record.window.is_astray()
             && self.queued(record.peer).is_none()
-            && self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED))
+            && (watching && record.window.unanswered() == 0
+                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
     }
 
     /// Gives a quiet window back to the pool, and what is left of its grant to the peer.
@@ -325,7 +327,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if let Some(peer) = self.peer_mut(to) {
                 peer.unset(WINDOWLESS);
             }
-            if let Some(sender) = self.take_sender(now, to) {
+            if let Some(sender) = self.take_sender(now, to, false) {
                 self.make_ready(sender);
             }
         }
@@ -342,11 +344,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.windowless = others;
     }
 
+    /// Whether a Bye or Abort may leave: a Bye waits until everything has been acknowledged.
+    pub(super) fn may_tell(&self, kind: Kind) -> bool {
+        #[cfg(mutant = "bye_early")]
+        let kind = if kind == Kind::Bye { Kind::Abort } else { kind };
+        kind != Kind::Bye || self.is_acknowledged()
+    }
+
     /// The next Bye or Abort.
     pub(super) fn transmit_farewell(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let Leaving::Telling { kind, mut rank, round } = self.leaving else { return None };
-        #[cfg(not(mutant = "bye_early"))]
-        if kind == Kind::Bye && !self.is_acknowledged() {
+        if !self.may_tell(kind) {
             return None;
         }
         let size = self.peers.as_ref().len() as u32;

@@ -39,13 +39,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if head.len() > MESSAGE_HEAD || bytes > room {
             return Err(SendError::TooLong);
         }
-        let mut own = [0; MESSAGE_HEAD];
-        for (into, from) in own.iter_mut().zip(head) {
-            *into = *from;
-        }
-        let (peer, head_bytes) = (to, head.len() as u8);
-        let operation = Operation { peer, payload, head: own, head_bytes, parts: 1, ..Operation::FREE };
-        self.enqueue(now, operation)
+        self.enqueue(now, to, |operation| {
+            operation.what = What::Eager;
+            operation.payload = payload;
+            operation.head_bytes = head.len() as u8;
+            operation.parts = 1;
+            for (into, from) in operation.head.iter_mut().zip(head) {
+                *into = *from;
+            }
+        })
     }
 
     /// Fills memory that the peer granted under `placement` and `key`, from its start. The bytes must stay unchanged
@@ -64,16 +66,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let segment = self.reachable(to)?.segment();
         let head = Opening { placement, key, bytes: from.bytes }.emit();
         let parts = segments(from.bytes, segment).wrapping_add(1);
-        let operation = Operation {
-            peer: to,
-            what: What::Place { placement, segment },
-            payload: from,
-            head,
-            head_bytes: Opening::BYTES as u8,
-            parts,
-            ..Operation::FREE
-        };
-        self.enqueue(now, operation)
+        self.enqueue(now, to, |operation| {
+            operation.what = What::Place { placement, segment };
+            operation.payload = from;
+            operation.head = head;
+            operation.head_bytes = Opening::BYTES as u8;
+            operation.parts = parts;
+        })
     }
 
     /// Lets `from` fill `to` once, under `key`. Ends with [`Event::Delivered`](super::Event) or
@@ -122,25 +121,32 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    fn enqueue(&mut self, now: Now<S, W, BITS>, mut operation: Operation) -> Result<OperationId, SendError> {
-        let to = operation.peer.0;
+    /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
+    /// part by part stalls the processor.
+    #[inline]
+    fn enqueue(
+        &mut self,
+        now: Now<S, W, BITS>,
+        to: PeerId,
+        fill: impl FnOnce(&mut Operation),
+    ) -> Result<OperationId, SendError> {
+        let PeerId(to) = to;
         let operations = self.operations.as_mut();
         let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(SendError::Full)?;
         let peer = self.peers.as_mut().get_mut(to as usize).ok_or(SendError::UnknownPeer)?;
         peer.set(TOUCHED);
-        operation.link = i;
-        if let Some(last) = operations.get_mut(peer.queue as usize) {
-            operation.link = core::mem::replace(&mut last.link, i);
-        }
+        let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
         let (sender, windowless) = (peer.sender(), peer.has(WINDOWLESS));
         if let Some(record) = operations.get_mut(i as usize) {
-            *record = operation;
+            record.peer = PeerId(to);
+            record.link = first;
+            fill(record);
         }
         if sender != NO_WINDOW {
             self.make_ready(u32::from(sender));
         } else if !windowless {
-            match self.take_sender(now, to) {
+            match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
                     self.windowless.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);

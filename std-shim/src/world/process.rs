@@ -17,6 +17,7 @@ use super::keys::Keys;
 use super::matching::{
     EAGER_HEAD, Errand, Mail, Matching, Posted, SharedRegions, announcement, eager_head, grant, truncation,
 };
+use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
 use super::small::SmallCells;
 use crate::bootstrap::{Entry, Liveness, Membership, Notice};
@@ -33,8 +34,9 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends that are collected before they leave by themselves.
-const CORKED: u32 = 16;
+/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
+/// system cuts at once.
+const CORKED: (u32, usize) = (BUDGET, 1 << 18);
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +94,9 @@ pub(super) struct Process {
     granted: Vec<Option<Granted>>,
     watched: Vec<PeerId>,
     tended: u64,
-    corked: u32,
+    corked: (u32, usize),
+    /// When the first of those that are collected was sent.
+    corked_at: u64,
 }
 
 impl Process {
@@ -126,7 +130,8 @@ impl Process {
             granted: Vec::new(),
             watched: Vec::new(),
             tended: 0,
-            corked: 0,
+            corked: (0, 0),
+            corked_at: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
@@ -159,7 +164,7 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        self.corked = 0;
+        self.corked = (0, 0);
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -183,17 +188,17 @@ impl Process {
     /// Lets what was asked for leave, without receiving.
     pub(super) fn push(&mut self) {
         let now = self.now();
-        self.corked = 0;
+        self.corked = (0, 0);
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }
 
-    /// A send was queued: it leaves with others, or once enough wait.
-    pub(super) fn cork(&mut self) {
-        self.corked += 1;
-        if self.corked >= CORKED {
+    /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
+    pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
+        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
+        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
             self.push();
         }
     }
@@ -358,7 +363,11 @@ impl Process {
         if bytes > u32::MAX as usize {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
-        let (now, peer) = (self.now(), PeerId::from(to));
+        if self.corked.0 == 0 {
+            self.corked_at = self.now();
+        }
+        // Those that leave together are sent at one time.
+        let (now, peer) = (self.corked_at, PeerId::from(to));
         if to == self.rank {
             // SAFETY: the caller says that these bytes are valid and unchanged.
             let payload = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
@@ -458,7 +467,9 @@ impl Process {
                 self.requests.finish(request, Err(failure));
             }
         }
-        self.follow(self.now());
+        if !self.matching.errands.is_empty() {
+            self.follow(self.now());
+        }
         Ok((request, region))
     }
 

@@ -25,6 +25,15 @@ const LONGEST: Duration = Duration::from_millis(250);
 const SPIN: Duration = Duration::from_micros(200);
 const SPIN_CROWDED: Duration = Duration::from_micros(5);
 
+/// When a send leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// Before the call returns, or when the window has room.
+    AtOnce,
+    /// With others.
+    Together,
+}
+
 /// A request with lent memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Started {

@@ -57,10 +57,10 @@ pub(crate) enum Measure {
     Transfer(Sized),
     /// Half the time of a ping-pong
     Latency(Sized),
-    /// Bytes per second of a window of messages
-    Bandwidth(Sized),
+    /// Bytes per second of a stream of messages
+    Bandwidth(Streamed),
     /// Messages per second
-    Rate(Sized),
+    Rate(Streamed),
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
     Exchange(Sized),
 }
@@ -73,6 +73,16 @@ pub(crate) struct Sized {
     pub(crate) bytes: Bytes,
 }
 
+/// How much is sent, and for how long.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Streamed {
+    #[command(flatten)]
+    pub(crate) sized: Sized,
+    /// How long the stream is measured, such as 200ms
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1s")]
+    pub(crate) time: Duration,
+}
+
 /// Options of `unisono bench`.
 #[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
@@ -83,8 +93,6 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// How long a stream is measured.
-const LEAST: Duration = Duration::from_secs(1);
 /// Round trips of a ping-pong.
 const ROUNDS: usize = 10_000;
 
@@ -94,8 +102,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
-        Measure::Bandwidth(sized) => ("bandwidth", sized.bytes, 2),
-        Measure::Rate(sized) => ("rate", sized.bytes, 2),
+        Measure::Bandwidth(streamed) => ("bandwidth", streamed.sized.bytes, 2),
+        Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
     };
     if world.size() < needed {
@@ -147,8 +155,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
-        Measure::Bandwidth(_) | Measure::Rate(_) => {
-            let (messages, time) = stream::windows(&world, bytes, LEAST)?;
+        Measure::Bandwidth(streamed) | Measure::Rate(streamed) => {
+            let (messages, time) = stream::stream(&world, bytes, streamed.time)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(
@@ -203,11 +211,12 @@ mod tests {
     #[test]
     fn the_grammar_of_the_design_is_understood() {
         let sized = |bytes| Sized { bytes: Bytes(bytes) };
+        let streamed = |bytes, time| Streamed { sized: sized(bytes), time: Duration::from_millis(time) };
         for (line, measure) in [
             ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
             ("latency --bytes 8", Measure::Latency(sized(8))),
-            ("bandwidth --bytes 64K", Measure::Bandwidth(sized(65536))),
-            ("rate --bytes 64", Measure::Rate(sized(64))),
+            ("bandwidth --bytes 64K", Measure::Bandwidth(streamed(65536, 1000))),
+            ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
         ] {
             assert_eq!(parse(line), Ok(Options { measure, json: false }), "{line}");
