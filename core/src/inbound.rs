@@ -60,7 +60,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     }
 
     /// Where `psn` stands, given a window of `W` PSNs.
-    #[inline]
+    #[inline(always)]
     pub fn order<const W: usize>(&self, psn: Psn<BITS>, window: Option<&ReceiveWindow<W>>) -> Order {
         let distance = psn.since(self.next);
         if distance == 0 {

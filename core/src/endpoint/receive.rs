@@ -416,7 +416,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// A segment goes straight to its place, if its placement is open for its peer.
-    #[inline]
+    #[inline(always)]
     fn land(&self, header: &Header<BITS>, datagram: &impl Received) -> Result<Option<Effect>, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
@@ -437,7 +437,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// A datagram has had its turn, and those behind it that have already landed.
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
             self.count_down(placement);
