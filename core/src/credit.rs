@@ -34,6 +34,12 @@ impl Credit {
         self.capacity.saturating_sub(self.out)
     }
 
+    /// Datagrams that are out, and peers that share.
+    #[cfg(debug_assertions)]
+    pub(crate) const fn accounts(&self) -> (u32, u32) {
+        (self.out, self.sharing)
+    }
+
     /// What one peer may have, when the window is `w`.
     pub(crate) const fn share(&self, w: u32) -> u32 {
         if self.share < w { self.share } else { w }

@@ -19,6 +19,8 @@
 //! take the oldest segment although that was resent 255 times. Then it is ended as if it had failed, and told by an Abort.
 //! Late datagrams do not end anyone: the first one that is not late begins the count again.
 
+#[cfg(debug_assertions)]
+mod audit;
 mod events;
 mod grant;
 mod in_use;

@@ -8,9 +8,30 @@ use crate::span::Span;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Key(pub u64);
 
-/// A grant and the placement that uses it, by its record at the receiver.
+/// A grant and the placement that uses it: its record at the receiver in the low 16 bits, and above them how often a grant
+/// of that record was withdrawn, so that what was under way for a withdrawn one never counts towards the next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PlacementId(pub u32);
+
+impl PlacementId {
+    pub(crate) const fn new(record: u32, generation: u16) -> Self {
+        Self((generation as u32) << 16 | record & 0xffff)
+    }
+
+    /// Its record: below the number of grants that can be out.
+    pub const fn record(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// Its record among `placements`, unless it was withdrawn meanwhile.
+    pub(crate) fn among(self, placements: &[Placement]) -> Option<&Placement> {
+        placements.get(self.record()).filter(|placement| u32::from(placement.generation) == self.0 >> 16)
+    }
+
+    pub(crate) fn among_mut(self, placements: &mut [Placement]) -> Option<&mut Placement> {
+        placements.get_mut(self.record()).filter(|placement| u32::from(placement.generation) == self.0 >> 16)
+    }
+}
 
 /// Where a grant stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,6 +60,8 @@ pub struct Placement {
     pub(crate) to: Span,
     /// The next record in the free list or the list of events.
     pub(crate) link: u32,
+    /// Grants of this record that were withdrawn, modulo 2¹⁶.
+    pub(crate) generation: u16,
 }
 
 impl Placement {
@@ -49,7 +72,13 @@ impl Placement {
         incarnation: Incarnation(0),
         to: Span { region: crate::span::Region { index: 0, life: 0 }, offset: 0, bytes: 0 },
         link: NONE,
+        generation: 0,
     };
+
+    /// Unused again.
+    pub(crate) const fn free(&mut self, withdrawn: bool) {
+        *self = Self { generation: self.generation.wrapping_add(withdrawn as u16), ..Self::FREE };
+    }
 }
 
 /// Segments that `bytes` bytes are cut into, `segment` bytes each, the last one shorter.

@@ -10,7 +10,7 @@ use crate::placement::Placement;
 use crate::receive_window::ReceiveWindow;
 use crate::time::Time;
 
-/// The records of an endpoint. Each pool's length is its capacity, at most 2³² − 1; of windows at most 65 535.
+/// The records of an endpoint. Each pool's length is its capacity, at most 2³² − 1; of windows and placements at most 65 535.
 pub trait Storage<const W: usize, const BITS: u32>: Debug {
     /// The clock.
     type Time: Time;

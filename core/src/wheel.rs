@@ -38,7 +38,11 @@ impl Timer {
     }
 }
 
-/// The wheel. Ticks are serial numbers: none may lie 2³⁰ or more ahead (later ones are brought forward to that).
+/// Ticks from the wheel's present to the latest one that has a slot: in front of the slot of the present at the top level.
+const REACH: u32 = (31 << (TOP * SHIFT)) - 1;
+
+/// The wheel. Ticks are serial numbers. It may be left alone for any time: what is compared are distances from its present,
+/// so that a rest beyond the wrap makes a timer late by less than it was for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Wheel {
     now: u32,
@@ -52,15 +56,21 @@ impl Wheel {
         Self { now, occupied: [0; LEVELS], first: [[NONE; SLOTS]; LEVELS] }
     }
 
-    /// Puts record `i` into the wheel for `tick`, or moves it there. A tick that has passed expires next.
-    pub fn set<R>(&mut self, records: &mut [R], i: u32, tick: u32, timer: impl Fn(&mut R) -> &mut Timer) {
+    /// Puts record `i` into the wheel for `tick`, or moves it there. A tick that has passed expires next, one far ahead is
+    /// brought forward.
+    pub fn set<R>(&mut self, records: &mut [R], i: u32, now: u32, tick: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         self.clear(records, i, &timer);
-        let ahead = tick.wrapping_sub(self.now);
-        let at = match ahead {
-            0..0x4000_0000 => tick,
-            0x4000_0000..0x8000_0000 => self.now.wrapping_add(0x3fff_ffff),
-            _ => self.now,
-        };
+        if self.occupied == [0; LEVELS] {
+            self.now = now;
+        }
+        let ahead = tick.wrapping_sub(now);
+        let ahead = if ahead < 1 << 31 { ahead } else { 0 };
+        self.insert(records, i, now.wrapping_sub(self.now).saturating_add(ahead), timer);
+    }
+
+    /// Puts record `i`, which is not in the wheel, so many ticks after the wheel's present.
+    fn insert<R>(&mut self, records: &mut [R], i: u32, ahead: u32, timer: impl Fn(&mut R) -> &mut Timer) {
+        let at = self.now.wrapping_add(ahead.min(REACH));
         let differs = at ^ self.now;
         let level = (31_u32.saturating_sub(differs.leading_zeros()) / SHIFT).min(TOP);
         let slot = at >> (level.wrapping_mul(SHIFT)) & u32::from(MASK);
@@ -125,20 +135,22 @@ impl Wheel {
         None
     }
 
-    /// The earliest tick at which [`expire`](Self::expire) has something to do.
-    pub fn next_tick(&self) -> Option<u32> {
-        self.next().map(|(_, tick)| tick)
+    /// The earliest tick at which [`expire`](Self::expire) has something to do; `now` when that has passed.
+    pub fn next_tick(&self, now: u32) -> Option<u32> {
+        self.next().map(|(_, tick)| if self.is_due(tick, now) { now } else { tick })
+    }
+
+    /// Whether `now` has come to a tick that was not before the wheel's present.
+    const fn is_due(&self, tick: u32, now: u32) -> bool {
+        tick.wrapping_sub(self.now) <= now.wrapping_sub(self.now)
     }
 
     /// Moves on to tick `now` at most and takes out one record that is due, or returns `None` when nothing is due.
     pub fn expire<R>(&mut self, records: &mut [R], now: u32, timer: impl Fn(&mut R) -> &mut Timer) -> Option<u32> {
         // Each turn either returns, or moves a slot's records down a level.
         loop {
-            let due = self.next().filter(|(_, tick)| (now.wrapping_sub(*tick)) < 1 << 31);
-            let Some((slot, tick)) = due else {
-                if now.wrapping_sub(self.now) < 1 << 31 {
-                    self.now = now;
-                }
+            let Some((slot, tick)) = self.next().filter(|(_, tick)| self.is_due(*tick, now)) else {
+                self.now = now;
                 return None;
             };
             self.now = tick;
@@ -151,7 +163,8 @@ impl Wheel {
             let mut i = first;
             while let Some(record) = records.get_mut(i as usize) {
                 let Timer { tick, after, .. } = *timer(record);
-                self.set(records, i, tick, &timer);
+                self.clear(records, i, &timer);
+                self.insert(records, i, tick.wrapping_sub(self.now), &timer);
                 i = after;
             }
         }
@@ -166,24 +179,27 @@ mod tests {
         let mut records = [Timer::OUT; 16];
         let mut wheel = Wheel::new(start);
         for (i, delay) in delays.iter().enumerate() {
-            wheel.set(&mut records, i as u32, start.wrapping_add(*delay), |timer| timer);
+            wheel.set(&mut records, i as u32, start, start.wrapping_add(*delay), |timer| timer);
         }
         let mut order: [usize; 16] = core::array::from_fn(|i| i);
         let order = order.get_mut(..delays.len()).unwrap_or_default();
         order.sort_by_key(|i| delays.get(*i));
+        let mut now = start;
         for i in order {
             let delay = *delays.get(*i).unwrap_or(&0);
             let before = start.wrapping_add(delay).wrapping_sub(1);
             if delay > 0 {
-                while let Some(tick) = wheel.next_tick().filter(|tick| tick.wrapping_sub(start) < delay) {
+                while let Some(tick) = wheel.next_tick(now).filter(|tick| tick.wrapping_sub(start) < delay) {
+                    now = tick;
                     assert_eq!(wheel.expire(&mut records, tick, |timer| timer), None, "early");
                 }
                 assert_eq!(wheel.expire(&mut records, before, |timer| timer), None, "early");
             }
-            let fired = wheel.expire(&mut records, start.wrapping_add(delay), |timer| timer);
+            now = start.wrapping_add(delay);
+            let fired = wheel.expire(&mut records, now, |timer| timer);
             assert_eq!(fired.map(|i| delays.get(i as usize)), Some(Some(&delay)));
         }
-        assert_eq!(wheel.next_tick(), None);
+        assert_eq!(wheel.next_tick(now), None);
     }
 
     #[test]
@@ -195,14 +211,40 @@ mod tests {
     }
 
     #[test]
+    fn a_rest_of_any_length_loses_no_record() {
+        for rest in [1 << 20, 0x3e00_0000, 0x3fff_ffff, 0x4000_0000, 0x7fff_ffff, 1 << 31, u32::MAX] {
+            for running in [false, true] {
+                let mut records = [Timer::OUT; 2];
+                let mut wheel = Wheel::new(7);
+                if running {
+                    wheel.set(&mut records, 0, 7, 1000, |timer| timer);
+                }
+                let now = rest.wrapping_add(7);
+                wheel.set(&mut records, 1, now, now.wrapping_add(500), |timer| timer);
+                if running {
+                    assert_eq!(wheel.next_tick(now), Some(now));
+                    assert_eq!(wheel.expire(&mut records, now, |timer| timer), Some(0), "after {rest}");
+                }
+                // What was brought forward is put back by its owner.
+                while let Some(early) = wheel.expire(&mut records, now, |timer| timer) {
+                    wheel.set(&mut records, early, now, now.wrapping_add(500), |timer| timer);
+                }
+                let later = now.wrapping_add(500);
+                assert_eq!(wheel.expire(&mut records, later, |timer| timer), Some(1), "after {rest}");
+                assert_eq!(wheel.next_tick(later), None);
+            }
+        }
+    }
+
+    #[test]
     fn a_cleared_record_does_not_expire() {
         let mut records = [Timer::OUT; 3];
         let mut wheel = Wheel::new(9);
         for i in 0..3 {
-            wheel.set(&mut records, i, 50, |timer| timer);
+            wheel.set(&mut records, i, 9, 50, |timer| timer);
         }
         wheel.clear(&mut records, 1, |timer| timer);
-        wheel.set(&mut records, 0, 60, |timer| timer);
+        wheel.set(&mut records, 0, 9, 60, |timer| timer);
         assert_eq!(wheel.expire(&mut records, 55, |timer| timer), Some(2));
         assert_eq!(wheel.expire(&mut records, 55, |timer| timer), None);
         assert_eq!(wheel.expire(&mut records, 60, |timer| timer), Some(0));

@@ -4,7 +4,7 @@ use super::{Endpoint, Event, Now, SILENT};
 use crate::device::PeerId;
 use crate::operation::{Operation, OperationId};
 use crate::peer::{Life, NEWS};
-use crate::placement::{Placement, PlacementId, Stage};
+use crate::placement::{PlacementId, Stage};
 use crate::storage::Storage;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
@@ -22,14 +22,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(i) = self.delivered.pop(placements, |placement| &mut placement.link) {
             let placement = placements.get_mut(i as usize)?;
             let bytes = if let Stage::Filled { bytes } = placement.stage { bytes } else { 0 };
-            *placement = Placement::FREE;
+            let id = PlacementId::new(i, placement.generation);
+            placement.free(false);
             self.free_placements.push_front(placements, i, |placement| &mut placement.link);
-            return Some(Event::Delivered(PlacementId(i), bytes));
+            return Some(Event::Delivered(id, bytes));
         }
         if let Some(rank) = self.news.pop(self.peers.as_mut(), |peer| &mut peer.queue) {
             let peer = self.peer_mut(rank)?;
             peer.unset(NEWS);
-            let parted = peer.life == Life::Parted;
+            let parted = peer.life() == Life::Parted;
             return Some(if parted { Event::Parted(PeerId(rank)) } else { Event::Failed(PeerId(rank)) });
         }
         let senders = self.senders.as_mut();

@@ -5,9 +5,8 @@ use crate::counters::{Happened, Reason};
 use crate::device::{Cause, Fact, HEAD, Lane, PeerId, Transmit};
 use crate::list::NONE;
 use crate::operation::OperationError;
-use crate::peer::{
-    HUNGRY, Incarnation, LISTED, Life, NEWS, NO_WINDOW, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn,
-};
+use crate::peer::{Incarnation, Life, NEWS, NO_WINDOW, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn};
+use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::storage::Storage;
 use crate::time::Time;
@@ -24,31 +23,21 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn meet(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
         let own = self.config.incarnation;
         let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
-        if peer == self.config.rank || record.life != Life::Unmet && record.incarnation == incarnation {
+        if peer == self.config.rank || record.life() != Life::Unmet && record.incarnation == incarnation {
             return;
         }
         if record.is_alive() {
             self.end(now, peer.0, Life::Failed);
         }
         let Some(record) = self.peer_mut(peer.0) else { return };
-        let kept = record.flags & (LISTED | HUNGRY | NEWS);
-        *record = Peer {
-            incarnation,
-            inbound: crate::inbound::Inbound::new(first_psn(incarnation, own)),
-            send_next: first_psn(own, incarnation),
-            ack_link: record.ack_link,
-            credit_link: record.credit_link,
-            queue: record.queue,
-            mtu: mtu.min(u32::from(u16::MAX)) as u16,
-            life: Life::Alive,
-            flags: kept,
-            ..Peer::UNMET
-        };
+        let inbound = crate::inbound::Inbound::new(first_psn(incarnation, own));
+        *record = Peer::met(incarnation, inbound, first_psn(own, incarnation), record);
+        record.mtu = mtu.min(u32::from(u16::MAX)) as u16;
     }
 
     /// What is known of a peer's present life.
     pub fn life(&self, peer: PeerId) -> Life {
-        self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life)
+        self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life())
     }
 
     /// The incarnation that bootstrap named, while it is not known to have ended.
@@ -80,7 +69,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again.
+    /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again. Where
+    /// peers outnumber windows, ask from time to time in any case: sends take windows from watched peers that answer.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
         let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
@@ -90,10 +80,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return true;
         }
         record.set(WATCHED | TOUCHED);
-        if record.sender == NO_WINDOW && self.take_sender(now, peer.0).is_none() {
+        if record.sender() == NO_WINDOW && self.take_sender(now, peer.0, false).is_none() {
             return false;
         }
-        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender));
+        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender()));
         self.settle_sender(now, sender);
         true
     }
@@ -189,10 +179,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn end(&mut self, now: Now<S, W, BITS>, rank: u32, life: Life) {
         let error = if life == Life::Parted { OperationError::Parted } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
-        peer.life = life;
+        peer.set_life(life);
         peer.unset(WATCHED);
-        let (sender, receiver) = (u32::from(peer.sender), u32::from(peer.receiver));
-        peer.sender = NO_WINDOW;
+        let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
+        peer.leave_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
         let windowless = peer.has(WINDOWLESS);
         peer.unset(WINDOWLESS);
@@ -212,6 +202,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
+            #[cfg(not(mutant = "end_forgiven"))]
             for piece in record.window.pieces() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize) {
                     operation.error = operation.error.or(Some(error));
@@ -263,46 +254,47 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// A send window for the peer: a free one, or one that has been idle.
-    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32) -> Option<u32> {
+    /// A send window for the peer: a free one, or one that has been idle; to send, also one that merely watches.
+    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, sends: bool) -> Option<u32> {
         let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
             None => {
-                self.retire_some(now);
+                self.retire_some(now, sends);
                 self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
-        record.window = crate::send_window::SendWindow::new(peer.send_next);
+        record.window = crate::send_window::SendWindow::new(peer.send_next());
         record.peer = to;
         record.asked = S::Time::stamp(now);
         record.silent_since = record.asked;
-        peer.sender = i as u16;
+        peer.set_sender(i as u16);
         Some(i)
     }
 
     /// Looks at a few windows for one that is idle and retires it.
-    fn retire_some(&mut self, now: Now<S, W, BITS>) {
+    fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
         let count = self.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
             self.hand = if self.hand.wrapping_add(1) < count { self.hand.wrapping_add(1) } else { 0 };
-            if self.is_quiet(self.hand) {
+            if self.is_quiet(self.hand, watching) {
                 self.retire(now, self.hand);
                 return;
             }
         }
     }
 
-    /// Whether the window has no work and its peer is not watched.
-    pub(super) fn is_quiet(&self, sender: u32) -> bool {
+    /// Whether the window has no work and its peer is not watched, or, `watching`, answers.
+    pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
             && record.flags & (READY | ORPHAN) == 0
             && record.window.is_empty()
             && !record.window.is_astray()
             && self.queued(record.peer).is_none()
-            && self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED))
+            && (watching && record.window.unanswered() == 0
+                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
     }
 
     /// Gives a quiet window back to the pool, and what is left of its grant to the peer.
@@ -310,8 +302,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
-        peer.send_next = next;
-        peer.sender = NO_WINDOW;
+        peer.leave_sender(next);
         let expected = peer.incarnation;
         if admitted {
             self.notify(Notice { to, kind: Kind::Acknowledge, flags: Flags::DRAINED, expected, ..Notice::FREE });
@@ -336,7 +327,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if let Some(peer) = self.peer_mut(to) {
                 peer.unset(WINDOWLESS);
             }
-            if let Some(sender) = self.take_sender(now, to) {
+            if let Some(sender) = self.take_sender(now, to, false) {
                 self.make_ready(sender);
             }
         }
@@ -353,10 +344,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.windowless = others;
     }
 
+    /// Whether a Bye or Abort may leave: a Bye waits until everything has been acknowledged.
+    pub(super) fn may_tell(&self, kind: Kind) -> bool {
+        #[cfg(mutant = "bye_early")]
+        let kind = if kind == Kind::Bye { Kind::Abort } else { kind };
+        kind != Kind::Bye || self.is_acknowledged()
+    }
+
     /// The next Bye or Abort.
     pub(super) fn transmit_farewell(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let Leaving::Telling { kind, mut rank, round } = self.leaving else { return None };
-        if kind == Kind::Bye && !self.is_acknowledged() {
+        if !self.may_tell(kind) {
             return None;
         }
         let size = self.peers.as_ref().len() as u32;
@@ -368,8 +366,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if peer.is_alive() && peer.has(TOUCHED) && !peer.has(TOLD) {
                 let mut header = self.header_to(peer);
                 header.kind = kind;
-                let sender = self.senders.as_ref().get(usize::from(peer.sender));
-                header.psn = sender.map_or(peer.send_next, |sender| sender.window.next()).get();
+                let sender = self.senders.as_ref().get(usize::from(peer.sender()));
+                header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
                     peer.set(TOLD);

@@ -8,6 +8,7 @@ use crate::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
 use crate::placement::{Key, Placement, PlacementId, Stage, segments};
 use crate::span::Span;
 use crate::storage::Storage;
+use crate::time::Time;
 use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
 
 /// Why nothing was granted.
@@ -85,20 +86,20 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
         let placements = self.placements.as_mut();
         let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
-        if let Some(placement) = placements.get_mut(i as usize) {
-            *placement = Placement { stage: Stage::Granted(key), peer: from.0, incarnation, to, link: NONE };
-        }
-        Ok(PlacementId(i))
+        let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
+        let (stage, generation) = (Stage::Granted(key), placement.generation);
+        *placement = Placement { stage, peer: from.0, incarnation, to, link: NONE, generation };
+        Ok(PlacementId::new(i, generation))
     }
 
     /// Takes a grant back: nothing is placed under it any more. Returns false when it is not out: its bytes have arrived
     /// (the event follows), or it never was.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
         let placements = self.placements.as_mut();
-        match placements.get_mut(placement.0 as usize) {
+        match placement.among_mut(placements) {
             Some(record) if matches!(record.stage, Stage::Granted(_) | Stage::Open { .. }) => {
-                *record = Placement::FREE;
-                self.free_placements.push_front(placements, placement.0, |placement| &mut placement.link);
+                record.free(true);
+                self.free_placements.push_front(placements, placement.record() as u32, |record| &mut record.link);
                 true
             }
             _ => false,
@@ -112,7 +113,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, SendError> {
         let peer = self.peers.as_ref().get(to.0 as usize).ok_or(SendError::UnknownPeer)?;
-        match peer.life {
+        match peer.life() {
             Life::Unmet => Err(SendError::UnknownPeer),
             Life::Parted => Err(SendError::Parted),
             Life::Failed => Err(SendError::PeerFailed),
@@ -137,7 +138,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         peer.set(TOUCHED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
-        let (sender, windowless) = (peer.sender, peer.has(WINDOWLESS));
+        let (sender, windowless) = (peer.sender(), peer.has(WINDOWLESS));
         if let Some(record) = operations.get_mut(i as usize) {
             record.peer = PeerId(to);
             record.link = first;
@@ -146,7 +147,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if sender != NO_WINDOW {
             self.make_ready(u32::from(sender));
         } else if !windowless {
-            match self.take_sender(now, to) {
+            match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
                     self.windowless.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
@@ -161,22 +162,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The first operation of the peer's queue.
     pub(super) fn queued(&self, peer: u32) -> Option<u32> {
-        let last = self.peers.as_ref().get(peer as usize).filter(|peer| !peer.has(NEWS))?.queue;
-        Some(self.operations.as_ref().get(last as usize)?.link)
+        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.as_ref())
     }
 
     /// Takes the first operation out of the peer's queue.
     pub(super) fn dequeue(&mut self, peer: u32) {
-        let operations = self.operations.as_mut();
-        let Some(peer) = self.peers.as_mut().get_mut(peer as usize) else { return };
-        let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
-        if first == peer.queue {
-            peer.queue = NONE;
-            return;
-        }
-        let second = operations.get(first as usize).map_or(NONE, |first| first.link);
-        if let Some(last) = operations.get_mut(peer.queue as usize) {
-            last.link = second;
+        if let Some(peer) = self.peers.as_mut().get_mut(peer as usize) {
+            take_first(peer, self.operations.as_mut());
         }
     }
 
@@ -190,7 +182,29 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
-impl<T: crate::time::Time, const BITS: u32> Peer<T, BITS> {
+/// The first operation of the peer's queue.
+#[inline]
+pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> Option<u32> {
+    if peer.has(NEWS) {
+        return None;
+    }
+    operations.get(peer.queue as usize).map(|last| last.link)
+}
+
+/// Takes it out.
+pub(super) fn take_first<T: Time, const BITS: u32>(peer: &mut Peer<T, BITS>, operations: &mut [Operation]) {
+    let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
+    if first == peer.queue {
+        peer.queue = NONE;
+        return;
+    }
+    let second = operations.get(first as usize).map_or(NONE, |first| first.link);
+    if let Some(last) = operations.get_mut(peer.queue as usize) {
+        last.link = second;
+    }
+}
+
+impl<T: Time, const BITS: u32> Peer<T, BITS> {
     /// Payload bytes of a placement segment.
     pub(crate) const fn segment(&self) -> u32 {
         (self.mtu as u32).saturating_sub(SEGMENT_HEADER as u32)

@@ -3,7 +3,6 @@
 use super::{Endpoint, Now, ORPHAN, SILENT};
 use crate::list::NONE;
 use crate::peer::WATCHED;
-use crate::send_window::SendWindow;
 use crate::storage::Storage;
 use crate::time::Time;
 
@@ -11,10 +10,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
     /// caller may sleep, or wait for an interrupt.
     pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
-        if let super::Leaving::Lingering { until, .. } = self.leaving {
-            return Some(until);
+        match self.leaving {
+            super::Leaving::Lingering { until, .. } => return Some(until),
+            // A call looks at a few ranks only.
+            super::Leaving::Telling { kind, .. } if self.may_tell(kind) => return Some(now),
+            _ => {}
         }
-        let timer = self.wheel.next_tick().map(|tick| S::Time::at_tick(now, tick));
+        let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
         match (timer, self.aging) {
             (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
             (Some(timer), _) => Some(timer),
@@ -36,7 +38,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let pace = self.pace();
         let silence = self.config.silence;
-        let quiet = self.is_quiet(sender);
+        let quiet = self.is_quiet(sender, !self.windowless.is_empty());
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         if record.peer == NONE || record.flags & ORPHAN != 0 {
             return;
@@ -46,7 +48,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if record.window.handle_timeout(now, &pace) {
-            let silent = record.window.unanswered() >= SendWindow::<S::Time, W, BITS>::UNANSWERED
+            let silent = record.window.unanswered() >= S::Time::UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
                 record.silent_since = S::Time::stamp(now);
@@ -57,7 +59,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             self.make_ready(sender);
         }
-        self.schedule(sender);
+        self.schedule(now, sender);
     }
 
     /// Something changed: a window that can send becomes ready, one that waits asks for credit, one without work watches
@@ -70,7 +72,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         let queued = self.queued(to).is_some();
-        let watched = self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
+        // Those who send come before those who watch.
+        let watched =
+            self.windowless.is_empty() && self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         if record.flags & ORPHAN != 0 {
             if record.window.is_empty() {
@@ -88,18 +92,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if ready {
             self.make_ready(sender);
         }
-        self.schedule(sender);
+        self.schedule(now, sender);
     }
 
     /// Keeps the wheel early enough for the window's deadline; a deadline that moved back is noticed when it expires.
-    fn schedule(&mut self, sender: u32) {
+    fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
-            self.wheel.set(senders, sender, tick, |sender| &mut sender.timer);
+            self.wheel.set(senders, sender, S::Time::tick(now), tick, |sender| &mut sender.timer);
         }
     }
 }

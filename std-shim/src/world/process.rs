@@ -68,6 +68,7 @@ struct Sending {
 /// Memory granted for a receive.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
+    placement: PlacementId,
     to: PeerId,
     tag: Tag,
     request: u32,
@@ -251,7 +252,7 @@ impl Process {
                 }
             }
             Event::Delivered(placement, bytes) => {
-                if let Some(granted) = self.granted.get_mut(placement.0 as usize).and_then(Option::take) {
+                if let Some(granted) = self.granted.get_mut(placement.record()).and_then(Option::take) {
                     let status = Status { source: granted.to.into(), tag: granted.tag, bytes: bytes as usize };
                     self.requests.finish(granted.request, Ok(status));
                 }
@@ -280,9 +281,9 @@ impl Process {
                 self.requests.finish(sending.request, Err(failure));
             }
         }
-        for (i, place) in self.granted.iter_mut().enumerate() {
+        for place in self.granted.iter_mut() {
             if let Some(granted) = place.take_if(|granted| granted.to == peer) {
-                self.endpoint.withdraw(PlacementId(i as u32));
+                self.endpoint.withdraw(granted.placement);
                 self.requests.finish(granted.request, Err(failure));
             }
         }
@@ -311,7 +312,7 @@ impl Process {
                         return;
                     }
                 }
-                put(&mut self.granted, placement.0, Granted { to, tag, request });
+                put(&mut self.granted, placement.record() as u32, Granted { placement, to, tag, request });
             }
             Errand::Refuse { to, sending } => {
                 match self.endpoint.send(now, to, &truncation(sending), None) {

@@ -10,6 +10,7 @@ use core::time::Duration;
 use serde_json::json;
 use unisono::rank::Rank;
 use unisono::world::World;
+use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
 use clap::{Args, Parser, Subcommand};
 use core::{fmt, str::FromStr};
@@ -91,6 +92,9 @@ pub(crate) struct Options {
     /// One object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Every rank's counters at the end, one object per line of the errors
+    #[arg(long, global = true)]
+    pub(crate) counters: bool,
 }
 
 /// Round trips of a ping-pong.
@@ -167,6 +171,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
     }
+    if options.counters {
+        eprintln!("{}", counted(&world));
+    }
     world.finish()?;
     if first {
         match options.measure {
@@ -176,6 +183,36 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     Ok(right)
+}
+
+/// All counters of this rank.
+fn counted(world: &World) -> serde_json::Value {
+    let counters = world.counters();
+    let named = |names: &[&str], counts: &[u64]| -> serde_json::Value {
+        names
+            .iter()
+            .zip(counts)
+            .map(|(name, count)| ((*name).to_owned(), json!(count)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    let spread = |counts: &[u64]| -> serde_json::Value {
+        let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<serde_json::Map<_, _>>().into()
+    };
+    json!({
+        "rank": world.rank().0,
+        "sent": named(&Cause::NAMES, &counters.sent),
+        "accepted": named(&Kind::NAMES, &counters.accepted),
+        "dropped": named(&Reason::NAMES, &counters.dropped),
+        "duplicates": counters.duplicates,
+        "out_of_order": counters.out_of_order,
+        "spurious": counters.spurious,
+        "bytes_sent": counters.bytes_sent,
+        "bytes_accepted": counters.bytes_accepted,
+        "datagram_bytes": spread(&counters.sizes),
+        "round_trip_64ns": spread(&counters.round_trips),
+    })
 }
 
 fn per_second(count: u64, time: Duration) -> u64 {
@@ -219,8 +256,12 @@ mod tests {
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
         ] {
-            assert_eq!(parse(line), Ok(Options { measure, json: false }), "{line}");
-            assert_eq!(parse(&format!("{line} --json")), Ok(Options { measure, json: true }), "{line}");
+            assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
+            assert_eq!(
+                parse(&format!("{line} --json")),
+                Ok(Options { measure, json: true, counters: false }),
+                "{line}"
+            );
         }
         for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
             assert!(parse(line).is_err(), "{line}");

@@ -1,0 +1,77 @@
+//! More peers than windows, and jobs with more ranks than a call looks at.
+
+use unisono_core::endpoint::Event;
+use unisono_tests::node::{Node, job};
+use unisono_tests::sim::{Config, Network, NodeId};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(
+    network: &Network,
+    nodes: &mut [Node<64>],
+    until: u64,
+    mut done: impl FnMut(&mut Node<64>, Vec<Event>) -> bool,
+) -> bool {
+    while let Some(step) = network.step_until(until) {
+        let node = &mut nodes[step.node.0 as usize];
+        let events = node.drive(step.lane);
+        if done(node, events) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn watched_peers_do_not_keep_windows_from_those_who_send() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 5, |_, sizes| sizes.windows = 2);
+    let now = network.now();
+    // As many as there are windows: a receive from each of them is pending.
+    for peer in [1, 2] {
+        assert!(nodes[0].endpoint.watch(now, NodeId(peer).into(), true));
+    }
+    for peer in [3, 4, 1] {
+        nodes[0].send(NodeId(peer), b"a grant").expect("room");
+    }
+    let mut arrived = 0;
+    let all = run(&network, &mut nodes, now + SECOND, |node, _| {
+        arrived += node.take_messages().len();
+        arrived == 3
+    });
+    assert!(all, "{arrived} of 3 messages left");
+    // Asked again from time to time, as those do who wait, the watch finds its window again.
+    network.crash(NodeId(2));
+    let died = network.now();
+    let mut silent = false;
+    for look in 1..200 {
+        let now = network.now();
+        for peer in [1, 2] {
+            nodes[0].endpoint.watch(now, NodeId(peer).into(), true);
+        }
+        nodes[0].wake();
+        silent |= run(&network, &mut nodes, died + look * SECOND / 50, |_, events| {
+            events.contains(&Event::Silent(NodeId(2).into()))
+        });
+    }
+    assert!(silent, "a death goes unnoticed");
+}
+
+#[test]
+fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 400, |_, sizes| sizes.windows = 4);
+    nodes[0].send(NodeId(399), b"last words").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| false);
+    for i in [0, 399] {
+        nodes[i].endpoint.leave();
+        nodes[i].wake();
+    }
+    let mut gone = 0;
+    let left = run(&network, &mut nodes, 2 * SECOND, |node, events| {
+        assert!(events.iter().all(|event| matches!(event, Event::Parted(_))), "{events:?}");
+        gone += u32::from(node.endpoint.is_gone());
+        gone == 2
+    });
+    assert!(left, "the farewell stops half way");
+}
