@@ -178,6 +178,36 @@ fn test_tells_the_end_once() {
 }
 
 #[test]
+fn lent_buffers_come_back_and_are_lent_again() {
+    const ROUNDS: u32 = 40;
+    job(2, &FAULTS, |world| {
+        if world.rank() == Rank(0) {
+            for round in 0..ROUNDS {
+                world.send(&[round; 500], Rank(1), TAG).expect("sent");
+            }
+        } else {
+            let mut memory = [[0_u32; 500]; 2];
+            world.scope(|scope| {
+                let [first, second] = &mut memory;
+                let lend = |buffer| scope.lend(buffer, Rank(0), TAG).expect("started");
+                let mut loans = std::collections::VecDeque::from([lend(first.as_mut_slice()), lend(second)]);
+                for round in 0..ROUNDS {
+                    let (status, buffer) = loans.pop_front().expect("two are out").wait();
+                    assert_eq!(status.expect("arrives").bytes, 2000);
+                    assert!(buffer.iter().all(|word| *word == round), "{round}");
+                    buffer.fill(u32::MAX);
+                    if round + 2 < ROUNDS {
+                        loans.push_back(lend(buffer));
+                    }
+                }
+            });
+            assert_eq!(memory, [[u32::MAX; 500]; 2]);
+        }
+        world.finish().expect("all is well");
+    });
+}
+
+#[test]
 fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
     for progress in ["engine", "thread", "hybrid"] {
         let outcome = std::panic::catch_unwind(|| {
