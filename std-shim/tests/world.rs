@@ -190,14 +190,14 @@ fn lent_buffers_come_back_and_are_lent_again() {
             world.scope(|scope| {
                 let [first, second] = &mut memory;
                 let lend = |buffer| scope.lend(buffer, Rank(0), TAG).expect("started");
-                let mut loans = std::collections::VecDeque::from([lend(first.as_mut_slice()), lend(second)]);
+                let mut loans = vec![lend(first.as_mut_slice()), lend(second)];
                 for round in 0..ROUNDS {
-                    let (status, buffer) = loans.pop_front().expect("two are out").wait();
+                    let (status, buffer) = loans.remove(0).wait();
                     assert_eq!(status.expect("arrives").bytes, 2000);
                     assert!(buffer.iter().all(|word| *word == round), "{round}");
                     buffer.fill(u32::MAX);
                     if round + 2 < ROUNDS {
-                        loans.push_back(lend(buffer));
+                        loans.push(lend(buffer));
                     }
                 }
             });
