@@ -33,7 +33,12 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
             let left = core::mem::take(&mut *self.0.started.borrow_mut());
-            for started in left.into_iter().flatten() {
+            let mut left = left.into_iter().flatten().peekable();
+            if left.peek().is_some() && std::thread::panicking() {
+                // What they wait for may depend on what this thread would have done next.
+                self.0.world.give_up();
+            }
+            for started in left {
                 let _ = self.0.world.shared.wait(started);
             }
         }
