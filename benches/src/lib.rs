@@ -7,3 +7,10 @@ extern crate alloc;
 pub mod bare;
 pub mod callgrind;
 pub mod null;
+#[cfg(target_os = "linux")]
+pub mod ours;
+#[cfg(target_os = "linux")]
+pub mod peer;
+#[cfg(target_os = "linux")]
+pub mod race;
+pub mod verdict;

@@ -111,14 +111,17 @@ impl NullDevice {
 impl Token for NullToken<'_> {
     type Address = usize;
 
+    #[inline]
     fn ticket(&self) -> Ticket {
         self.ticket.next()
     }
 
+    #[inline]
     fn head(&mut self) -> &mut [u8; HEAD] {
         &mut self.frame.head
     }
 
+    #[inline]
     fn post(self, transmit: &Transmit, payload: Option<usize>) {
         let bytes = transmit.payload.map_or(0, |span| span.bytes);
         self.frame.head_bytes = transmit.head;
@@ -132,22 +135,27 @@ impl Token for NullToken<'_> {
 }
 
 impl Received for NullReceived<'_> {
+    #[inline]
     fn slot(&self) -> Slot {
         self.slot
     }
 
+    #[inline]
     fn bytes(&self) -> u32 {
         self.frame.bytes
     }
 
+    #[inline]
     fn head(&self) -> &[u8] {
         self.frame.head.get(..self.frame.bytes as usize).unwrap_or(&self.frame.head)
     }
 
+    #[inline]
     fn is_from(&self, peer: PeerId) -> bool {
         self.frame.from == peer.0
     }
 
+    #[inline]
     fn age_ns(&self) -> Option<u32> {
         None
     }
@@ -162,17 +170,21 @@ impl Device for NullDevice {
         self.limits
     }
 
+    #[inline]
     fn token(&mut self, _: Lane) -> Option<NullToken<'_>> {
         let frame = self.outbox.get_mut(self.posted)?;
         Some(NullToken { frame, posted: &mut self.posted, ticket: &mut self.ticket, rank: self.rank })
     }
 
+    #[inline]
     fn flush(&mut self, _: Lane) {}
 
+    #[inline]
     fn completed(&mut self, _: Lane) -> Ticket {
         self.ticket
     }
 
+    #[inline]
     fn receive(&mut self, _: Lane) -> Option<NullReceived<'_>> {
         if self.next == self.arrived {
             return None;
@@ -182,6 +194,7 @@ impl Device for NullDevice {
         Some(NullReceived { frame: self.inbox.get(slot.0 as usize)?, slot })
     }
 
+    #[inline]
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: usize) {
         let Some(frame) = self.inbox.get(from.0 as usize) else { return };
         let at = frame.payload + usize::from(start) - usize::from(frame.head_bytes);
@@ -199,6 +212,7 @@ impl Device for NullDevice {
         NullReceived { frame: &self.inbox[slot.0 as usize], slot }
     }
 
+    #[inline]
     fn release(&mut self, _: Slot) {}
 
     fn arm(&mut self, _: Lane) -> Armed {
@@ -207,6 +221,7 @@ impl Device for NullDevice {
 
     fn ask(&mut self, _: Wish) {}
 
+    #[inline]
     fn poll_fact(&mut self) -> Option<Fact> {
         None
     }
@@ -227,6 +242,7 @@ impl NullMemory {
 impl Memory for NullMemory {
     type Address = usize;
 
+    #[inline]
     fn address(&self, span: Span) -> Option<usize> {
         let end = span.offset.checked_add(span.bytes as usize)?;
         (span.region == Self::REGION && end <= self.bytes).then_some(span.offset)

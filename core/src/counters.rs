@@ -104,6 +104,7 @@ pub struct Counters {
 
 impl Counters {
     /// Counts one fact.
+    #[inline(always)]
     pub fn count(&mut self, what: Happened) {
         match what {
             Happened::Accepted { kind, bytes } => {

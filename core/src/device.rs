@@ -63,6 +63,11 @@ pub enum Cause {
     Control,
 }
 
+impl Cause {
+    /// Their names, by value.
+    pub const NAMES: [&str; 6] = ["first", "resent_nack", "resent_probe", "probe", "acknowledge", "control"];
+}
+
 /// A datagram that the core wants sent. Its first `head` bytes stand in the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transmit {

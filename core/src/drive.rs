@@ -52,19 +52,21 @@ where
 {
     let mut received = false;
     for _ in 0..budget {
-        let Some(datagram) = device.receive(lane) else { break };
-        let (slot, verdict) = (datagram.slot(), endpoint.handle_datagram(now, &datagram, above));
-        drop(datagram);
-        carry_out(device, memory, slot, verdict);
+        // By reference, as in `transmit`.
+        let (slot, verdict) = match &device.receive(lane) {
+            Some(datagram) => (datagram.slot(), endpoint.handle_datagram(now, datagram, above)),
+            None => break,
+        };
+        carry_out(device, memory, slot, &verdict);
         while let Some(slot) = endpoint.poll_deferred() {
             let verdict = endpoint.handle_held(now, &device.held(slot), above);
-            carry_out(device, memory, slot, verdict);
+            carry_out(device, memory, slot, &verdict);
         }
         received = true;
     }
     while let Some(slot) = endpoint.poll_deferred() {
         let verdict = endpoint.handle_held(now, &device.held(slot), above);
-        carry_out(device, memory, slot, verdict);
+        carry_out(device, memory, slot, &verdict);
     }
     received
 }
@@ -88,9 +90,10 @@ where
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
-        let Some(transmit) = endpoint.poll_transmit(now, ticket, token.head()) else { break };
+        // By reference: its parts were just written one by one, and a copy of larger words waits for all of them.
+        let Some(transmit) = &endpoint.poll_transmit(now, ticket, token.head()) else { break };
         let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
-        token.post(&transmit, transmit.payload.and_then(|span| memory.address(span)));
+        token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         above.saw(Happened::Sent { cause: transmit.cause, bytes });
         posted = true;
     }
@@ -101,8 +104,8 @@ where
     posted
 }
 
-fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: Verdict) {
-    match verdict {
+fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: &Verdict) {
+    match *verdict {
         Verdict::Release => {}
         Verdict::Hold => return device.hold(slot),
         Verdict::Place { to, start } => {

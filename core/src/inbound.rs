@@ -60,11 +60,10 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     }
 
     /// Where `psn` stands, given a window of `W` PSNs.
-    #[inline]
+    #[inline(always)]
     pub fn order<const W: usize>(&self, psn: Psn<BITS>, window: Option<&ReceiveWindow<W>>) -> Order {
         let distance = psn.since(self.next);
         if distance == 0 {
-            #[cfg(not(mutant = "duplicate_accepted"))]
             if window.is_some_and(|window| window.contains(0)) {
                 return Order::Duplicate;
             }
@@ -75,11 +74,11 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         #[cfg(mutant = "window_too_far")]
         let within = distance as usize <= W;
         if within {
-            if window.is_some_and(|window| window.contains(distance)) {
-                Order::Duplicate
-            } else {
-                Order::Early(distance)
-            }
+            #[cfg(not(mutant = "duplicate_accepted"))]
+            let arrived = window.is_some_and(|window| window.contains(distance));
+            #[cfg(mutant = "duplicate_accepted")]
+            let arrived = false;
+            if arrived { Order::Duplicate } else { Order::Early(distance) }
         } else if self.next.since(psn) as usize <= W {
             Order::Duplicate
         } else {

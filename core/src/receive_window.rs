@@ -86,6 +86,15 @@ impl<const W: usize> ReceiveWindow<W> {
         beyond
     }
 
+    /// Turns the ring so that distance 0 is its first cell, for models: only distances have a meaning.
+    #[must_use]
+    pub fn with_ring_turned(mut self) -> Self {
+        let early = core::array::from_fn(|distance| self.at(distance as u32));
+        self.early = early;
+        self.head = 0;
+        self
+    }
+
     /// The first that has arrived, wherever it stands.
     pub(crate) fn first(&self) -> Early {
         let distance = self.arrived.iter().find(|distance| matches!(self.at(*distance), Early::Held(_)));

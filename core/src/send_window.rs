@@ -43,7 +43,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// How many probes went unanswered before it, at most [`SendWindow::UNANSWERED`].
+    /// How many probes went unanswered before it, at most [`Time::UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -162,8 +162,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
         "a window has 1 to 256 segments and less than half the sequence space"
     );
-    /// Unanswered probes are counted up to this.
-    pub const UNANSWERED: u8 = 3;
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
     /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
@@ -225,7 +223,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer was last heard, at most [`UNANSWERED`](Self::UNANSWERED).
+    /// Probes sent since the peer was last heard, at most [`Time::UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -347,7 +345,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        entries.skip_while(|entry| entry.state & ACKED != 0).map(|entry| entry.piece)
+        #[cfg(not(mutant = "gap_forgiven"))]
+        let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
+        #[cfg(mutant = "gap_forgiven")]
+        let concerned = entries.filter(|entry| entry.state & ACKED == 0);
+        concerned.map(|entry| entry.piece)
     }
 
     /// What the segment `psn` carries, while it is sent and not acknowledged.
@@ -401,7 +403,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
             self.learn(now, echo, &mut outcome, pace);
         }
-        for offset in 0..passed {
+        let in_order = self.acknowledge_first(passed);
+        for offset in in_order..passed {
             outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
         }
         for bit in ack.beyond.iter() {
@@ -416,6 +419,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if outcome.segments > 0 {
             self.find_overtaken(outcome.segments);
         }
+        outcome.segments = outcome.segments.wrapping_add(in_order);
         let answered = ack.answers && ack.echo.is_some_and(|echo| echo.count == self.probe_number);
         #[cfg(not(mutant = "answer_ignored"))]
         if answered {
@@ -476,6 +480,31 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.repairs = 0;
             self.allowance = self.allowance.saturating_add(1).min(Self::ALLOWANCE);
         }
+    }
+
+    /// The first segments, at most `passed`, have arrived, as far as they are also the first of the list and finished: as
+    /// nothing was sent before them, they overtook nothing. Returns how many.
+    fn acknowledge_first(&mut self, passed: u32) -> u32 {
+        let (w, mut i, mut count) = (W as u16, self.head, 0_u32);
+        while count < passed && i == self.first {
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            if entry.state & (ACKED | LOST | POSTED) != 0 || entry.overtaken != 0 {
+                break;
+            }
+            entry.state = ACKED;
+            entry.count = 0;
+            self.first = core::mem::replace(&mut entry.after, NONE);
+            i = if i.wrapping_add(1) == w { 0 } else { i.wrapping_add(1) };
+            count = count.wrapping_add(1);
+        }
+        if count > 0 {
+            self.in_flight = self.in_flight.wrapping_sub(count as u16);
+            match self.entries.get_mut(usize::from(self.first)) {
+                Some(entry) => entry.before = NONE,
+                None => self.last = NONE,
+            }
+        }
+        count
     }
 
     /// The segment at `offset` from the base has arrived. Returns 1 when that is news.
@@ -651,7 +680,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.probe_wanted = false;
         self.probe_number = self.probe_number.wrapping_add(1) & T::COUNTS;
         let unanswered = self.unanswered;
-        self.unanswered = if T::BACKOFF == 0 { 0 } else { unanswered.saturating_add(1).min(Self::UNANSWERED) };
+        self.unanswered = unanswered.saturating_add(1).min(T::UNANSWERED);
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
             if entry.state & (ACKED | LOST) == 0 {
@@ -674,16 +703,22 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
-    /// Lowers every sequence number by `by` and renames the pieces, for models whose numbers are relative: only distances
-    /// have a meaning.
+    /// Lowers every sequence number by `by`, renames the pieces and turns the ring so that the base's entry is the first, for
+    /// models whose numbers are relative: only distances have a meaning.
     #[must_use]
     pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
-        for offset in 0..self.next.since(self.base) {
-            let i = self.entry_at(offset);
-            if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-                entry.piece = rename(entry.piece);
-            }
-        }
+        let turn = |i: u16| if i == NONE { NONE } else { self.offset_of(i) as u16 };
+        let sent = self.next.since(self.base);
+        let entries = core::array::from_fn(|offset| {
+            let offset = offset as u32;
+            let entry = self.entries.get(usize::from(self.entry_at(offset))).copied().unwrap_or(Entry::FREE);
+            let piece = if offset < sent { rename(entry.piece) } else { entry.piece };
+            Entry { piece, before: turn(entry.before), after: turn(entry.after), ..entry }
+        });
+        let ends = [self.first, self.last, self.posted].map(turn);
+        self.entries = entries;
+        [self.first, self.last, self.posted] = ends;
+        self.head = 0;
         self.base = self.base.back(by);
         self.next = self.next.back(by);
         self.drained = self.drained.map(|drained| drained.back(by));
@@ -730,7 +765,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             let shifted = timeout.checked_shl(exponent).unwrap_or(0);
             if shifted >> exponent == timeout { shifted } else { u32::MAX }
         };
-        units.min(pace.longest)
+        #[cfg(not(mutant = "longest_ignored"))]
+        let units = units.min(pace.longest);
+        units
     }
 
     fn disarm(&mut self) {

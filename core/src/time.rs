@@ -15,6 +15,8 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     const ZERO: Self::Stamp;
     /// Largest exponent of the exponential backoff.
     const BACKOFF: u8;
+    /// Unanswered probes are counted up to this; so many must there be before silence counts.
+    const UNANSWERED: u8 = 3;
     /// Mask of transmission counts and probe numbers: the 2 bits of the wire, fewer in models.
     const COUNTS: u8 = 3;
 
@@ -133,6 +135,7 @@ impl Time for Anytime {
     type Stamp = ();
     const ZERO: Self::Stamp = ();
     const BACKOFF: u8 = 0;
+    const UNANSWERED: u8 = 0;
 
     fn stamp((): ()) {}
     fn before((): (), _: u32) {}

@@ -43,7 +43,7 @@ use unisono_core::time::units;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use request::{Failure, Status, Tag};
-pub use scope::{Request, Scope};
+pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
@@ -51,7 +51,7 @@ use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
 use process::{Process, SendFailure, Silence};
-use progress::Shared;
+use progress::{Leaves, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -135,10 +135,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let process = Process::new((rank, size), clock, endpoint, device, membership, silence);
-        let crowded = settings
-            .locality
-            .size
-            .is_none_or(|ranks| std::thread::available_parallelism().is_ok_and(|cores| ranks as usize > cores.get()));
+        let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
         Ok(Self { shared, thread, tally, rank, size, finished: false })
@@ -181,11 +178,8 @@ impl World {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
-        match self.start_send(bytes, to, tag)? {
-            None => {
-                self.shared.lock().push();
-                Ok(())
-            }
+        match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
+            None => Ok(()),
             Some(request) => self.shared.wait(request).map(|_| ()),
         }
     }
@@ -227,19 +221,28 @@ impl World {
     /// Lends buffers to requests that end within `body`: when it returns, all of them have. When it panics while some are under
     /// way, this process gives up: they end, and the others are told that it failed.
     ///
-    /// Sends are collected and leave together: when 16 wait, with the next call that waits, tests or receives, or with
+    /// Sends are collected and leave together: when 64 or 256 KiB wait, with the next call that waits or tests, or with
     /// [`Scope::flush`].
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         scope::run(self, body)
     }
 
-    fn start_send(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<Option<progress::Started>, Failure> {
+    fn start_send(
+        &self,
+        bytes: &[u8],
+        to: Rank,
+        tag: Tag,
+        leaves: Leaves,
+    ) -> Result<Option<progress::Started>, Failure> {
         let start = NonNull::from(bytes).cast();
         loop {
             let mut process = self.shared.lock();
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
             match unsafe { process.send(to, tag, start, bytes.len()) } {
-                Ok(started) => return Ok(started.map(|(request, region)| progress::Started { request, region })),
+                Ok(started) => {
+                    process.let_leave(leaves, bytes.len());
+                    return Ok(started.map(|(request, region)| progress::Started { request, region }));
+                }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
                     process.progress(false);
@@ -343,6 +346,13 @@ impl Drop for World {
             tracing::error!(%error, "the job did not finish well");
         }
     }
+}
+
+/// Processors that the ranks of this node share: those of this process, or of its parent, which may have pinned it to some of
+/// its own.
+fn processors() -> u32 {
+    let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
+    of(None).max(of(rustix::process::getppid()))
 }
 
 /// The address that the others reach this process at: the one that it reaches the rendezvous server from.

@@ -3,7 +3,9 @@
 //! Nothing here decides what is sent, acknowledged or repaired. A model moves values between machines of `unisono_core`,
 //! and knows what must never be seen at their rims.
 
+pub mod catalogue;
 pub mod clock;
 pub mod life;
+pub mod mutant;
 pub mod network;
 pub mod window;

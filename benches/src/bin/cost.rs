@@ -48,6 +48,7 @@ impl Above for Silent {
         Verdict::Release
     }
 
+    #[inline(always)]
     fn saw(&mut self, what: Happened) {
         self.0.count(what);
     }

@@ -6,26 +6,24 @@
 
 use core::{
     error::Error,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
-use std::{
-    env, io,
-    thread::{self, Builder},
-    time::Instant,
-};
+use std::{env, thread, time::Instant};
 
 use unisono::{
     region::Regions,
     udp::{MTU_MAX, MTU_MIN, Options, Udp},
 };
-use unisono_benches::bare::Bare;
+use unisono_benches::{
+    bare::Bare,
+    race::{BATCH, bare_rate, median, rate},
+};
 use unisono_core::{
     device::{Cause, Device, Lane, Memory, PeerId, Received, Token, Transmit},
     span::{Region, Span},
 };
 
-const BATCH: usize = 64;
 const HEAD: u8 = 32;
 const PEER: PeerId = PeerId(0);
 
@@ -90,31 +88,6 @@ impl Side {
     }
 }
 
-/// Delivered datagrams in a second: one thread sends without pause, the other receives.
-fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut() -> usize + Send) -> io::Result<f64> {
-    let (done, delivered) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let sender = || {
-            while !done.load(Relaxed) {
-                send();
-            }
-        };
-        let receiver = || {
-            while !done.load(Relaxed) {
-                delivered.fetch_add(receive() as u64, Relaxed);
-            }
-        };
-        Builder::new().name("sender".into()).spawn_scoped(scope, sender)?;
-        Builder::new().name("receiver".into()).spawn_scoped(scope, receiver)?;
-        thread::sleep(time / 5);
-        let (start, before) = (Instant::now(), delivered.load(Relaxed));
-        thread::sleep(time);
-        let rate = (delivered.load(Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
-        done.store(true, Relaxed);
-        Ok(rate)
-    })
-}
-
 /// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.
 fn turns(time: Duration, batch: usize, mut send: impl FnMut(), mut receive: impl FnMut() -> usize) -> [f64; 2] {
     let (mut sending, mut receiving, begin) = (Vec::new(), Vec::new(), Instant::now());
@@ -177,12 +150,6 @@ fn ping_pong(time: Duration, mut ping: impl FnMut() + Send, mut pong: impl FnMut
     })
 }
 
-fn bare_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
-    let [mut from, mut to] = [Bare::new(bytes as usize, BATCH, gso)?, Bare::new(bytes as usize, BATCH, gso)?];
-    let address = to.local()?;
-    Ok(rate(time, move || _ = from.send(address), move || to.receive())?)
-}
-
 fn device_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
     let [mut from, mut to] = Side::pair(bytes, gso)?;
     Ok(rate(time, move || from.send(BATCH), move || to.receive())?)
@@ -221,17 +188,12 @@ fn device_ping(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Err
 
 type Measure = fn(u32, bool, Duration) -> Result<f64, Box<dyn Error>>;
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let number = |index: usize, default: u64| arguments.get(index).map_or(Ok(default), |text| text.parse());
     let (pairs, time) = (number(0, 20)?, Duration::from_millis(number(1, 100)?));
     let wanted = arguments.get(2).map(String::as_str).unwrap_or_default();
-    let rates: (Measure, Measure) = (bare_rate, device_rate);
+    let rates: (Measure, Measure) = (|bytes, gso, time| Ok(bare_rate(bytes, gso, time)?), device_rate);
     let cases = [
         ("64", 64, false, rates),
         ("64-gso", 64, true, rates),

@@ -19,16 +19,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         holds(self.credit.accounts() == (granted, sharing), "the credit that is out is what peers were granted")?;
         holds(self.credit.available() > 0 || granted <= self.config.receive_slots, "no more is granted than there is")?;
         for (rank, peer) in peers.iter().enumerate() {
-            let sender = senders.get(usize::from(peer.sender));
+            let sender = senders.get(usize::from(peer.sender()));
             let owned = sender.is_some_and(|sender| sender.peer as usize == rank && sender.flags & ORPHAN == 0);
-            holds(owned || peer.sender == NO_WINDOW, "a peer's send window is its own")?;
+            holds(owned || peer.sender() == NO_WINDOW, "a peer's send window is its own")?;
             let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
             let owned = receiver.is_some_and(|receiver| receiver.owner as usize == rank && !receiver.is_empty());
             holds(owned || peer.receiver == NO_WINDOW, "a receive window is its peer's, and stands for a gap")?;
-            holds(!peer.has(WINDOWLESS) || peer.sender == NO_WINDOW, "who has a window does not wait for one")?;
+            holds(!peer.has(WINDOWLESS) || peer.sender() == NO_WINDOW, "who has a window does not wait for one")?;
         }
         for (i, sender) in senders.iter().enumerate().filter(|(_, sender)| sender.peer != NONE) {
-            let known = peers.get(sender.peer as usize).is_some_and(|peer| usize::from(peer.sender) == i);
+            let known = peers.get(sender.peer as usize).is_some_and(|peer| usize::from(peer.sender()) == i);
             holds(known || sender.flags & ORPHAN != 0, "a send window is known to its peer")?;
         }
         for sender in self.free_senders.iter(senders, |sender| sender.link) {

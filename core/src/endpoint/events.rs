@@ -30,7 +30,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(rank) = self.news.pop(self.peers.as_mut(), |peer| &mut peer.queue) {
             let peer = self.peer_mut(rank)?;
             peer.unset(NEWS);
-            let parted = peer.life == Life::Parted;
+            let parted = peer.life() == Life::Parted;
             return Some(if parted { Event::Parted(PeerId(rank)) } else { Event::Failed(PeerId(rank)) });
         }
         let senders = self.senders.as_mut();

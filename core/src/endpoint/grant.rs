@@ -12,17 +12,6 @@ const STRIDE: u32 = 64;
 const UNUSED: u32 = units(1_000_000);
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// A datagram of the peer has arrived: one of its grant is used.
-    #[inline]
-    pub(super) fn use_grant(&mut self, from: u32) {
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        peer.set(USED);
-        if peer.granted > 0 {
-            peer.granted = peer.granted.wrapping_sub(1);
-            self.credit.give_back(1);
-        }
-    }
-
     /// The peer has more to send.
     #[inline]
     pub(super) fn want(&mut self, from: u32) {

@@ -5,9 +5,8 @@ use crate::counters::{Happened, Reason};
 use crate::device::{Cause, Fact, HEAD, Lane, PeerId, Transmit};
 use crate::list::NONE;
 use crate::operation::OperationError;
-use crate::peer::{
-    HUNGRY, Incarnation, LISTED, Life, NEWS, NO_WINDOW, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn,
-};
+use crate::peer::{Incarnation, Life, NEWS, NO_WINDOW, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn};
+use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::storage::Storage;
 use crate::time::Time;
@@ -24,31 +23,21 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn meet(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
         let own = self.config.incarnation;
         let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
-        if peer == self.config.rank || record.life != Life::Unmet && record.incarnation == incarnation {
+        if peer == self.config.rank || record.life() != Life::Unmet && record.incarnation == incarnation {
             return;
         }
         if record.is_alive() {
             self.end(now, peer.0, Life::Failed);
         }
         let Some(record) = self.peer_mut(peer.0) else { return };
-        let kept = record.flags & (LISTED | HUNGRY | NEWS);
-        *record = Peer {
-            incarnation,
-            inbound: crate::inbound::Inbound::new(first_psn(incarnation, own)),
-            send_next: first_psn(own, incarnation),
-            ack_link: record.ack_link,
-            credit_link: record.credit_link,
-            queue: record.queue,
-            mtu: mtu.min(u32::from(u16::MAX)) as u16,
-            life: Life::Alive,
-            flags: kept,
-            ..Peer::UNMET
-        };
+        let inbound = crate::inbound::Inbound::new(first_psn(incarnation, own));
+        *record = Peer::met(incarnation, inbound, first_psn(own, incarnation), record);
+        record.mtu = mtu.min(u32::from(u16::MAX)) as u16;
     }
 
     /// What is known of a peer's present life.
     pub fn life(&self, peer: PeerId) -> Life {
-        self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life)
+        self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life())
     }
 
     /// The incarnation that bootstrap named, while it is not known to have ended.
@@ -91,10 +80,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return true;
         }
         record.set(WATCHED | TOUCHED);
-        if record.sender == NO_WINDOW && self.take_sender(now, peer.0, false).is_none() {
+        if record.sender() == NO_WINDOW && self.take_sender(now, peer.0, false).is_none() {
             return false;
         }
-        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender));
+        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender()));
         self.settle_sender(now, sender);
         true
     }
@@ -198,10 +187,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn end(&mut self, now: Now<S, W, BITS>, rank: u32, life: Life) {
         let error = if life == Life::Parted { OperationError::Parted } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
-        peer.life = life;
+        peer.set_life(life);
         peer.unset(WATCHED);
-        let (sender, receiver) = (u32::from(peer.sender), u32::from(peer.receiver));
-        peer.sender = NO_WINDOW;
+        let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
+        peer.leave_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
         let windowless = peer.has(WINDOWLESS);
         peer.unset(WINDOWLESS);
@@ -221,6 +210,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
+            #[cfg(not(mutant = "end_forgiven"))]
             for piece in record.window.pieces() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize) {
                     operation.error = operation.error.or(Some(error));
@@ -283,11 +273,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
-        record.window = crate::send_window::SendWindow::new(peer.send_next);
+        record.window = crate::send_window::SendWindow::new(peer.send_next());
         record.peer = to;
         record.asked = S::Time::stamp(now);
         record.silent_since = record.asked;
-        peer.sender = i as u16;
+        peer.set_sender(i as u16);
         Some(i)
     }
 
@@ -320,8 +310,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
-        peer.send_next = next;
-        peer.sender = NO_WINDOW;
+        peer.leave_sender(next);
         let expected = peer.incarnation;
         if admitted {
             self.notify(Notice { to, kind: Kind::Acknowledge, flags: Flags::DRAINED, expected, ..Notice::FREE });
@@ -365,6 +354,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether a Bye or Abort may leave: a Bye waits until everything has been acknowledged.
     pub(super) fn may_tell(&self, kind: Kind) -> bool {
+        #[cfg(mutant = "bye_early")]
+        let kind = if kind == Kind::Bye { Kind::Abort } else { kind };
         kind != Kind::Bye || self.is_acknowledged()
     }
 
@@ -383,8 +374,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if peer.is_alive() && peer.has(TOUCHED) && !peer.has(TOLD) {
                 let mut header = self.header_to(peer);
                 header.kind = kind;
-                let sender = self.senders.as_ref().get(usize::from(peer.sender));
-                header.psn = sender.map_or(peer.send_next, |sender| sender.window.next()).get();
+                let sender = self.senders.as_ref().get(usize::from(peer.sender()));
+                header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
                     peer.set(TOLD);

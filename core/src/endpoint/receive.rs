@@ -6,7 +6,7 @@ use crate::device::{PeerId, Received, Slot, Ticket};
 use crate::inbound::Order;
 use crate::list::NONE;
 use crate::operation::{OperationError, What};
-use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED};
+use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
 use crate::placement::{PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::receive_window::Early;
@@ -35,6 +35,7 @@ const NO_EFFECT: Effect = Effect { verdict: Verdict::Release, landed: None };
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// A datagram arrived. The verdict says what to do with it.
+    #[inline]
     pub fn handle_datagram(
         &mut self,
         now: Now<S, W, BITS>,
@@ -52,7 +53,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The next held datagram whose turn has come, or that is not needed any more. It stays first until
     /// [`handle_held`](Self::handle_held).
+    #[inline]
     pub fn poll_deferred(&mut self) -> Option<Slot> {
+        if self.deferred.is_empty() { None } else { self.next_deferred() }
+    }
+
+    #[inline(never)]
+    fn next_deferred(&mut self) -> Option<Slot> {
         loop {
             let i = self.deferred.first()?;
             let window = self.receivers.as_ref().get(i as usize)?;
@@ -68,7 +75,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// The turn of the datagram that [`poll_deferred`](Self::poll_deferred) named has come.
-    pub fn handle_held(&mut self, now: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
+    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
         self.held = self.held.saturating_sub(1);
         let Some(i) = self.deferred.first() else { return Verdict::Release };
         let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };
@@ -82,7 +89,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Ok(header) => self.take_effect(owner, &header, datagram, above).unwrap_or(NO_EFFECT),
             Err(_) => NO_EFFECT,
         };
-        self.pass(now, owner, effect.landed);
+        self.pass(owner, effect.landed);
         effect.verdict
     }
 
@@ -105,6 +112,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    #[inline]
     fn receive(
         &mut self,
         now: Now<S, W, BITS>,
@@ -114,11 +122,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.head();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
-        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.life != Life::Unmet);
+        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.life() != Life::Unmet);
         let peer = peer.ok_or(Reason::UnknownPeer)?;
         if !datagram.is_from(PeerId(from)) {
             return Err(Reason::Address);
         }
+        #[cfg(not(mutant = "reset_ignored"))]
         if header.kind == Kind::Reset {
             return self.handle_reset(now, &header, above);
         }
@@ -126,25 +135,27 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
             return self.handle_other_life(now, &header);
         }
-        if peer.life != Life::Alive {
-            let failed = peer.life == Life::Failed;
+        if peer.life() != Life::Alive {
+            let failed = peer.life() == Life::Failed;
             if failed {
                 self.send_reset(now, &header);
             }
             return Err(Reason::Ended);
         }
         peer.set(TOUCHED);
-        let contradicts = Psn::new(header.acknowledged) != peer.send_next;
-        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender == NO_WINDOW && contradicts {
+        let bytes = datagram.bytes();
+        if header.kind.is_data() {
+            if peer.sender() != NO_WINDOW {
+                self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
+            }
+            return self.receive_data(now, &header, datagram, above);
+        }
+        let contradicts = Psn::new(header.acknowledged) != peer.send_next();
+        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
             if let Some(sender) = self.take_sender(now, from, false) {
                 self.settle_sender(now, sender);
             }
-        }
-        let bytes = datagram.bytes();
-        if header.kind.is_data() {
-            self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
-            return self.receive_data(now, &header, datagram, above);
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
@@ -164,6 +175,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(Verdict::Release)
     }
 
+    #[inline(never)]
     fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
         let from = header.rank;
         match header.kind {
@@ -190,7 +202,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// An opening was not covered by a grant: its operation fails, its PSN is filled by a void.
     fn handle_refusal(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender)) else {
+        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
@@ -210,6 +222,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.settle_sender(now, sender);
     }
 
+    #[inline(always)]
     fn receive_data(
         &mut self,
         now: Now<S, W, BITS>,
@@ -229,7 +242,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 let gap = receiver.is_some();
                 let effect = self.take_effect(from, header, datagram, above)?;
                 self.note(from, arrived, header, gap);
-                self.pass(now, from, effect.landed);
+                self.pass(from, effect.landed);
                 above.saw(Happened::Accepted { kind: header.kind, bytes });
                 Ok(effect.verdict)
             }
@@ -249,6 +262,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    #[inline(never)]
     fn receive_early(
         &mut self,
         header: &Header<BITS>,
@@ -266,7 +280,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let effect = match header.kind {
             Kind::Open => self.open(header, datagram).map(Some),
-            Kind::Segment if self.is_open(from, datagram) => self.land(header, datagram).map(Some),
+            Kind::Segment => self.land(header, datagram),
             _ => Ok(None),
         };
         let effect = effect.inspect_err(|_| self.drop_empty_receiver(from))?;
@@ -298,22 +312,33 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(verdict)
     }
 
-    /// A datagram that consumes a PSN was taken: it will be acknowledged, at once when it filled a gap.
-    #[inline]
+    /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
+    /// it filled a gap.
+    #[inline(always)]
     fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = (self.credit.share(W as u32) >> 2).max(1);
-        let Some(peer) = self.peer_mut(from) else { return };
+        let peers = self.peers.as_mut();
+        let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.inbound.note(arrived, header.psn(), header.flags.count());
         if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.inbound.unacknowledged()) >= quarter {
             peer.inbound.hurry();
         }
-        self.use_grant(from);
-        if header.flags.contains(Flags::DRAINED) {
-            self.take_grant_back(from, header.flags);
-        } else {
-            self.want(from);
+        peer.set(USED);
+        if peer.granted > 0 {
+            peer.granted = peer.granted.wrapping_sub(1);
+            self.credit.give_back(1);
         }
-        self.list_ack(from);
+        if !header.flags.contains(Flags::DRAINED) && !peer.has(WANTS) {
+            peer.set(WANTS);
+            self.credit.enter();
+        }
+        self.urgent |= peer.inbound.is_urgent();
+        self.joined = true;
+        if !peer.has(LISTED) {
+            peer.set(LISTED);
+            self.acks_fresh.push(peers, from, |peer| &mut peer.ack_link);
+        }
+        self.take_grant_back(from, header.flags);
     }
 
     /// The peer is owed an acknowledgement.
@@ -330,7 +355,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Carries out a datagram whose turn it is.
-    #[inline]
+    #[inline(always)]
     fn take_effect(
         &mut self,
         from: u32,
@@ -342,22 +367,24 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Kind::Eager => {
                 let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
                 let bytes = datagram.bytes().saturating_sub(HEADER as u32);
-                let verdict = match above.handle_eager(PeerId(from), message, bytes) {
-                    Verdict::Place { mut to, start } => {
-                        let start = start.saturating_add(HEADER as u16);
-                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(start)));
-                        Verdict::Place { to, start }
+                let mut effect = Effect { verdict: above.handle_eager(PeerId(from), message, bytes), landed: None };
+                match &mut effect.verdict {
+                    Verdict::Place { to, start } => {
+                        *start = start.saturating_add(HEADER as u16);
+                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(*start)));
                     }
-                    Verdict::Release | Verdict::Hold => Verdict::Release,
-                };
-                Ok(Effect { verdict, landed: None })
+                    verdict => *verdict = Verdict::Release,
+                }
+                Ok(effect)
             }
             Kind::Open => self.open(header, datagram),
-            Kind::Segment if self.is_open(from, datagram) => self.land(header, datagram),
-            Kind::Segment => {
-                above.saw(Happened::Withdrawn);
-                Ok(NO_EFFECT)
-            }
+            Kind::Segment => match self.land(header, datagram)? {
+                Some(effect) => Ok(effect),
+                None => {
+                    above.saw(Happened::Withdrawn);
+                    Ok(NO_EFFECT)
+                }
+            },
             _ => Ok(NO_EFFECT),
         }
     }
@@ -388,24 +415,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Err(Reason::Refused)
     }
 
-    /// Whether the segment's placement is open for its peer.
-    fn is_open(&self, from: u32, datagram: &impl Received) -> bool {
-        let Ok(segment) = SegmentHeader::parse(datagram.head()) else { return false };
-        let Some(peer) = self.peers.as_ref().get(from as usize) else { return false };
-        segment.placement.among(self.placements.as_ref()).is_some_and(|placement| {
-            matches!(placement.stage, Stage::Open { .. })
-                && placement.peer == from
-                && placement.incarnation == peer.incarnation
-        })
-    }
-
-    /// A segment goes straight to its place.
-    #[inline]
-    fn land(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<Effect, Reason> {
+    /// A segment goes straight to its place, if its placement is open for its peer.
+    #[inline(always)]
+    fn land(&self, header: &Header<BITS>, datagram: &impl Received) -> Result<Option<Effect>, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
-        let size = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?.segment();
-        let placement = segment.placement.among(self.placements.as_ref()).ok_or(Reason::Refused)?;
-        let Stage::Open { bytes, .. } = placement.stage else { return Err(Reason::Refused) };
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let Some(placement) = segment.placement.among(self.placements.as_ref()) else { return Ok(None) };
+        let Stage::Open { bytes, .. } = placement.stage else { return Ok(None) };
+        if placement.peer != header.rank || placement.incarnation != peer.incarnation {
+            return Ok(None);
+        }
+        let size = peer.segment();
         let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
         let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
         if payload != bytes.saturating_sub(start).min(size) {
@@ -413,14 +433,25 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         let to = placement.to.part(start, payload);
         let verdict = Verdict::Place { to, start: SEGMENT_HEADER as u16 };
-        Ok(Effect { verdict, landed: Some(segment.placement) })
+        Ok(Some(Effect { verdict, landed: Some(segment.placement) }))
     }
 
     /// A datagram has had its turn, and those behind it that have already landed.
-    fn pass(&mut self, now: Now<S, W, BITS>, from: u32, landed: Option<PlacementId>) {
+    #[inline(always)]
+    fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
             self.count_down(placement);
         }
+        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+        if peer.receiver == NO_WINDOW {
+            peer.inbound.advance::<W>(None);
+        } else {
+            self.pass_gap(from);
+        }
+    }
+
+    #[inline(never)]
+    fn pass_gap(&mut self, from: u32) {
         loop {
             let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
             let receiver = u32::from(peer.receiver);
@@ -435,9 +466,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         }
         self.drop_empty_receiver(from);
-        let _ = now;
     }
 
+    #[inline]
     fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };
@@ -479,7 +510,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         above: &mut impl Above,
     ) -> Result<(), Reason> {
         let pace = self.pace();
-        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender)) else {
+        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
@@ -515,6 +546,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         }
         if record.flags & ORPHAN != 0 {
+            #[cfg(not(mutant = "orphan_kept"))]
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }

@@ -8,6 +8,7 @@ use crate::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
 use crate::placement::{Key, Placement, PlacementId, Stage, segments};
 use crate::span::Span;
 use crate::storage::Storage;
+use crate::time::Time;
 use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
 
 /// Why nothing was granted.
@@ -38,13 +39,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if head.len() > MESSAGE_HEAD || bytes > room {
             return Err(SendError::TooLong);
         }
-        let mut own = [0; MESSAGE_HEAD];
-        for (into, from) in own.iter_mut().zip(head) {
-            *into = *from;
-        }
-        let (peer, head_bytes) = (to, head.len() as u8);
-        let operation = Operation { peer, payload, head: own, head_bytes, parts: 1, ..Operation::FREE };
-        self.enqueue(now, operation)
+        self.enqueue(now, to, |operation| {
+            operation.what = What::Eager;
+            operation.payload = payload;
+            operation.head_bytes = head.len() as u8;
+            operation.parts = 1;
+            for (into, from) in operation.head.iter_mut().zip(head) {
+                *into = *from;
+            }
+        })
     }
 
     /// Fills memory that the peer granted under `placement` and `key`, from its start. The bytes must stay unchanged
@@ -67,16 +70,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let segment = peer.segment();
         let head = Opening { placement, key, bytes: from.bytes }.emit();
         let parts = segments(from.bytes, segment).wrapping_add(1);
-        let operation = Operation {
-            peer: to,
-            what: What::Place { placement, segment },
-            payload: from,
-            head,
-            head_bytes: Opening::BYTES as u8,
-            parts,
-            ..Operation::FREE
-        };
-        self.enqueue(now, operation)
+        self.enqueue(now, to, |operation| {
+            operation.what = What::Place { placement, segment };
+            operation.payload = from;
+            operation.head = head;
+            operation.head_bytes = Opening::BYTES as u8;
+            operation.parts = parts;
+        })
     }
 
     /// Lets `from` fill `to` once, under `key`. Ends with [`Event::Delivered`](super::Event) or
@@ -116,7 +116,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, SendError> {
         let peer = self.peers.as_ref().get(to.0 as usize).ok_or(SendError::UnknownPeer)?;
-        match peer.life {
+        match peer.life() {
             Life::Unmet => Err(SendError::UnknownPeer),
             Life::Parted => Err(SendError::Parted),
             Life::Failed => Err(SendError::PeerFailed),
@@ -125,20 +125,27 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    fn enqueue(&mut self, now: Now<S, W, BITS>, mut operation: Operation) -> Result<OperationId, SendError> {
-        let to = operation.peer.0;
+    /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
+    /// part by part stalls the processor.
+    #[inline]
+    fn enqueue(
+        &mut self,
+        now: Now<S, W, BITS>,
+        to: PeerId,
+        fill: impl FnOnce(&mut Operation),
+    ) -> Result<OperationId, SendError> {
+        let PeerId(to) = to;
         let operations = self.operations.as_mut();
         let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(SendError::Full)?;
         let peer = self.peers.as_mut().get_mut(to as usize).ok_or(SendError::UnknownPeer)?;
         peer.set(TOUCHED);
-        operation.link = i;
-        if let Some(last) = operations.get_mut(peer.queue as usize) {
-            operation.link = core::mem::replace(&mut last.link, i);
-        }
+        let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
-        let (sender, windowless) = (peer.sender, peer.has(WINDOWLESS));
+        let (sender, windowless) = (peer.sender(), peer.has(WINDOWLESS));
         if let Some(record) = operations.get_mut(i as usize) {
-            *record = operation;
+            record.peer = PeerId(to);
+            record.link = first;
+            fill(record);
         }
         if sender != NO_WINDOW {
             self.make_ready(u32::from(sender));
@@ -158,22 +165,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The first operation of the peer's queue.
     pub(super) fn queued(&self, peer: u32) -> Option<u32> {
-        let last = self.peers.as_ref().get(peer as usize).filter(|peer| !peer.has(NEWS))?.queue;
-        Some(self.operations.as_ref().get(last as usize)?.link)
+        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.as_ref())
     }
 
     /// Takes the first operation out of the peer's queue.
     pub(super) fn dequeue(&mut self, peer: u32) {
-        let operations = self.operations.as_mut();
-        let Some(peer) = self.peers.as_mut().get_mut(peer as usize) else { return };
-        let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
-        if first == peer.queue {
-            peer.queue = NONE;
-            return;
-        }
-        let second = operations.get(first as usize).map_or(NONE, |first| first.link);
-        if let Some(last) = operations.get_mut(peer.queue as usize) {
-            last.link = second;
+        if let Some(peer) = self.peers.as_mut().get_mut(peer as usize) {
+            take_first(peer, self.operations.as_mut());
         }
     }
 
@@ -187,7 +185,29 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
-impl<T: crate::time::Time, const BITS: u32> Peer<T, BITS> {
+/// The first operation of the peer's queue.
+#[inline]
+pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> Option<u32> {
+    if peer.has(NEWS) {
+        return None;
+    }
+    operations.get(peer.queue as usize).map(|last| last.link)
+}
+
+/// Takes it out.
+pub(super) fn take_first<T: Time, const BITS: u32>(peer: &mut Peer<T, BITS>, operations: &mut [Operation]) {
+    let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
+    if first == peer.queue {
+        peer.queue = NONE;
+        return;
+    }
+    let second = operations.get(first as usize).map_or(NONE, |first| first.link);
+    if let Some(last) = operations.get_mut(peer.queue as usize) {
+        last.link = second;
+    }
+}
+
+impl<T: Time, const BITS: u32> Peer<T, BITS> {
     /// Payload bytes of a placement segment.
     pub(crate) const fn segment(&self) -> u32 {
         (self.mtu as u32).saturating_sub(SEGMENT_HEADER as u32)

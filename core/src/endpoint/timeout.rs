@@ -3,7 +3,6 @@
 use super::{Endpoint, Now, ORPHAN, SILENT};
 use crate::list::NONE;
 use crate::peer::WATCHED;
-use crate::send_window::SendWindow;
 use crate::storage::Storage;
 use crate::time::Time;
 
@@ -49,7 +48,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if record.window.handle_timeout(now, &pace) {
-            let silent = record.window.unanswered() >= SendWindow::<S::Time, W, BITS>::UNANSWERED
+            let silent = record.window.unanswered() >= S::Time::UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
                 record.silent_since = S::Time::stamp(now);

@@ -1,11 +1,10 @@
 //! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
-use super::{Endpoint, Now, POSTING, READY};
+use super::{Config, Endpoint, Now, POSTING, READY};
 use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
 use crate::list::List;
-use crate::operation::What;
-use crate::peer::{LISTED, Life};
-use crate::send_window::Segment;
+use crate::operation::{Operation, What};
+use crate::peer::{LISTED, Life, Peer};
 use crate::span::Span;
 use crate::storage::Storage;
 use crate::time::Time;
@@ -61,19 +60,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// The header of a datagram to a peer that is alive; sequence number and kind are to be filled in.
-    pub(super) fn header_to(&self, peer: &crate::peer::Peer<S::Time, BITS>) -> Header<BITS> {
-        Header {
-            kind: Kind::Acknowledge,
-            flags: Flags::empty(),
-            credit: peer.granted,
-            rank: self.config.rank.0,
-            incarnation: self.config.incarnation,
-            expected: peer.incarnation,
-            psn: 0,
-            acknowledged: peer.inbound.next().get(),
-        }
+    pub(super) fn header_to(&self, peer: &Peer<S::Time, BITS>) -> Header<BITS> {
+        header_of(&self.config, peer)
     }
 
+    #[inline(never)]
     fn transmit_notice(&mut self, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let notices = self.notices.as_mut();
         let notice = *notices.first()?;
@@ -107,7 +98,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
             let Some(peer) = self.peer_mut(to) else { continue };
             peer.unset(LISTED);
-            if !peer.inbound.is_pending() || peer.life != Life::Alive {
+            if !peer.inbound.is_pending() || peer.life() != Life::Alive {
                 continue;
             }
             self.feed(to);
@@ -122,6 +113,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// The next datagram of a window: a repair, a probe, or something new.
+    #[inline]
     fn transmit_from(
         &mut self,
         now: Now<S, W, BITS>,
@@ -135,99 +127,56 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if record.flags & super::ORPHAN != 0 {
             return None;
         }
+        let peer = self.peers.as_mut().get_mut(to as usize)?;
+        let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
         let segment = match record.window.resend(now, ticket) {
             Some(segment) => segment,
             None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
             None => {
-                let first = self.queued(to)?;
-                let record = self.senders.as_mut().get_mut(sender as usize)?;
-                let operation = self.operations.as_mut().get_mut(first as usize)?;
+                let first = super::send::first_of(peer, operations)?;
+                let operation = operations.get_mut(first as usize)?;
                 let piece = crate::send_window::Piece { operation: first, part: operation.sent };
                 let segment = record.window.push(now, piece, ticket, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
-                let what = operation.what;
-                if operation.sent >= operation.parts {
-                    self.dequeue(to);
-                }
-                let empty = self.queued(to).is_none();
-                let record = self.senders.as_mut().get_mut(sender as usize)?;
+                let placed = matches!(operation.what, What::Place { .. });
+                let empty = operation.sent >= operation.parts && {
+                    super::send::take_first(peer, operations);
+                    super::send::first_of(peer, operations).is_none()
+                };
                 if empty && record.window.is_scarce() {
                     record.window.drain(segment.psn);
                     flags |= Flags::DRAINED;
                 }
                 // What is queued waits for room, and who placed something waits for its memory.
-                let placed = empty && matches!(what, What::Place { .. });
-                if placed || !empty && !record.window.has_room() {
+                if if empty { placed } else { !record.window.has_room() } {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
             }
         };
-        self.transmit_segment(now, sender, segment, flags, head)
-    }
-
-    fn transmit_segment(
-        &mut self,
-        now: Now<S, W, BITS>,
-        sender: u32,
-        segment: Segment<BITS>,
-        mut flags: Flags,
-        head: &mut [u8; HEAD],
-    ) -> Option<Transmit> {
-        let granularity = self.config.granularity;
-        let senders = self.senders.as_mut();
-        let record = senders.get_mut(sender as usize)?;
-        let to = record.peer;
         // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for.
-        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(granularity);
+        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(self.config.granularity);
         if S::Time::since(now, record.asked).is_some_and(|since| since > rarely) {
             record.asked = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
-        if record.flags & POSTING == 0 {
-            record.flags |= POSTING;
-            self.posted.push(senders, sender, |sender| &mut sender.posted_link);
-        }
-        let operation = self.operations.as_ref().get(segment.piece.operation as usize)?;
-        let peer = self.peers.as_ref().get(to as usize)?;
-        let mut header = self.header_to(peer);
+        let posting = record.flags & POSTING != 0;
+        record.flags |= POSTING;
+        let operation = operations.get(segment.piece.operation as usize)?;
+        let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
         header.psn = segment.psn.get();
-        let mut length = HEADER;
-        let mut payload = None;
-        match (operation.what, segment.piece.part.checked_sub(1)) {
-            (What::Place { placement, segment }, Some(index)) => {
-                header.kind = Kind::Segment;
-                SegmentHeader { placement, index }.emit(head);
-                payload = Some(operation.payload.part(index.wrapping_mul(segment), segment));
-                length = SEGMENT_HEADER;
-            }
-            (what, _) => {
-                header.kind = match what {
-                    What::Eager => Kind::Eager,
-                    What::Place { .. } if operation.error.is_some() => Kind::Void,
-                    What::Place { .. } => Kind::Open,
-                };
-                if header.kind != Kind::Void {
-                    let rest = head.iter_mut().skip(HEADER);
-                    for (into, from) in rest.zip(operation.head.iter().take(usize::from(operation.head_bytes))) {
-                        *into = *from;
-                    }
-                    length = length.wrapping_add(usize::from(operation.head_bytes));
-                }
-                if header.kind == Kind::Eager && operation.payload.bytes > 0 {
-                    payload = Some(operation.payload);
-                }
-            }
-        }
-        header.emit(head);
-        let peer = self.peers.as_mut().get_mut(to as usize)?;
         let gap = peer.receiver != crate::peer::NO_WINDOW;
         peer.inbound.handle_piggybacked(gap);
-        Some(data(PeerId(to), length as u8, payload, segment.cause))
+        let (length, payload) = emit(header, operation, segment.piece.part, head);
+        if !posting {
+            self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
+        }
+        Some(data(PeerId(to), length, payload, segment.cause))
     }
 
+    #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let at = self.config.probe_at;
         let record = self.senders.as_mut().get_mut(sender as usize)?;
@@ -281,6 +230,59 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut fresh = core::mem::replace(&mut self.acks_fresh, List::EMPTY);
         self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
     }
+}
+
+#[inline]
+fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T, BITS>) -> Header<BITS> {
+    Header {
+        kind: Kind::Acknowledge,
+        flags: Flags::empty(),
+        credit: peer.granted,
+        rank: config.rank.0,
+        incarnation: config.incarnation,
+        expected: peer.incarnation,
+        psn: 0,
+        acknowledged: peer.inbound.next().get(),
+    }
+}
+
+/// Writes the head of an operation's part. Returns its length and the payload behind it.
+#[inline]
+fn emit<const BITS: u32>(
+    mut header: Header<BITS>,
+    operation: &Operation,
+    part: u32,
+    head: &mut [u8; HEAD],
+) -> (u8, Option<Span>) {
+    let mut length = HEADER;
+    let mut payload = None;
+    match (operation.what, part.checked_sub(1)) {
+        (What::Place { placement, segment }, Some(index)) => {
+            header.kind = Kind::Segment;
+            SegmentHeader { placement, index }.emit(head);
+            payload = Some(operation.payload.part(index.wrapping_mul(segment), segment));
+            length = SEGMENT_HEADER;
+        }
+        (what, _) => {
+            header.kind = match what {
+                What::Eager => Kind::Eager,
+                What::Place { .. } if operation.error.is_some() => Kind::Void,
+                What::Place { .. } => Kind::Open,
+            };
+            if header.kind != Kind::Void {
+                let rest = head.iter_mut().skip(HEADER);
+                for (into, from) in rest.zip(operation.head.iter().take(usize::from(operation.head_bytes))) {
+                    *into = *from;
+                }
+                length = length.wrapping_add(usize::from(operation.head_bytes));
+            }
+            if header.kind == Kind::Eager && operation.payload.bytes > 0 {
+                payload = Some(operation.payload);
+            }
+        }
+    }
+    header.emit(head);
+    (length as u8, payload)
 }
 
 const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: Cause) -> Transmit {

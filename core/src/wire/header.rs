@@ -37,6 +37,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Their names, by value.
+    pub const NAMES: [&str; 11] =
+        ["eager", "open", "segment", "acknowledge", "probe", "bye", "reset", "abort", "obituary", "refuse", "void"];
+
     const fn from_nibble(nibble: u8) -> Option<Self> {
         Some(match nibble {
             0 => Self::Eager,

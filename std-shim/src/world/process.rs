@@ -17,8 +17,9 @@ use super::keys::Keys;
 use super::matching::{
     EAGER_HEAD, Errand, Mail, Matching, Posted, SharedRegions, announcement, eager_head, grant, truncation,
 };
+use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
-use super::small::SmallCells;
+use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Liveness, Membership, Notice};
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
@@ -33,8 +34,9 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends that are collected before they leave by themselves.
-const CORKED: u32 = 16;
+/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
+/// system cuts at once.
+const CORKED: (u32, usize) = (BUDGET, 1 << 18);
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +52,7 @@ pub(super) enum Silence {
 enum Use {
     Nothing,
     /// Its payload is a cell of the slab.
-    Cell(Span),
+    Cell(Cell),
     /// Its payload is lent.
     Request(u32, PeerId),
 }
@@ -95,7 +97,9 @@ pub(super) struct Process {
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
     tended: u64,
-    corked: u32,
+    corked: (u32, usize),
+    /// When the first of those that are collected was sent.
+    corked_at: u64,
 }
 
 impl Process {
@@ -130,7 +134,8 @@ impl Process {
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
-            corked: 0,
+            corked: (0, 0),
+            corked_at: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
@@ -163,7 +168,7 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        self.corked = 0;
+        self.corked = (0, 0);
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -187,17 +192,17 @@ impl Process {
     /// Lets what was asked for leave, without receiving.
     pub(super) fn push(&mut self) {
         let now = self.now();
-        self.corked = 0;
+        self.corked = (0, 0);
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }
 
-    /// A send was queued: it leaves with others, or once enough wait.
-    pub(super) fn cork(&mut self) {
-        self.corked += 1;
-        if self.corked >= CORKED {
+    /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
+    pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
+        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
+        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
             self.push();
         }
     }
@@ -366,7 +371,11 @@ impl Process {
         if bytes > u32::MAX as usize {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
-        let (now, peer) = (self.now(), PeerId::from(to));
+        if self.corked.0 == 0 {
+            self.corked_at = self.now();
+        }
+        // Those that leave together are sent at one time.
+        let (now, peer) = (self.corked_at, PeerId::from(to));
         if to == self.rank {
             // SAFETY: the caller says that these bytes are valid and unchanged.
             let payload = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
@@ -384,12 +393,12 @@ impl Process {
             self.note(operation, Use::Nothing);
             return Ok(None);
         }
-        if let Some(cell) = self.small.take(bytes) {
-            if let Some(address) = unisono_core::device::Memory::address(&*self.regions.borrow(), cell) {
+        if let Some((cell, span)) = self.small.take(bytes) {
+            if let Some(address) = unisono_core::device::Memory::address(self.regions.get_mut(), span) {
                 // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
                 unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
             }
-            return match self.endpoint.send(now, peer, &eager_head(tag), Some(cell)) {
+            return match self.endpoint.send(now, peer, &eager_head(tag), Some(span)) {
                 Ok(operation) => {
                     self.note(operation, Use::Cell(cell));
                     Ok(None)
@@ -459,7 +468,9 @@ impl Process {
             self.matching.posted.retain(|posted| posted.request != request);
             self.requests.finish(request, Err(failure));
         }
-        self.follow(self.now());
+        if !self.matching.errands.is_empty() {
+            self.follow(self.now());
+        }
         Ok((request, region))
     }
 

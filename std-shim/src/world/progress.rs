@@ -27,6 +27,15 @@ const ROUNDS: u32 = 64;
 const SPIN: Duration = Duration::from_micros(200);
 const SPIN_CROWDED: Duration = Duration::from_micros(5);
 
+/// When a send leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// Before the call returns, or when the window has room.
+    AtOnce,
+    /// With others.
+    Together,
+}
+
 /// A request with lent memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Started {

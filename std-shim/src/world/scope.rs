@@ -1,11 +1,12 @@
 //! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::progress::Started;
+use super::progress::{Leaves, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Invariant, World};
 use crate::rank::Rank;
@@ -13,18 +14,59 @@ use crate::rank::Rank;
 /// Where requests are started. When [`World::scope`] returns, all have ended.
 pub struct Scope<'scope, 'env: 'scope> {
     world: &'env World,
-    /// Requests whose memory is lent; those that were waited for are `None`.
-    started: core::cell::RefCell<Vec<Option<Started>>>,
+    lent: RefCell<Lent>,
     scope: Invariant<'scope>,
+}
+
+/// Requests whose memory is lent.
+#[derive(Default)]
+struct Lent {
+    /// Those that were waited for are `None`.
+    started: Vec<Option<Started>>,
+    free: Vec<usize>,
+}
+
+impl Lent {
+    fn put(&mut self, started: Started) -> usize {
+        if let Some(free) = self.free.pop()
+            && let Some(place) = self.started.get_mut(free)
+        {
+            *place = Some(started);
+            return free;
+        }
+        self.started.push(Some(started));
+        self.started.len() - 1
+    }
+
+    fn get(&self, place: usize) -> Option<Started> {
+        self.started.get(place).copied().flatten()
+    }
+
+    fn take(&mut self, place: usize) -> Option<Started> {
+        let started = self.started.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(started)
+    }
 }
 
 /// Communication under way. Dropped, it goes on until the scope ends.
 #[must_use = "a request that is not waited for tells nothing of its failure"]
 pub struct Request<'scope> {
     world: &'scope World,
-    started: &'scope core::cell::RefCell<Vec<Option<Started>>>,
+    lent: &'scope RefCell<Lent>,
     /// Its place among those of the scope; `None`: it has ended well at once.
     place: Cell<Option<usize>>,
+}
+
+/// A receive under way whose buffer comes back with it, to be lent again within the same scope.
+#[must_use = "the buffer comes back from `wait`"]
+pub struct Loan<'scope, T> {
+    world: &'scope World,
+    lent: &'scope RefCell<Lent>,
+    place: usize,
+    started: Started,
+    buffer: NonNull<[T]>,
+    borrow: PhantomData<&'scope mut [T]>,
 }
 
 pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
@@ -32,8 +74,8 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
-            let left = core::mem::take(&mut *self.0.started.borrow_mut());
-            let mut left = left.into_iter().flatten().peekable();
+            let left = core::mem::take(&mut *self.0.lent.borrow_mut());
+            let mut left = left.started.into_iter().flatten().peekable();
             if left.peek().is_some() && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
                 self.0.world.give_up();
@@ -43,7 +85,7 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
             }
         }
     }
-    let scope = Scope { world, started: core::cell::RefCell::new(Vec::new()), scope: PhantomData };
+    let scope = Scope { world, lent: RefCell::default(), scope: PhantomData };
     let _guard = Guard(&scope);
     body(&scope)
 }
@@ -59,8 +101,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        let started = self.world.start_send(data.as_bytes(), to, tag)?;
-        self.world.shared.lock().cork();
+        let started = self.world.start_send(data.as_bytes(), to, tag, Leaves::Together)?;
         Ok(self.request(started))
     }
 
@@ -78,18 +119,30 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(self.request(Some(started)))
     }
 
+    /// As [`immediate_receive_into`](Self::immediate_receive_into); the buffer comes back from [`Loan::wait`].
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was started.
+    pub fn lend<T: IntoBytes + FromBytes>(
+        &'scope self,
+        data: &'scope mut [T],
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<Loan<'scope, T>, Failure> {
+        let buffer = NonNull::from(&mut *data);
+        let started = self.world.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        let place = self.lent.borrow_mut().put(started);
+        Ok(Loan { world: self.world, lent: &self.lent, place, started, buffer, borrow: PhantomData })
+    }
+
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
         self.world.shared.lock().push();
     }
 
     fn request(&'scope self, started: Option<Started>) -> Request<'scope> {
-        let place = started.map(|started| {
-            let mut all = self.started.borrow_mut();
-            all.push(Some(started));
-            all.len() - 1
-        });
-        Request { world: self.world, started: &self.started, place: Cell::new(place) }
+        let place = started.map(|started| self.lent.borrow_mut().put(started));
+        Request { world: self.world, lent: &self.lent, place: Cell::new(place) }
     }
 }
 
@@ -105,8 +158,7 @@ impl Request<'_> {
 
     /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
     pub fn test(&self) -> Option<Result<Status, Failure>> {
-        let place = self.place.get()?;
-        let started = (*self.started.borrow().get(place)?)?;
+        let started = self.started()?;
         let result = self.world.shared.test(started);
         if result.is_some() {
             self.take();
@@ -116,15 +168,25 @@ impl Request<'_> {
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        let Some(started) = self.place.get().and_then(|place| self.started.borrow().get(place).copied().flatten())
-        else {
-            return true;
-        };
-        self.world.shared.is_done(started)
+        self.started().is_none_or(|started| self.world.shared.is_done(started))
+    }
+
+    fn started(&self) -> Option<Started> {
+        self.lent.borrow().get(self.place.get()?)
     }
 
     fn take(&self) -> Option<Started> {
-        let place = self.place.take()?;
-        self.started.borrow_mut().get_mut(place)?.take()
+        self.lent.borrow_mut().take(self.place.take()?)
+    }
+}
+
+impl<'scope, T> Loan<'scope, T> {
+    /// Waits for the end. Tells how the receive ended, and gives the buffer back.
+    pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
+        self.lent.borrow_mut().take(self.place);
+        let ended = self.world.shared.wait(self.started);
+        // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
+        // else uses it any more; `self`, which held the borrow, is consumed.
+        (ended, unsafe { self.buffer.as_mut() })
     }
 }

@@ -1,138 +1,160 @@
-//! scratch
-use core::marker::PhantomData;
-use unisono_tests::explore::{Explorer, Order};
-use unisono_tests::models::clock::{Abstract, Clock, Relative};
-use unisono_tests::models::window::{May, Window};
+//! Explores the shipped windows and endpoints exhaustively, and checks that each rule broken on purpose is noticed.
+//!
+//! ```text
+//! models                all models; fails unless each is explored to the end and holds (or fails, where it must)
+//! models --only NAME    one of them, with the way to what it finds
+//! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
+//! ```
 
-fn go<T: Clock, const W: usize, const B: u32, const N: usize>(m: u8, l: u8, credits: &'static [u16], may: May) {
-    let model = Window::<T, W, B, N> { lifetime: l as i8, credits, may, clock: PhantomData };
-    if std::env::var("AN").is_ok() {
-        return analyse(&model, std::env::var("CAP").unwrap().parse().unwrap());
-    }
-    let r = Explorer {
-        order: Order::Breadth,
-        most_states: std::env::var("CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(40_000_000),
-    }
-    .explore(&model);
-    println!("{} W{W} B{B} N{N} m{m} L{l} {credits:?} {may:?}: {r}", T::NAME);
-}
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use std::{env, thread};
 
-fn analyse<M: unisono_tests::explore::Model>(model: &M, cap: usize) {
-    use std::collections::{HashMap, HashSet, VecDeque};
-    let mut seen = HashSet::new();
-    let mut q = VecDeque::new();
-    let s = model.initial();
-    seen.insert(s.clone());
-    q.push_back(s);
-    let mut fields: HashMap<String, HashMap<String, usize>> = HashMap::new();
-    let mut acts = vec![];
-    while let Some(s) = q.pop_front() {
-        let d = format!("{s:?}");
-        for part in ["sender: SendWindow", "inbound: Inbound", "receiver: ", "network: Network", "posted: "] {
-            let i = d.find(part).unwrap();
-            let (mut depth, mut end) = (0, d.len());
-            for (k, c) in d[i..].char_indices() {
-                match c {
-                    '{' | '(' | '[' => depth += 1,
-                    '}' | ')' | ']' => {
-                        depth -= 1;
-                    }
-                    ',' if depth == 0 => {
-                        end = i + k;
-                        break;
-                    }
-                    _ => {}
-                }
-            }
-            let text = &d[i..end];
-            *fields.entry(part.into()).or_default().entry(text.into()).or_default() += 1;
-            if part.starts_with("sender") || part.starts_with("inb") {
-                for f in text.split([',', '{', '}']) {
-                    if let Some((k, v)) = f.trim().split_once(':') {
-                        *fields.entry(format!("{part}.{k}")).or_default().entry(v.into()).or_default() += 1;
-                    }
-                }
-            }
-        }
-        acts.clear();
-        model.actions(&s, &mut acts);
-        for a in &acts {
-            if let Some(n) = model.next(&s, a) {
-                if seen.len() < cap && seen.insert(n.clone()) {
-                    q.push_back(n);
-                }
-            }
-        }
-    }
-    let mut f: Vec<_> = fields.iter().collect();
-    f.sort_by_key(|f| f.0.clone());
-    println!("{} states", seen.len());
-    for (k, v) in f {
-        let mut v: Vec<_> = v.iter().collect();
-        v.sort_by_key(|x| core::cmp::Reverse(*x.1));
-        if v.len() > 1 {
-            println!("{k}: {}", v.len());
-            for (t, n) in v.iter().take(if k.contains('.') { 12 } else { 6 }) {
-                println!("      {n} {t}");
-            }
-        }
-    }
-}
+use unisono_tests::explore::{Answer, Explorer, Report};
+use unisono_tests::models::catalogue::{Entry, Expected, MODELS, MUTANTS, find};
+use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
 
-fn main() {
-    let a: Vec<String> = std::env::args().collect();
-    if a[1].starts_with("life") {
-        let n = |i: usize| a[i].parse::<u8>().unwrap();
-        let f = |c: char| a[6].contains(c);
-        let may = unisono_tests::models::life::May {
-            messages: [n(2), n(3)],
-            restart: [n(4) & 1 > 0, n(4) & 2 > 0],
-            suspicions: n(5),
-            finish_late: f('f'),
-            double: f('d'),
-            leave: !f('s'),
-        };
-        macro_rules! go {
-            ($n:literal) => {{
-                let model = unisono_tests::models::life::Lives::<$n>::new(may);
-                let r = Explorer {
-                    order: Order::Breadth,
-                    most_states: std::env::var("CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(40_000_000),
-                }
-                .explore(&model);
-                println!("life N{} {may:?} sides {}: {r}", $n, model.sides());
-            }};
+/// Explorations, or mutants, at a time.
+const WORKERS: usize = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let good = match arguments[..] {
+        [] => explore_all(),
+        ["--only", name] => explore_one(name),
+        ["--mutants"] => try_mutants(),
+        _ => {
+            eprintln!("usage: models [--only NAME | --mutants]");
+            false
         }
-        match a[1].as_str() {
-            "life1" => go!(1),
-            "life2" => go!(2),
-            _ => go!(3),
-        }
-        return;
-    }
-    let n = |i: usize| a[i].parse::<u8>().unwrap();
-    let flag = |c: char| a[5].contains(c);
-    let may = May { finish_late: flag('f'), lack_window: flag('l'), renew: flag('r'), probe_late: flag('p') };
-    let credits: &'static [u16] = if flag('0') {
-        &[0, 2]
-    } else if flag('1') {
-        &[0, 1, 2]
-    } else if flag('3') {
-        &[3]
-    } else {
-        &[2]
     };
-    let (m, l) = (n(3), n(4));
-    macro_rules! pick { ($($name:literal $t:ty, $w:literal $b:literal $n:literal;)*) => { match a[1].as_str() { $($name => go::<$t, $w, $b, $n>(m, l, credits, may),)* _ => panic!() } } }
-    let _ = n(2);
-    pick! {
-        "a0.2.1" Abstract<0>, 2 3 1; "a0.2.2" Abstract<0>, 2 3 2; "a0.2.3" Abstract<0>, 2 3 3;
-        "a1.2.1" Abstract<1>, 2 3 1; "a1.2.2" Abstract<1>, 2 3 2; "a1.2.3" Abstract<1>, 2 3 3;
-        "a3.2.1" Abstract<3>, 2 3 1; "a3.2.2" Abstract<3>, 2 3 2;
-        "a0.3.1" Abstract<0>, 3 4 1; "a0.3.2" Abstract<0>, 3 4 2; "a0.3.3" Abstract<0>, 3 4 3;
-        "a1.3.1" Abstract<1>, 3 4 1; "a1.3.2" Abstract<1>, 3 4 2;
-        "r0.2.1" Relative<0>, 2 3 1; "r0.2.2" Relative<0>, 2 3 2; "r0.2.3" Relative<0>, 2 3 3;
-        "r0.3.1" Relative<0>, 3 4 1; "r0.3.2" Relative<0>, 3 4 2;
-        "r1.2.1" Relative<1>, 2 3 1; "r1.2.2" Relative<1>, 2 3 2;
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Works off `count` pieces of work on all workers, and says whether each went well.
+fn work(count: usize, piece: impl Fn(usize, usize) -> bool + Sync) -> bool {
+    let (next, good) = (AtomicUsize::new(0), Mutex::new(true));
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let (next, good, piece) = (&next, &good, &piece);
+            scope.spawn(move || {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    if i >= count {
+                        return;
+                    }
+                    if !piece(worker, i) {
+                        *good.lock().expect("no worker panics while it holds this") = false;
+                    }
+                }
+            });
+        }
+    });
+    good.into_inner().expect("no worker panics while it holds this")
+}
+
+fn explore_all() -> bool {
+    let start = Instant::now();
+    println!(
+        "{:15} {:>2} {:>4} {:9} {:>6} {:>8} {:>9} {:>8} {:>9} {:>10} {:>5} {:>6} {:8}",
+        "model",
+        "W",
+        "bits",
+        "time",
+        "counts",
+        "messages",
+        "in flight",
+        "lifetime",
+        "states",
+        "steps",
+        "depth",
+        "s",
+        "complete"
+    );
+    let good = work(MODELS.len(), |_, i| {
+        let entry = &MODELS[i];
+        let report = entry.explore(Explorer::default());
+        println!("{}", row(entry, &report));
+        is_expected(entry, &report)
+    });
+    let verdict = if good { "all as they must" } else { "NOT ALL AS THEY MUST" };
+    println!("{} models, {verdict}, {:.0} s", MODELS.len(), start.elapsed().as_secs_f64());
+    good
+}
+
+fn explore_one(name: &str) -> bool {
+    let Some(entry) = find(name) else {
+        eprintln!("no such model; there are: {}", MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(" "));
+        return false;
+    };
+    let report = entry.explore(Explorer::default());
+    println!("{} {}", mutant::VERDICT, answer(&report));
+    println!("{name}: {report}");
+    is_expected(entry, &report)
+}
+
+fn is_expected(entry: &Entry, report: &Report) -> bool {
+    match entry.expected {
+        Expected::Holds => report.holds(),
+        Expected::Fails => matches!(report.answer, Answer::Violated { .. }),
     }
+}
+
+fn row(entry: &Entry, report: &Report) -> String {
+    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } =
+        entry;
+    let lifetime = lifetime.map_or_else(|| "ever".to_owned(), |lifetime| lifetime.to_string());
+    let Report { states, transitions, depth, seconds, complete, .. } = report;
+    let complete = if *complete { "yes" } else { "no" };
+    let answer = answer(report);
+    format!(
+        "{name:15} {segments:>2} {bits:>4} {time:9} {counts:>6} {messages:>8} {in_flight:>9} {lifetime:>8} {states:>9} \
+         {transitions:>10} {depth:>5} {seconds:>6.1} {complete:8} {answer}; {notes}"
+    )
+}
+
+/// One line.
+fn answer(report: &Report) -> String {
+    match &report.answer {
+        Answer::Holds => "holds".to_owned(),
+        Answer::Violated { rule, trace } => format!("violated {} {rule}", trace.len()),
+        Answer::Stuck { deadlock: true, trace } => format!("stuck {} nothing can happen any more", trace.len()),
+        Answer::Stuck { deadlock: false, trace } => format!("stuck {} it goes on, but cannot finish", trace.len()),
+        Answer::Capped => "capped".to_owned(),
+    }
+}
+
+fn try_mutants() -> bool {
+    if let Err(error) = mutant::check_list() {
+        eprintln!("{error}");
+        return false;
+    }
+    let start = Instant::now();
+    println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");
+    let good = work(MUTANTS.len(), |worker, i| {
+        let (mutant, model) = MUTANTS[i];
+        match Workshop::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
+            Ok(outcome) => report(&outcome),
+            Err(error) => {
+                eprintln!("{mutant}: {error}");
+                false
+            }
+        }
+    });
+    let verdict = if good { "all killed" } else { "NOT ALL KILLED" };
+    println!("{} mutants, {verdict}, {:.0} s", MUTANTS.len(), start.elapsed().as_secs_f64());
+    good
+}
+
+fn report(outcome: &Outcome) -> bool {
+    let Outcome { mutant, model, verdict, seconds } = outcome;
+    let (steps, said, killed) = match verdict {
+        Verdict::Killed { rule, steps } => (steps.to_string(), format!("killed: {rule}"), true),
+        Verdict::Survived(said) => (String::new(), format!("SURVIVED: {said}"), false),
+    };
+    println!("{mutant:20} {model:15} {steps:>5} {seconds:>5.0}  {said}");
+    killed
 }

@@ -28,6 +28,7 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
     type Stamp = ();
     const ZERO: () = ();
     const BACKOFF: u8 = 0;
+    const UNANSWERED: u8 = 0;
     const COUNTS: u8 = COUNTS;
 
     fn stamp((): ()) {}
@@ -72,6 +73,7 @@ impl<const COUNTS: u8> Time for Relative<COUNTS> {
     type Stamp = ();
     const ZERO: () = ();
     const BACKOFF: u8 = 2;
+    const UNANSWERED: u8 = 0;
     const COUNTS: u8 = COUNTS;
 
     fn stamp(_: u8) {}
@@ -97,7 +99,7 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.
-    const PACE: Pace = Pace { granularity: 1, longest: 3 * TICK, control: Control::Fixed };
+    const PACE: Pace = Pace { granularity: 1, longest: 2 * TICK, control: Control::Fixed };
 
     fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         Some(window.with_times(|moment| moment.saturating_sub(1)))

@@ -16,7 +16,7 @@ use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 use unisono_core::wire::Kind;
 
-pub use self::side::{Datagram, Step};
+pub use self::side::{BITS, Datagram, Step, W as WINDOW};
 use self::side::{Message, Seen, Side};
 use super::network::Network;
 use crate::explore::Model;

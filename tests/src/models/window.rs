@@ -265,6 +265,9 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         if state.sender.deadline().is_some_and(T::is_beyond) {
             return Some("a probe comes later than the longest time between two");
         }
+        if state.receiver.is_none() && state.held != [None; W] {
+            return Some("a datagram is held for ever");
+        }
         state.broken
     }
 
@@ -279,6 +282,9 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BIT
         let message = message(segment.piece);
         if segment.psn != number(message) {
             state.broken = Some("a message is sent under another number");
+        }
+        if state.posted.contains(&Some(message)) {
+            state.broken = Some("a segment is posted again before its posting is finished");
         }
         if let Some(free) = state.posted.iter_mut().find(|posted| posted.is_none()) {
             *free = Some(message);
@@ -369,7 +375,10 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                     }
                     Order::Early(_) if windowless => self.inbound.handle_gap(),
                     Order::Early(distance) => {
-                        let free = self.held.iter().position(Option::is_none)?;
+                        let Some(free) = self.held.iter().position(Option::is_none) else {
+                            self.broken = Some("more datagrams are held than can be early");
+                            return Some(());
+                        };
                         self.held[free] = Some(message);
                         let window = self.receiver.get_or_insert(ReceiveWindow::EMPTY);
                         if window.insert(distance, Early::Held(Slot(free as u32))) == Ok(true) {
@@ -406,7 +415,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                 None => self.broken = Some("a datagram is delivered that is not held"),
             }
         }
-        self.receiver = self.receiver.filter(|window| !window.is_empty());
+        self.receiver = self.receiver.filter(|window| !window.is_empty()).map(ReceiveWindow::with_ring_turned);
     }
 }
 

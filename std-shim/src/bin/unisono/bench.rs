@@ -10,6 +10,7 @@ use core::time::Duration;
 use serde_json::json;
 use unisono::rank::Rank;
 use unisono::world::World;
+use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
 use clap::{Args, Parser, Subcommand};
 use core::{fmt, str::FromStr};
@@ -57,10 +58,10 @@ pub(crate) enum Measure {
     Transfer(Sized),
     /// Half the time of a ping-pong
     Latency(Sized),
-    /// Bytes per second of a window of messages
-    Bandwidth(Sized),
+    /// Bytes per second of a stream of messages
+    Bandwidth(Streamed),
     /// Messages per second
-    Rate(Sized),
+    Rate(Streamed),
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
     Exchange(Sized),
 }
@@ -73,6 +74,16 @@ pub(crate) struct Sized {
     pub(crate) bytes: Bytes,
 }
 
+/// How much is sent, and for how long.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Streamed {
+    #[command(flatten)]
+    pub(crate) sized: Sized,
+    /// How long the stream is measured, such as 200ms
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1s")]
+    pub(crate) time: Duration,
+}
+
 /// Options of `unisono bench`.
 #[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
@@ -81,10 +92,11 @@ pub(crate) struct Options {
     /// One object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Every rank's counters at the end, one object per line of the errors
+    #[arg(long, global = true)]
+    pub(crate) counters: bool,
 }
 
-/// How long a stream is measured.
-const LEAST: Duration = Duration::from_secs(1);
 /// Round trips of a ping-pong.
 const ROUNDS: usize = 10_000;
 
@@ -94,8 +106,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
-        Measure::Bandwidth(sized) => ("bandwidth", sized.bytes, 2),
-        Measure::Rate(sized) => ("rate", sized.bytes, 2),
+        Measure::Bandwidth(streamed) => ("bandwidth", streamed.sized.bytes, 2),
+        Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
     };
     if world.size() < needed {
@@ -147,8 +159,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
-        Measure::Bandwidth(_) | Measure::Rate(_) => {
-            let (messages, time) = stream::windows(&world, bytes, LEAST)?;
+        Measure::Bandwidth(streamed) | Measure::Rate(streamed) => {
+            let (messages, time) = stream::stream(&world, bytes, streamed.time)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(
@@ -159,6 +171,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
     }
+    if options.counters {
+        eprintln!("{}", counted(&world));
+    }
     world.finish()?;
     if first {
         match options.measure {
@@ -168,6 +183,36 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     Ok(right)
+}
+
+/// All counters of this rank.
+fn counted(world: &World) -> serde_json::Value {
+    let counters = world.counters();
+    let named = |names: &[&str], counts: &[u64]| -> serde_json::Value {
+        names
+            .iter()
+            .zip(counts)
+            .map(|(name, count)| ((*name).to_owned(), json!(count)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    let spread = |counts: &[u64]| -> serde_json::Value {
+        let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<serde_json::Map<_, _>>().into()
+    };
+    json!({
+        "rank": world.rank().0,
+        "sent": named(&Cause::NAMES, &counters.sent),
+        "accepted": named(&Kind::NAMES, &counters.accepted),
+        "dropped": named(&Reason::NAMES, &counters.dropped),
+        "duplicates": counters.duplicates,
+        "out_of_order": counters.out_of_order,
+        "spurious": counters.spurious,
+        "bytes_sent": counters.bytes_sent,
+        "bytes_accepted": counters.bytes_accepted,
+        "datagram_bytes": spread(&counters.sizes),
+        "round_trip_64ns": spread(&counters.round_trips),
+    })
 }
 
 fn per_second(count: u64, time: Duration) -> u64 {
@@ -203,15 +248,20 @@ mod tests {
     #[test]
     fn the_grammar_of_the_design_is_understood() {
         let sized = |bytes| Sized { bytes: Bytes(bytes) };
+        let streamed = |bytes, time| Streamed { sized: sized(bytes), time: Duration::from_millis(time) };
         for (line, measure) in [
             ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
             ("latency --bytes 8", Measure::Latency(sized(8))),
-            ("bandwidth --bytes 64K", Measure::Bandwidth(sized(65536))),
-            ("rate --bytes 64", Measure::Rate(sized(64))),
+            ("bandwidth --bytes 64K", Measure::Bandwidth(streamed(65536, 1000))),
+            ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
         ] {
-            assert_eq!(parse(line), Ok(Options { measure, json: false }), "{line}");
-            assert_eq!(parse(&format!("{line} --json")), Ok(Options { measure, json: true }), "{line}");
+            assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
+            assert_eq!(
+                parse(&format!("{line} --json")),
+                Ok(Options { measure, json: true, counters: false }),
+                "{line}"
+            );
         }
         for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
             assert!(parse(line).is_err(), "{line}");

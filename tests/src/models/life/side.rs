@@ -12,8 +12,10 @@ use unisono_core::wire::{Header, Kind};
 use super::peer;
 use crate::models::clock::Abstract;
 
-const W: usize = 2;
-const BITS: u32 = 3;
+/// Segments of a window.
+pub const W: usize = 2;
+/// Bits of a sequence number.
+pub const BITS: u32 = 3;
 /// Messages under way, and postings unfinished.
 const OPERATIONS: usize = 2;
 const TOKENS: usize = 2;

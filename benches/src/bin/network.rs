@@ -1,0 +1,86 @@
+//! The whole of unisono over UDP against the bare loop (issue 3, bar 6): delivered rate with the same batch, segmentation,
+//! socket buffers and one copy, and ping-pong against a spinning one; in interleaved pairs, median ratio.
+//!
+//! Ours is `unisono run -n 2 --device udp --pin … -- unisono bench rate|latency`;
+//! the bare loop runs on two threads pinned alike. Fails when a bar is missed.
+
+use core::{error::Error, time::Duration};
+use std::{io, process::ExitCode};
+
+use clap::Parser;
+
+use unisono_benches::{
+    ours,
+    race::{bare_rate, bare_round_trip, median},
+    verdict::{Bar, Verdict, load},
+};
+
+/// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
+const OVERHEAD: u32 = 24 + 8 + 4;
+
+/// Bytes of the ball.
+const BALL: u32 = 64;
+
+/// Measures unisono over UDP against a bare loop.
+#[derive(Parser, Debug)]
+struct Options {
+    /// Interleaved pairs
+    #[arg(long, default_value_t = 20)]
+    pairs: u64,
+    /// How long each rate is measured
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
+    time: Duration,
+    /// One object per line
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let Options { pairs, time, json: as_json } = Options::parse();
+    let binary = ours::binary()?;
+    let mut all_met = true;
+    if !as_json {
+        println!("{pairs} interleaved pairs of {} ms, load average {}", time.as_millis(), load());
+    }
+    let rates = [(1024, false, 0.85), (8192, false, 0.85), (1024, true, 0.7), (8192, true, 0.7)];
+    for (bytes, gso, bar) in rates {
+        let (mtu, size, period) =
+            ((bytes + OVERHEAD).to_string(), bytes.to_string(), format!("{}ms", time.as_millis()));
+        let options = ["--mtu", &mtu, "--gso", if gso { "on" } else { "off" }];
+        let benchmark = ["rate", "--bytes", &size, "--for", &period];
+        let ours = || ours::measure(&binary, &options, &benchmark, "messages_per_s");
+        let name = format!("rate, {bytes} bytes{}", if gso { ", GSO" } else { "" });
+        all_met &= compare(name, "1/s", pairs, Bar::Least(bar), ours, || bare_rate(bytes, gso, time), as_json)?;
+    }
+    let size = BALL.to_string();
+    let ours = || {
+        let one_way = ours::measure(&binary, &["--gso", "off"], &["latency", "--bytes", &size], "one_way_ns_p50")?;
+        Ok(2.0 * one_way)
+    };
+    let name = format!("round trip, {BALL} bytes");
+    all_met &= compare(name, "ns", pairs, Bar::Most(1.25), ours, || bare_round_trip(BALL), as_json)?;
+    if !as_json {
+        println!("load average {}", load());
+    }
+    Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compare(
+    name: String,
+    unit: &'static str,
+    pairs: u64,
+    bar: Bar,
+    ours: impl Fn() -> io::Result<f64>,
+    bare: impl Fn() -> io::Result<f64>,
+    as_json: bool,
+) -> io::Result<bool> {
+    let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
+    for _ in 0..pairs {
+        of_bare.push(bare()?);
+        of_ours.push(ours()?);
+    }
+    let ratio = median(of_ours.iter().zip(&of_bare).map(|(ours, bare)| ours / bare).collect());
+    let verdict = Verdict { name, unit, ours: median(of_ours), theirs: median(of_bare), ratio, bar };
+    verdict.print(as_json);
+    Ok(verdict.is_met())
+}

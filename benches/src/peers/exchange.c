@@ -1,0 +1,105 @@
+/* What an MPI measures of itself, as `unisono bench` does: half the median of timed round trips, and a stream in four
+ * windows of messages that slide, each acknowledged when all of it has arrived.
+ *
+ *   exchange latency BYTES     prints nanoseconds
+ *   exchange bandwidth BYTES   prints bytes per second
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, DATA = 6, ARRIVED = 8 };
+
+/* Windows that are timed, of so many bytes in all, and those before. */
+static const double STREAM_BYTES = 256e6;
+enum { EARLIER = WINDOWS };
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void latency(int rank, int bytes)
+{
+    char *ball = calloc(bytes + 1, 1);
+    static double times[ROUNDS];
+    for (int round = -WARM_UP; round < ROUNDS; round++) {
+        if (rank == 0) {
+            double start = MPI_Wtime();
+            MPI_Send(ball, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
+            MPI_Recv(ball, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (round >= 0)
+                times[round] = MPI_Wtime() - start;
+        } else {
+            MPI_Recv(ball, bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(ball, bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
+        }
+    }
+    if (rank == 0) {
+        qsort(times, ROUNDS, sizeof *times, by_size);
+        printf("%.0f\n", times[ROUNDS / 2] / 2 * 1e9);
+    }
+    free(ball);
+}
+
+static void bandwidth(int rank, int bytes)
+{
+    char *data = malloc((size_t)bytes * WINDOW * WINDOWS), mark[WINDOWS];
+    MPI_Request requests[WINDOWS][WINDOW], arrived[WINDOWS];
+    long all = EARLIER + (long)(STREAM_BYTES / bytes / WINDOW);
+    double start = 0;
+    memset(data, 7, (size_t)bytes * WINDOW * WINDOWS);
+    if (rank == 1) {
+        for (long w = -WINDOWS; w < all; w++) {
+            int slot = (w + WINDOWS) % WINDOWS;
+            if (w >= 0) {
+                MPI_Waitall(WINDOW, requests[slot], MPI_STATUSES_IGNORE);
+                MPI_Send(mark, 1, MPI_CHAR, 0, ARRIVED, MPI_COMM_WORLD);
+            }
+            if (w + WINDOWS < all)
+                for (int i = 0; i < WINDOW; i++)
+                    MPI_Irecv(data + (size_t)bytes * (slot * WINDOW + i), bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD,
+                              &requests[slot][i]);
+            if (w == -1)
+                MPI_Barrier(MPI_COMM_WORLD);
+        }
+    } else {
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (long w = 0; w < all + WINDOWS; w++) {
+            int slot = w % WINDOWS;
+            if (w >= WINDOWS) {
+                MPI_Waitall(WINDOW, requests[slot], MPI_STATUSES_IGNORE);
+                MPI_Wait(&arrived[slot], MPI_STATUS_IGNORE);
+                if (w - WINDOWS == EARLIER - 1)
+                    start = MPI_Wtime();
+            }
+            if (w < all) {
+                MPI_Irecv(&mark[slot], 1, MPI_CHAR, 1, ARRIVED, MPI_COMM_WORLD, &arrived[slot]);
+                for (int i = 0; i < WINDOW; i++)
+                    MPI_Isend(data + (size_t)bytes * i, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[slot][i]);
+            }
+        }
+        printf("%.0f\n", (double)(all - EARLIER) * WINDOW * bytes / (MPI_Wtime() - start));
+    }
+    free(data);
+}
+
+int main(int count, char **arguments)
+{
+    int rank, size;
+    MPI_Init(&count, &arguments);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (count != 3 || size != 2) {
+        fprintf(stderr, "two ranks: exchange latency|bandwidth BYTES\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    if (strcmp(arguments[1], "latency") == 0)
+        latency(rank, atoi(arguments[2]));
+    else
+        bandwidth(rank, atoi(arguments[2]));
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,71 @@
+//! What was compared with what, and whether it is good enough.
+
+use std::fs;
+
+/// What a ratio must be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Bar {
+    /// Nothing: it is only reported.
+    None,
+    /// At least so much.
+    Least(f64),
+    /// At most so much.
+    Most(f64),
+}
+
+/// A comparison of two medians or bests, and its ratio.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// What was compared.
+    pub name: String,
+    /// Of both figures.
+    pub unit: &'static str,
+    /// Our figure.
+    pub ours: f64,
+    /// The other's.
+    pub theirs: f64,
+    /// Ours to theirs: of the figures, or the median over pairs.
+    pub ratio: f64,
+    /// What it must be.
+    pub bar: Bar,
+}
+
+impl Verdict {
+    /// Whether it is.
+    pub fn is_met(&self) -> bool {
+        match self.bar {
+            Bar::None => true,
+            Bar::Least(bar) => self.ratio >= bar,
+            Bar::Most(bar) => self.ratio <= bar,
+        }
+    }
+
+    /// Prints one line, or one object.
+    pub fn print(&self, as_json: bool) {
+        let Self { name, unit, ours, theirs, ratio, bar } = self;
+        let (sign, value) = match bar {
+            Bar::None => ("", None),
+            Bar::Least(bar) => (">=", Some(*bar)),
+            Bar::Most(bar) => ("<=", Some(*bar)),
+        };
+        let met = self.is_met();
+        if as_json {
+            let (bar, load) = (value.map(|value| format!("{sign} {value}")), load());
+            let object = serde_json::json!({
+                "bench": name, "unit": unit, "ours": ours, "theirs": theirs, "ratio": ratio, "bar": bar, "met": met,
+                "load": load,
+            });
+            println!("{object}");
+            return;
+        }
+        let wanted =
+            value.map_or(String::new(), |value| format!("{sign} {value:<5} {}", if met { "met" } else { "MISSED" }));
+        println!("{name:44} ours {ours:>12.0} theirs {theirs:>12.0} {unit:5} ratio {ratio:6.3}  {wanted}");
+    }
+}
+
+/// Load average of the last minute: other work on this machine shows in the figures.
+pub fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,167 @@
+//! The models that are explored, each small enough for a run of all of them within minutes.
+
+use core::marker::PhantomData;
+
+use super::clock::{Abstract, Clock, Relative};
+use super::life::{self, Lives};
+use super::window::{self, Window};
+use crate::explore::{Explorer, Report};
+
+/// What must come of an exploration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// Every state is safe, and each can finish.
+    Holds,
+    /// Some state is not safe: the surroundings are worse than any protocol withstands.
+    Fails,
+}
+
+/// A model and what it is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// Segments of a window, and bits of a sequence number.
+    pub widths: (usize, u32),
+    /// The clock, and the bits of transmission counts and probe numbers.
+    pub time: (&'static str, u32),
+    /// Messages that are sent.
+    pub messages: &'static str,
+    /// Datagrams in flight.
+    pub in_flight: usize,
+    /// After how many later deliveries a datagram dies.
+    pub lifetime: Option<i8>,
+    /// What else may happen, and why not more.
+    pub notes: &'static str,
+    /// What must come of it.
+    pub expected: Expected,
+    explore: fn(Explorer) -> Report,
+}
+
+impl Entry {
+    /// Explores it.
+    pub fn explore(&self, explorer: Explorer) -> Report {
+        (self.explore)(explorer)
+    }
+}
+
+/// Makes the entry of a window model: everything that is printed is what is explored.
+macro_rules! window {
+    ($name:literal, $clock:ty, $w:literal, $bits:literal, $n:literal, $lifetime:literal, $credits:expr, $may:expr, $expected:ident, $notes:literal) => {
+        Entry {
+            name: $name,
+            widths: ($w, $bits),
+            time: (<$clock>::NAME, <$clock as unisono_core::time::Time>::COUNTS.count_ones()),
+            messages: "any",
+            in_flight: $n,
+            lifetime: Some($lifetime),
+            notes: $notes,
+            expected: Expected::$expected,
+            explore: |explorer| {
+                explorer.explore(&Window::<$clock, $w, $bits, $n> {
+                    lifetime: $lifetime,
+                    credits: $credits,
+                    may: $may,
+                    clock: PhantomData,
+                })
+            },
+        }
+    };
+}
+
+/// Makes the entry of a life model.
+macro_rules! life {
+    ($name:literal, $n:literal, $messages:literal, $may:expr, $notes:literal) => {
+        Entry {
+            name: $name,
+            widths: (life::WINDOW, life::BITS),
+            time: ("abstract", 0),
+            messages: $messages,
+            in_flight: $n,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&Lives::<$n>::new($may)),
+        }
+    };
+}
+
+const ALL: window::May = window::May { finish_late: true, probe_late: true, lack_window: true, renew: true };
+const PROMPT: window::May = window::May { probe_late: false, ..ALL };
+const PLAIN: window::May = window::May { finish_late: false, probe_late: false, lack_window: false, renew: false };
+
+const STAY: life::May = life::May {
+    messages: [1, 1],
+    restart: [true, true],
+    suspicions: 0,
+    finish_late: false,
+    double: true,
+    leave: false,
+};
+const LEAVE: life::May = life::May { messages: [1, 0], leave: true, ..STAY };
+
+/// All models, those that take longest first.
+pub const MODELS: &[Entry] = &[
+    window!("window-3", Abstract<0>, 3, 4, 2, 10, &[0, 3], PROMPT, Holds, "probes leave at once"),
+    window!("window-2", Abstract<0>, 2, 3, 2, 4, &[0, 2], ALL, Holds, ""),
+    window!("window-2-one", Abstract<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
+    window!("counts-2", Abstract<1>, 2, 3, 2, 1, &[2], PLAIN, Holds, ""),
+    window!("counts-2-one", Abstract<3>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
+    window!("relative-3", Relative<0>, 3, 4, 2, 10, &[3], PLAIN, Holds, ""),
+    window!("relative-2", Relative<0>, 2, 3, 2, 4, &[0, 2], PROMPT, Holds, "probes leave at once"),
+    window!("relative-2-one", Relative<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
+    window!("window-3-long", Abstract<0>, 3, 4, 2, 11, &[3], PLAIN, Fails, "the smallest lifetime that fails"),
+    window!("window-2-long", Abstract<0>, 2, 3, 2, 5, &[2], PLAIN, Fails, "the smallest lifetime that fails"),
+    life!("life-stay", 2, "1+1", STAY, "both restart, nobody leaves"),
+    life!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
+    life!(
+        "life-suspect",
+        2,
+        "2+0",
+        life::May { messages: [2, 0], suspicions: 1, double: false, ..STAY },
+        "both restart, one is declared dead while it lives"
+    ),
+    life!(
+        "life-late",
+        2,
+        "2+0",
+        life::May { messages: [2, 0], suspicions: 1, restart: [false; 2], finish_late: true, ..STAY },
+        "postings finish late, one is declared dead while it lives"
+    ),
+    life!("life-three", 3, "1+0", life::May { messages: [1, 0], ..STAY }, "both restart, nobody leaves"),
+    life!(
+        "life-one",
+        1,
+        "2+1",
+        life::May { messages: [2, 1], suspicions: 1, finish_late: true, restart: [false; 2], ..LEAVE },
+        "one is declared dead while it lives, both leave"
+    ),
+];
+
+/// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must notice.
+pub const MUTANTS: &[(&str, &str)] = &[
+    ("window_overfull", "window-2"),
+    ("resend_unfinished", "window-2"),
+    ("release_unfinished", "window-2-one"),
+    ("stale_ack", "window-2"),
+    ("bitmap_shifted", "window-2"),
+    ("duplicate_accepted", "window-2"),
+    ("window_too_far", "window-2"),
+    ("answer_ignored", "window-2-one"),
+    ("zero_credit_silent", "window-2-one"),
+    ("probe_once", "window-2-one"),
+    ("timer_unarmed", "window-2-one"),
+    ("longest_ignored", "relative-2-one"),
+    ("any_life", "life-stay"),
+    ("reset_unchecked", "life-stay"),
+    ("reset_ignored", "life-suspect"),
+    ("bye_early", "life-leave"),
+    ("gap_forgiven", "life-suspect"),
+    ("end_forgiven", "life-suspect"),
+    ("orphan_kept", "life-late"),
+];
+
+/// The model of a name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    MODELS.iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,159 @@
+//! Mutants: the core built with one rule broken, and a model that must notice.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use std::{env, fs, io};
+
+use super::catalogue::MUTANTS;
+
+/// What a model said about a mutant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It broke a rule, or got stuck: so many steps from the initial state.
+    Killed {
+        /// Which rule.
+        rule: String,
+        /// Steps.
+        steps: usize,
+    },
+    /// It was not noticed, or not explored to the end.
+    Survived(String),
+}
+
+/// A mutant, the model that was to kill it, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The rule that was broken.
+    pub mutant: &'static str,
+    /// The model.
+    pub model: &'static str,
+    /// What it said.
+    pub verdict: Verdict,
+    /// Wall clock for building and exploring.
+    pub seconds: f64,
+}
+
+/// Why mutants could not be tried.
+#[derive(Debug)]
+pub enum Error {
+    /// A file could not be read or a program not be started.
+    Io(io::Error),
+    /// A mutant is in the list but nowhere in the core, or the other way round.
+    Unlisted(String),
+    /// A mutant does not build.
+    Build(String),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(to),
+            Self::Unlisted(name) => write!(to, "mutant {name}: not both in the core's sources and in the list"),
+            Self::Build(errors) => write!(to, "a mutant does not build:\n{errors}"),
+        }
+    }
+}
+
+/// How a run of one model tells its verdict to the one that started it, as a line's first word.
+pub const VERDICT: &str = "verdict:";
+
+/// Every mutant of the list stands in the core's sources, and none there is missing in the list.
+///
+/// # Errors
+/// [`Error::Unlisted`] names one for which that is not so.
+pub fn check_list() -> Result<(), Error> {
+    let mut sources = String::new();
+    read_all(&workspace().join("core/src"), &mut sources)?;
+    let found: Vec<&str> =
+        sources.split("mutant = \"").skip(1).filter_map(|rest| rest.split_once('"').map(|(name, _)| name)).collect();
+    let listed = |name: &str| MUTANTS.iter().any(|(mutant, _)| *mutant == name);
+    let missing = found.iter().copied().find(|name| !listed(name));
+    let unknown = MUTANTS.iter().map(|(mutant, _)| *mutant).find(|mutant| !found.contains(mutant));
+    missing.or(unknown).map_or(Ok(()), |name| Err(Error::Unlisted(name.to_owned())))
+}
+
+fn read_all(folder: &Path, into: &mut String) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_all(&path, into)?;
+        } else {
+            into.push_str(&fs::read_to_string(path)?);
+        }
+    }
+    Ok(())
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A target folder of its own, and the platform's name: with `--target`, flags do not reach build scripts and macros, which
+/// are built once.
+#[derive(Clone, Debug)]
+pub struct Workshop {
+    folder: PathBuf,
+    platform: String,
+}
+
+impl Workshop {
+    /// The n-th.
+    ///
+    /// # Errors
+    /// When `rustc` cannot be asked for the platform, or does not name one.
+    pub fn new(n: usize) -> Result<Self, Error> {
+        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+        let about = Command::new("rustc").arg("-vV").output()?;
+        let about = String::from_utf8_lossy(&about.stdout);
+        let platform = about.lines().find_map(|line| line.strip_prefix("host: "));
+        let platform = platform.ok_or_else(|| Error::Build("rustc names no host".to_owned()))?.to_owned();
+        Ok(Self { folder: target.join(format!("mutants-{n}")), platform })
+    }
+
+    /// Builds a mutant and lets its model judge it.
+    ///
+    /// # Errors
+    /// When it does not build or start.
+    pub fn try_mutant(&self, mutant: &'static str, model: &'static str) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        let build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(workspace())
+            .args(["build", "--release", "--package", "unisono-tests", "--no-default-features", "--bin", "models"])
+            .args(["--target", &self.platform])
+            .env("CARGO_TARGET_DIR", &self.folder)
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env("RUSTFLAGS", format!("--cfg mutant=\"{mutant}\""))
+            .stdin(Stdio::null())
+            .output()?;
+        if !build.status.success() {
+            return Err(Error::Build(String::from_utf8_lossy(&build.stderr).into_owned()));
+        }
+        let program = self.folder.join(&self.platform).join("release/models");
+        let run = Command::new(program).args(["--only", model]).stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&run.stdout);
+        let line = said.lines().find_map(|line| line.strip_prefix(VERDICT)).unwrap_or("nothing");
+        let verdict = match (run.status.success(), parse(line.trim())) {
+            (false, Some((rule, steps))) => Verdict::Killed { rule, steps },
+            _ => Verdict::Survived(line.trim().to_owned()),
+        };
+        Ok(Outcome { mutant, model, verdict, seconds: start.elapsed().as_secs_f64() })
+    }
+}
+
+/// `violated 12 rule` and `stuck 12 rule`.
+fn parse(line: &str) -> Option<(String, usize)> {
+    let rest = line.strip_prefix("violated ").or_else(|| line.strip_prefix("stuck "))?;
+    let (steps, rule) = rest.split_once(' ')?;
+    Some((rule.to_owned(), steps.parse().ok()?))
+}
