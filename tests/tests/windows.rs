@@ -100,6 +100,22 @@ fn endpoint_that_gives_up_sends_no_more_data() {
 }
 
 #[test]
+fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 4, |_, _| {});
+    nodes[1].send(NodeId(2), b"the only one who knows").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| false);
+    nodes[2].endpoint.abort();
+    nodes[2].wake();
+    let mut told = [false; 4];
+    run(&network, &mut nodes, 2 * SECOND, |node, events| {
+        told[node.id.0 as usize] |= events.contains(&Event::Failed(NodeId(2).into()));
+        false
+    });
+    assert_eq!(told, [true, true, false, true]);
+}
+
+#[test]
 fn placement_that_no_datagram_can_carry_is_refused_at_once() {
     let network = Network::new(3, Config::default());
     let mut node = Node::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
