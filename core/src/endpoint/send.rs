@@ -26,6 +26,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ///
     /// # Errors
     /// [`SendError`]; nothing was taken.
+    #[inline(always)]
     pub fn send(
         &mut self,
         now: Now<S, W, BITS>,
@@ -127,7 +128,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
     /// part by part stalls the processor.
-    #[inline]
+    #[inline(always)]
     fn enqueue(
         &mut self,
         now: Now<S, W, BITS>,

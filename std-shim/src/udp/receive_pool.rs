@@ -240,6 +240,20 @@ impl ReceivePool {
                 if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
         let got = match lane.messages.first_mut() {
+            // The kernel looks at less to fill one plain buffer.
+            Some(message) if ask == 1 && !self.joined => {
+                let header = &mut message.msg_hdr;
+                let (piece, flags) = (lane.pieces.first(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+                let (start, room) = piece.map_or((ptr::null_mut(), 0), |piece| (piece.iov_base, piece.iov_len));
+                let (name, length) = (header.msg_name.cast(), &raw mut header.msg_namelen);
+                // SAFETY: the piece of a free buffer and its name, filled above, which this exclusive borrow keeps.
+                let bytes = unsafe { libc::recvfrom(socket.fd(), start, room, flags, name, length) };
+                u32::try_from(bytes).map_or(-1, |bytes| {
+                    message.msg_len = bytes;
+                    header.msg_flags = if bytes as usize > room { libc::MSG_TRUNC } else { 0 };
+                    1
+                })
+            }
             Some(message) if ask == 1 => {
                 // SAFETY: filled above with the piece of a free buffer, its name and control, which this exclusive borrow keeps.
                 let bytes = unsafe { libc::recvmsg(socket.fd(), &mut message.msg_hdr, libc::MSG_DONTWAIT) };

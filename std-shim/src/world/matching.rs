@@ -158,8 +158,10 @@ impl Matching {
 
     /// The first receive that a message matches.
     fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
-        let first = self.posted.iter().position(|receive| receive.matches(from, tag))?;
-        self.posted.remove(first)
+        match self.posted.iter().position(|receive| receive.matches(from, tag))? {
+            0 => self.posted.pop_front(),
+            first => self.posted.remove(first),
+        }
     }
 
     /// Forgets what only `peer` can bring about, now that it is gone. Returns the requests that end with it: its own, and
@@ -229,6 +231,7 @@ pub(super) struct Mail<'a> {
 }
 
 impl Above for Mail<'_> {
+    #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         // What is too short for its kind comes from no process of ours: nothing to be done.
         let Some((Some(what), Some(second))) = head.first().map(|what| (Some(*what), word(head, 4))) else {
@@ -271,6 +274,7 @@ impl Above for Mail<'_> {
 }
 
 impl Mail<'_> {
+    #[inline(always)]
     fn take_eager(&mut self, from: PeerId, tag: Tag, head: &[u8], bytes: u32) -> Verdict {
         let length = bytes.saturating_sub(EAGER_HEAD as u32);
         if let Some(receive) = self.matching.take_posted(from, tag) {

@@ -98,8 +98,8 @@ pub(super) struct Process {
     untold: Vec<Rank>,
     tended: u64,
     corked: (u32, usize),
-    /// When the first of those that are collected was sent.
-    corked_at: u64,
+    /// The clock when it was last read: what the endpoint is told never goes back.
+    pub(super) latest: u64,
 }
 
 impl Process {
@@ -135,7 +135,7 @@ impl Process {
             untold: Vec::new(),
             tended: 0,
             corked: (0, 0),
-            corked_at: 0,
+            latest: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
@@ -144,8 +144,10 @@ impl Process {
         process
     }
 
-    pub(super) fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+    /// Reads the clock: nanoseconds since this process joined.
+    fn now(&mut self) -> u64 {
+        self.latest = self.clock.elapsed().as_nanos() as u64;
+        self.latest
     }
 
     fn meet(&mut self, rank: Rank, entry: &Entry) {
@@ -161,7 +163,8 @@ impl Process {
         let own = self.device.mtu();
         let trailer = own.saturating_sub(self.device.limits().mtu);
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
-        self.endpoint.meet(self.now(), rank.into(), entry.incarnation, mtu);
+        let now = self.now();
+        self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
     }
 
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
@@ -190,8 +193,7 @@ impl Process {
     }
 
     /// Lets what was asked for leave, without receiving.
-    pub(super) fn push(&mut self) {
-        let now = self.now();
+    fn push(&mut self, now: u64) {
         self.corked = (0, 0);
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
@@ -203,8 +205,16 @@ impl Process {
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
         self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
         if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
-            self.push();
+            // Whoever collects may have computed meanwhile.
+            let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
+            self.push(now);
         }
+    }
+
+    /// Lets what was collected leave.
+    pub(super) fn uncork(&mut self) {
+        let now = self.now();
+        self.push(now);
     }
 
     /// Events and errands.
@@ -372,10 +382,10 @@ impl Process {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
         if self.corked.0 == 0 {
-            self.corked_at = self.now();
+            self.now();
         }
         // Those that leave together are sent at one time.
-        let (now, peer) = (self.corked_at, PeerId::from(to));
+        let (now, peer) = (self.latest, PeerId::from(to));
         if to == self.rank {
             // SAFETY: the caller says that these bytes are valid and unchanged.
             let payload = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
@@ -469,7 +479,8 @@ impl Process {
             self.requests.finish(request, Err(failure));
         }
         if !self.matching.errands.is_empty() {
-            self.follow(self.now());
+            let now = self.now();
+            self.follow(now);
         }
         Ok((request, region))
     }
@@ -499,13 +510,13 @@ impl Process {
     }
 
     /// Nanoseconds that may pass before the endpoint needs to be asked again; `None`: any number.
-    pub(super) fn rest(&self) -> Option<u64> {
+    pub(super) fn rest(&mut self) -> Option<u64> {
         let now = self.now();
         self.endpoint.poll_timeout(now).map(|at| at.saturating_sub(now))
     }
 
     /// Nanoseconds until it is time to tend again.
-    pub(super) fn tends_in(&self) -> u64 {
+    pub(super) fn tends_in(&mut self) -> u64 {
         TENDING.saturating_sub(self.now().wrapping_sub(self.tended))
     }
 

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use unisono_core::device::Lane;
@@ -23,9 +22,9 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(250);
 /// Rounds that the progress thread makes before it lets others have the lock.
 const ROUNDS: u32 = 64;
-/// How long a process spins before it sleeps, when it has a core for itself and when it has not.
-const SPIN: Duration = Duration::from_micros(200);
-const SPIN_CROWDED: Duration = Duration::from_micros(5);
+/// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
+const SPIN: u64 = 50_000;
+const SPIN_CROWDED: u64 = 5_000;
 
 /// When a send leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +71,7 @@ impl Shared {
     /// Makes progress until `done` says what came of it.
     pub(super) fn until<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let spin = if self.crowded { SPIN_CROWDED } else { SPIN };
-        let mut idle_since: Option<Instant> = None;
+        let mut idle_since: Option<u64> = None;
         loop {
             let mut process = self.process.lock();
             if let Some(result) = done(&mut process) {
@@ -82,26 +81,21 @@ impl Shared {
                 idle_since = None;
                 continue;
             }
-            match idle_since {
-                None => idle_since = Some(Instant::now()),
-                Some(since) if since.elapsed() < spin => {}
-                Some(_) => {
-                    self.sleepers.fetch_add(1, Ordering::Relaxed);
-                    if process.arm(Lane::Polled) {
-                        let tends_in = process.tends_in();
-                        let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
-                        drop(process);
-                        self.polled.wait(Some(rest));
-                    }
-                    self.sleepers.fetch_sub(1, Ordering::Relaxed);
-                    continue;
+            let idle = process.latest - *idle_since.get_or_insert(process.latest);
+            if idle >= spin {
+                self.sleepers.fetch_add(1, Ordering::Relaxed);
+                if process.arm(Lane::Polled) {
+                    let tends_in = process.tends_in();
+                    let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
+                    drop(process);
+                    self.polled.wait(Some(rest));
                 }
+                self.sleepers.fetch_sub(1, Ordering::Relaxed);
+                continue;
             }
             drop(process);
             if self.crowded {
                 std::thread::yield_now();
-            } else {
-                core::hint::spin_loop();
             }
         }
     }

@@ -140,7 +140,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
-        self.world.shared.lock().push();
+        self.world.shared.lock().uncork();
     }
 
     fn request(&'scope self, started: Option<Started>) -> Request<'scope> {
