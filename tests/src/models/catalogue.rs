@@ -133,7 +133,7 @@ pub const MODELS: &[Entry] = &[
         "life-one",
         1,
         "1+1",
-        life::May { messages: [1, 1], finish_late: true, restart: [false; 2], ..LEAVE },
+        life::May { messages: [1, 1], finish_late: true, restart: [false; 2], double: false, ..LEAVE },
         "postings finish late, both leave"
     ),
 ];
