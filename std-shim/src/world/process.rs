@@ -528,7 +528,8 @@ impl Process {
     /// Hears from the launcher.
     pub(super) fn hear(&mut self) {
         while let Some(notice) = self.membership.as_mut().and_then(Membership::poll) {
-            self.handle_notice(self.now(), notice);
+            let now = self.now();
+            self.handle_notice(now, notice);
         }
     }
 
