@@ -32,7 +32,7 @@ pub enum SendError {
     Parted,
     /// Every operation record is in use: poll events first.
     Full,
-    /// Head and payload exceed one datagram to this peer.
+    /// Head and payload, or the opening of a placement, exceed one datagram to this peer.
     TooLong,
 }
 

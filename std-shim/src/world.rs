@@ -57,6 +57,8 @@ use progress::{Leaves, Shared};
 const FENCE: Duration = Duration::from_secs(24 * 3600);
 /// Most time that the last words to the others take.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Exit code of a Rust program that panicked.
+const PANICKED: i32 = 101;
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -216,7 +218,8 @@ impl World {
         process.is_flushed()
     }
 
-    /// Lends buffers to requests that end within `body`: when it returns, all of them have.
+    /// Lends buffers to requests that end within `body`: when it returns, all of them have. When it panics while some are under
+    /// way, this process gives up: they end, and the others are told that it failed.
     ///
     /// Sends are collected and leave together: when 64 or 256 KiB wait, with the next call that waits or tests, or with
     /// [`Scope::flush`].
@@ -260,10 +263,11 @@ impl World {
         Ok(progress::Started { request, region })
     }
 
-    /// Ends this process's part: waits until everything it sent has arrived and everybody has come to this point.
+    /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone, and everybody who lives
+    /// has come to this point.
     ///
     /// # Errors
-    /// [`Failure`] when a rank died or the job was ended meanwhile.
+    /// [`Failure::Aborted`] when the job was ended meanwhile. Deaths are told to those whose requests they end.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.end()
     }
@@ -274,6 +278,8 @@ impl World {
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
+        // The job may have been ended meanwhile.
+        process.hear();
         process.endpoint.leave();
         drop(process);
         let deadline = Instant::now() + FAREWELL;
@@ -312,6 +318,13 @@ impl World {
         fenced
     }
 
+    /// Ends everything that is under way because of a panic, and tells the others.
+    fn give_up(&self) {
+        self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
+        let deadline = Instant::now() + FAREWELL;
+        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+    }
+
     fn stop(&mut self) {
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
@@ -327,9 +340,7 @@ impl Drop for World {
             return;
         }
         if std::thread::panicking() {
-            self.shared.lock().endpoint.abort();
-            let deadline = Instant::now() + FAREWELL;
-            self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+            self.give_up();
             self.stop();
         } else if let Err(error) = self.end() {
             tracing::error!(%error, "the job did not finish well");

@@ -1,13 +1,16 @@
 //! Worlds of one job, each on a thread of its own, over UDP on the loopback interface.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Instant;
 
+use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::Settings;
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
+use unisono_core::peer::Incarnation;
 
 const TAG: Tag = Tag(1);
 
@@ -210,8 +213,9 @@ fn lent_buffers_come_back_and_are_lent_again() {
 #[test]
 fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
     for progress in ["engine", "thread", "hybrid"] {
+        let survivors = AtomicU32::new(0);
         let outcome = std::panic::catch_unwind(|| {
-            job(3, &[("PROGRESS", progress)], |world| {
+            job(3, &[("PROGRESS", progress), ("ON_DEATH", "tell")], |world| {
                 if world.rank() == Rank(2) {
                     // Give the others time to wait.
                     thread::sleep(Duration::from_millis(30));
@@ -227,9 +231,11 @@ fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
                 let failed = world.send(&[0_u8], Rank(2), TAG);
                 assert_eq!(failed, Err(Failure::PeerFailed(Rank(2))));
                 world.finish().expect("the others finish");
+                survivors.fetch_add(1, Ordering::Relaxed);
             });
         });
         assert!(outcome.is_err(), "rank 2 panics");
+        assert_eq!(survivors.into_inner(), 2, "the others do not panic");
     }
 }
 
@@ -251,5 +257,89 @@ fn world_is_used_from_several_threads() {
             }
         });
         world.finish().expect("everybody finishes");
+    });
+}
+
+#[test]
+fn panic_within_a_scope_ends_although_its_requests_cannot() {
+    let (started, survivors) = (Instant::now(), AtomicU32::new(0));
+    let outcome = std::panic::catch_unwind(|| {
+        job(2, &[("PROGRESS", "hybrid")], |world| {
+            let mut value = [0_u32; 5_000];
+            if world.rank() == Rank(0) {
+                world.scope(|scope| {
+                    let _never = scope.immediate_receive_into(&mut value, Rank(1), TAG).expect("started");
+                    let _waits = scope.immediate_send(&[7_u8; 200_000], Rank(1), TAG).expect("started");
+                    std::panic::resume_unwind(Box::new("given up"));
+                });
+            } else {
+                let failed = world.receive_into(&mut value, Rank(0), Tag(9));
+                assert_eq!(failed, Err(Failure::PeerFailed(Rank(0))));
+                survivors.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    });
+    assert!(outcome.is_err(), "rank 0 panics");
+    assert_eq!(survivors.into_inner(), 1, "the other does not panic");
+    assert!(started.elapsed() < Duration::from_secs(5), "after {:?}", started.elapsed());
+}
+
+#[test]
+fn death_before_a_receive_from_anyone_ends_it_once() {
+    let survivors = AtomicU32::new(0);
+    let outcome = std::panic::catch_unwind(|| {
+        job(3, &[("PROGRESS", "hybrid"), ("ON_DEATH", "tell")], |world| {
+            if world.rank() == Rank(2) {
+                world.receive_into(&mut [0_u8], Rank(0), TAG).expect("arrives");
+                std::panic::resume_unwind(Box::new("given up"));
+            }
+            if world.rank() == Rank(0) {
+                world.send(&[1_u8], Rank(2), TAG).expect("sent");
+                // The death is known before anything waits for it.
+                let started = Instant::now();
+                while started.elapsed() < Duration::from_millis(300) {
+                    world.is_flushed();
+                }
+                let failed = world.receive_any_into(&mut [0_u8], None);
+                assert_eq!(failed, Err(Failure::PeerFailed(Rank(2))));
+                // Who was told goes on with those who live.
+                world.send(&[1_u8], Rank(1), TAG).expect("sent");
+                let status = world.receive_any_into(&mut [0_u8], None).expect("arrives");
+                assert_eq!(status.source, Rank(1));
+            } else {
+                world.receive_into(&mut [0_u8], Rank(0), TAG).expect("arrives");
+                world.send(&[1_u8], Rank(0), TAG).expect("sent");
+            }
+            world.finish().expect("the others finish");
+            survivors.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    assert!(outcome.is_err(), "rank 2 panics");
+    assert_eq!(survivors.into_inner(), 2, "the others do not panic");
+}
+
+#[test]
+fn job_that_is_ended_while_the_others_finish_is_no_success() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let settings = |rank: u32| {
+        let variables = [
+            ("UNISONO_RANK", rank.to_string()),
+            ("UNISONO_SIZE", String::from("2")),
+            ("UNISONO_BOOTSTRAP", format!("127.0.0.1:{port}")),
+            ("UNISONO_SECRET", String::from("0123456789abcdef0123456789abcdef")),
+        ];
+        Settings::from_variables(variables.map(|(name, value)| (name.into(), value.into()))).expect("settings")
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
+            let offer = Offer { incarnation: Incarnation(77), lanes, mtu: 1472 };
+            let mut membership = Membership::join(&settings(1), offer).expect("a seat");
+            thread::sleep(Duration::from_millis(200));
+            membership.abort(3);
+            thread::sleep(Duration::from_millis(200));
+        });
+        let finished = World::join_as(&settings(0)).expect("a world").finish();
+        assert_eq!(finished, Err(Failure::Aborted { rank: Rank(1), code: 3 }));
     });
 }

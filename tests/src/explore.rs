@@ -1,8 +1,8 @@
 //! Exhaustive exploration of a state machine: every reachable state is visited, or the run is said to be incomplete.
 //!
 //! Three questions are answered about every state: is it safe ([`Model::violation`]), can a finished state still be
-//! reached from it ([`Model::finished`], by reverse reachability over all transitions), and how does one get there. The
-//! answer to a failure is a path from the initial state, the shortest one when the order is [`Order::Breadth`], found
+//! reached from it ([`Model::finished`], by reverse reachability over all transitions that count), and how does one get
+//! there. The answer to a failure is a path from the initial state, the shortest one when the order is [`Order::Breadth`], found
 //! by executing the model again.
 //!
 //! States are told apart by 96 bits of two seeded hashes, so any two of n states are confused with odds of n² / 2⁹⁷: of
@@ -40,6 +40,11 @@ pub trait Model {
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
     /// Whether all work is done.
     fn finished(&self, state: &Self::State) -> bool;
+    /// Whether finishing may depend on it: what happens by itself, not what a user may happen to do.
+    fn counts(&self, action: &Self::Action) -> bool {
+        let _ = action;
+        true
+    }
 }
 
 /// Which state is expanded next.
@@ -98,7 +103,7 @@ pub struct Report {
     pub answer: Answer,
     /// States found.
     pub states: u32,
-    /// Transitions between different states.
+    /// Transitions between different states, of actions that count.
     pub transitions: u64,
     /// The longest path that was followed; breadth first, the longest of the shortest paths.
     pub depth: u32,
@@ -187,7 +192,7 @@ impl<M: Model> Exploration<'_, M> {
                 let Some(next) = self.model.next(&state, action) else { continue };
                 let action = u16::try_from(ordinal).expect("a state has at most 65536 actions");
                 let next = self.visit(next, Origin { state: index, action }, depth + 1)?;
-                if next != index {
+                if next != index && self.model.counts(&actions[usize::from(action)]) {
                     self.transitions.push([index, next]);
                 }
             }

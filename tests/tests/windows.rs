@@ -1,6 +1,11 @@
 //! More peers than windows, and jobs with more ranks than a call looks at.
 
+use unisono_core::device::PeerId;
 use unisono_core::endpoint::Event;
+use unisono_core::operation::SendError;
+use unisono_core::peer::Incarnation;
+use unisono_core::placement::{Key, PlacementId};
+use unisono_core::span::Span;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId};
 
@@ -74,4 +79,51 @@ fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
         gone == 2
     });
     assert!(left, "the farewell stops half way");
+}
+
+#[test]
+fn endpoint_that_gives_up_sends_no_more_data() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    for _ in 0..5 {
+        nodes[0].send(NodeId(1), &[7; 500]).expect("room");
+    }
+    // Whoever gives up takes its memory back: what left now would be cut short.
+    nodes[0].endpoint.abort();
+    let mut failed = false;
+    run(&network, &mut nodes, SECOND, |node, events| {
+        failed |= node.id == NodeId(1) && events.contains(&Event::Failed(NodeId(0).into()));
+        false
+    });
+    assert_eq!(nodes[1].take_messages(), []);
+    assert!(failed, "the other is told");
+}
+
+#[test]
+fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 4, |_, _| {});
+    nodes[1].send(NodeId(2), b"the only one who knows").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| false);
+    nodes[2].endpoint.abort();
+    nodes[2].wake();
+    let mut told = [false; 4];
+    run(&network, &mut nodes, 2 * SECOND, |node, events| {
+        told[node.id.0 as usize] |= events.contains(&Event::Failed(NodeId(2).into()));
+        false
+    });
+    assert_eq!(told, [true, true, false, true]);
+}
+
+#[test]
+fn placement_that_no_datagram_can_carry_is_refused_at_once() {
+    let network = Network::new(3, Config::default());
+    let mut node = Node::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
+    let from = Span { bytes: 9, ..Span::default() };
+    for mtu in [0, 24, 32, 39] {
+        node.endpoint.meet(network.now(), PeerId(1), Incarnation(mtu + 2), mtu);
+        while node.endpoint.poll_event(network.now()).is_some() {}
+        let placed = node.endpoint.place(network.now(), PeerId(1), PlacementId(0), Key(1), from);
+        assert_eq!(placed, Err(SendError::TooLong), "{mtu}");
+    }
 }

@@ -95,9 +95,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Gives up: tells everyone it had to do with that they need not wait.
+    /// Gives up: tells everyone it had to do with that they need not wait. No more data leaves: memory is free as soon as the device has finished what was posted.
     pub fn abort(&mut self) {
         self.leaving = Leaving::Telling { kind: Kind::Abort, rank: 0, round: FAREWELLS - 1 };
+    }
+
+    /// Whether nothing but last words leaves.
+    pub(super) const fn gives_up(&self) -> bool {
+        matches!(
+            self.leaving,
+            Leaving::Telling { kind: Kind::Abort, .. } | Leaving::Lingering { kind: Kind::Abort, .. } | Leaving::Gone
+        )
     }
 
     /// Whether [`leave`](Self::leave) or [`abort`](Self::abort) has come to its end.

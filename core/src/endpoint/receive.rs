@@ -190,7 +190,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.list_ack(from);
             }
             Kind::Bye => self.handle_bye(now, header),
-            Kind::Abort => self.end(now, from, Life::Failed),
+            Kind::Abort => self.fail(now, PeerId(from)),
             Kind::Obituary => self.handle_obituary(now, header),
             Kind::Refuse => self.handle_refusal(now, header),
             Kind::Eager | Kind::Open | Kind::Segment | Kind::Void | Kind::Acknowledge | Kind::Reset => {

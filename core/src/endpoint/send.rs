@@ -64,7 +64,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         key: Key,
         from: Span,
     ) -> Result<OperationId, SendError> {
-        let segment = self.reachable(to)?.segment();
+        let peer = self.reachable(to)?;
+        if usize::from(peer.mtu) < HEADER.saturating_add(Opening::BYTES) {
+            return Err(SendError::TooLong);
+        }
+        let segment = peer.segment();
         let head = Opening { placement, key, bytes: from.bytes }.emit();
         let parts = segments(from.bytes, segment).wrapping_add(1);
         self.enqueue(now, to, |operation| {

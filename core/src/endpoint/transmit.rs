@@ -28,7 +28,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             self.urgent = false;
         }
-        while let Some(sender) = self.ready.first() {
+        while !self.gives_up()
+            && let Some(sender) = self.ready.first()
+        {
             if let Some(transmit) = self.transmit_from(now, sender, ticket, head) {
                 self.burst = self.burst.wrapping_add(1);
                 if self.burst >= BURST {

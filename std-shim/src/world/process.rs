@@ -94,6 +94,8 @@ pub(super) struct Process {
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
     watched: Vec<PeerId>,
+    /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
+    untold: Vec<Rank>,
     tended: u64,
     corked: (u32, usize),
     /// The clock when it was last read: what the endpoint is told never goes back.
@@ -130,6 +132,7 @@ impl Process {
             sendings: Vec::new(),
             granted: Vec::new(),
             watched: Vec::new(),
+            untold: Vec::new(),
             tended: 0,
             corked: (0, 0),
             latest: 0,
@@ -273,19 +276,23 @@ impl Process {
     /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
     /// wait for.
     fn lose(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
-        for request in self.matching.lose(peer, anyone) {
-            self.requests.finish(request, Err(failure));
-        }
+        let mut ended = self.matching.lose(peer, anyone);
         for place in self.sendings.iter_mut() {
             if let Some(sending) = place.take_if(|sending| sending.to == peer) {
-                self.requests.finish(sending.request, Err(failure));
+                ended.push(sending.request);
             }
         }
         for place in self.granted.iter_mut() {
             if let Some(granted) = place.take_if(|granted| granted.to == peer) {
                 self.endpoint.withdraw(granted.placement);
-                self.requests.finish(granted.request, Err(failure));
+                ended.push(granted.request);
             }
+        }
+        if ended.is_empty() && anyone {
+            self.untold.push(peer.into());
+        }
+        for request in ended {
+            self.requests.finish(request, Err(failure));
         }
     }
 
@@ -466,23 +473,29 @@ impl Process {
         self.matching.post(posted, &self.regions, &mut self.requests);
         // What came before its sender's end still counts; what has not will not come.
         if self.requests.result(request).is_none()
-            && let Some(rank) = source.filter(|rank| *rank != self.rank)
+            && let Some(failure) = self.hopeless(source)
         {
-            let failure = match self.endpoint.life(rank.into()) {
-                Life::Failed => Some(Failure::PeerFailed(rank)),
-                Life::Parted => Some(Failure::Parted(rank)),
-                Life::Unmet | Life::Alive => None,
-            };
-            if let Some(failure) = failure {
-                self.matching.posted.retain(|posted| posted.request != request);
-                self.requests.finish(request, Err(failure));
-            }
+            self.matching.posted.retain(|posted| posted.request != request);
+            self.requests.finish(request, Err(failure));
         }
         if !self.matching.errands.is_empty() {
             let now = self.now();
             self.follow(now);
         }
         Ok((request, region))
+    }
+
+    /// Why a receive from `source` that matches nothing yet need not wait.
+    fn hopeless(&mut self, source: Option<Rank>) -> Option<Failure> {
+        let Some(rank) = source else { return self.untold.pop().map(Failure::PeerFailed) };
+        match self.endpoint.life(rank.into()) {
+            Life::Failed => {
+                self.untold.retain(|untold| *untold != rank);
+                Some(Failure::PeerFailed(rank))
+            }
+            Life::Parted => Some(Failure::Parted(rank)),
+            Life::Unmet | Life::Alive => None,
+        }
     }
 
     /// A request's memory is its owner's again.
@@ -512,11 +525,17 @@ impl Process {
         self.device.arm(lane) == Armed::Armed
     }
 
-    /// Hears from the launcher, and watches those that something waits for.
-    fn tend(&mut self, now: u64) {
+    /// Hears from the launcher.
+    pub(super) fn hear(&mut self) {
         while let Some(notice) = self.membership.as_mut().and_then(Membership::poll) {
+            let now = self.now();
             self.handle_notice(now, notice);
         }
+    }
+
+    /// Hears from the launcher, and watches those that something waits for.
+    fn tend(&mut self, now: u64) {
+        self.hear();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
         let posted = self.matching.posted.iter();
@@ -567,7 +586,8 @@ impl Process {
         self.follow(now);
     }
 
-    fn abort(&mut self, failure: Failure) {
+    /// Gives up: whatever is under way ends with `failure`, and the others are told.
+    pub(super) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
         self.endpoint.abort();
         self.requests.fail_all(failure);

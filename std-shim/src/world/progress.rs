@@ -20,6 +20,8 @@ use crate::udp::Bell;
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Most time that the thread of the hybrid mode sleeps.
 const LONGEST: Duration = Duration::from_millis(250);
+/// Rounds that the progress thread makes before it lets others have the lock.
+const ROUNDS: u32 = 64;
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 5_000;
@@ -133,11 +135,17 @@ impl Shared {
     fn serve(&self) -> Duration {
         let mut process = self.process.lock();
         let before = process.requests.finished();
-        while process.progress(true) {}
+        // Others want the lock, too.
+        let mut rounds = 0..ROUNDS;
+        while rounds.next().is_some() && process.progress(true) {}
         if process.requests.finished() != before && self.sleepers.load(Ordering::Relaxed) > 0 {
             self.polled.ring();
         }
-        if process.arm(Lane::Interrupt) { process.rest().map_or(LONGEST, Duration::from_nanos) } else { Duration::ZERO }
+        if !rounds.is_empty() && process.arm(Lane::Interrupt) {
+            process.rest().map_or(LONGEST, Duration::from_nanos)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 

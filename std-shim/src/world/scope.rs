@@ -75,7 +75,12 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
             let left = core::mem::take(&mut *self.0.lent.borrow_mut());
-            for started in left.started.into_iter().flatten() {
+            let mut left = left.started.into_iter().flatten().peekable();
+            if left.peek().is_some() && std::thread::panicking() {
+                // What they wait for may depend on what this thread would have done next.
+                self.0.world.give_up();
+            }
+            for started in left {
                 let _ = self.0.world.shared.wait(started);
             }
         }
@@ -124,8 +129,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Loan<'scope, T>, Failure> {
-        let buffer = NonNull::from(&mut *data);
-        let started = self.world.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        let mut buffer = NonNull::from(data);
+        // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
+        // not beside it, so that it stays good for giving the buffer back.
+        let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
+        let started = self.world.start_receive(bytes, source.into(), tag.into())?;
         let place = self.lent.borrow_mut().put(started);
         Ok(Loan { world: self.world, lent: &self.lent, place, started, buffer, borrow: PhantomData })
     }

@@ -4,11 +4,12 @@
 //! models                all models; fails unless each is explored to the end and holds (or fails, where it must)
 //! models --only NAME    one of them, with the way to what it finds
 //! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
+//! models --mutants NAME…    only these
 //! ```
 
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use std::{env, thread};
 
@@ -25,9 +26,9 @@ fn main() -> ExitCode {
     let good = match arguments[..] {
         [] => explore_all(),
         ["--only", name] => explore_one(name),
-        ["--mutants"] => try_mutants(),
+        ["--mutants", ref names @ ..] => try_mutants(names),
         _ => {
-            eprintln!("usage: models [--only NAME | --mutants]");
+            eprintln!("usage: models [--only NAME | --mutants [NAME…]]");
             false
         }
     };
@@ -74,14 +75,17 @@ fn explore_all() -> bool {
         "s",
         "complete"
     );
+    let peak = AtomicU64::new(0);
     let good = work(MODELS.len(), |_, i| {
         let entry = &MODELS[i];
         let report = entry.explore(Explorer::default());
+        peak.fetch_max(report.peak_bytes.unwrap_or(0), Ordering::Relaxed);
         println!("{}", row(entry, &report));
         is_expected(entry, &report)
     });
     let verdict = if good { "all as they must" } else { "NOT ALL AS THEY MUST" };
-    println!("{} models, {verdict}, {:.0} s", MODELS.len(), start.elapsed().as_secs_f64());
+    let (seconds, mebibytes) = (start.elapsed().as_secs_f64(), peak.into_inner() >> 20);
+    println!("{} models, {verdict}, {seconds:.0} s, {mebibytes} MiB at most", MODELS.len());
     good
 }
 
@@ -127,15 +131,21 @@ fn answer(report: &Report) -> String {
     }
 }
 
-fn try_mutants() -> bool {
+fn try_mutants(names: &[&str]) -> bool {
     if let Err(error) = mutant::check_list() {
         eprintln!("{error}");
         return false;
     }
+    if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|(mutant, _)| mutant != *name)) {
+        eprintln!("no such mutant: {unknown}");
+        return false;
+    }
+    let chosen: Vec<_> =
+        MUTANTS.iter().filter(|(mutant, _)| names.is_empty() || names.contains(mutant)).copied().collect();
     let start = Instant::now();
     println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");
-    let good = work(MUTANTS.len(), |worker, i| {
-        let (mutant, model) = MUTANTS[i];
+    let good = work(chosen.len(), |worker, i| {
+        let (mutant, model) = chosen[i];
         match Workshop::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
             Ok(outcome) => report(&outcome),
             Err(error) => {
@@ -145,7 +155,7 @@ fn try_mutants() -> bool {
         }
     });
     let verdict = if good { "all killed" } else { "NOT ALL KILLED" };
-    println!("{} mutants, {verdict}, {:.0} s", MUTANTS.len(), start.elapsed().as_secs_f64());
+    println!("{} mutants, {verdict}, {:.0} s", chosen.len(), start.elapsed().as_secs_f64());
     good
 }
 

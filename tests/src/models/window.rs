@@ -271,6 +271,11 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         state.broken
     }
 
+    /// What is queued is sent in the end, without more being queued.
+    fn counts(&self, action: &Action) -> bool {
+        !matches!(action, Action::Queue)
+    }
+
     /// Everything is delivered and released, and nothing is queued.
     fn finished(&self, state: &Self::State) -> bool {
         state.sent == 0 && state.delivered == 0 && !state.queued

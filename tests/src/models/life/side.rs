@@ -93,6 +93,8 @@ pub(super) struct Side {
     left: bool,
     /// Messages sent to each life of the other rank.
     sent: [u8; 2],
+    /// Messages delivered from each life of the other rank.
+    delivered: [u8; 2],
     /// The messages of operations under way, by record.
     under_way: [Option<Message>; OPERATIONS],
     /// Messages, if any, of unfinished postings.
@@ -130,6 +132,7 @@ impl Side {
             told,
             left: false,
             sent: [0; 2],
+            delivered: [0; 2],
             under_way: [None; OPERATIONS],
             posted: [None; TOKENS],
             tickets: 0,
@@ -212,6 +215,8 @@ impl Side {
                 self.endpoint.leave();
             }
         }
+        self.take_held(seen);
+        self.check_order(seen);
         self.endpoint.handle_round(());
         while let Some(event) = self.endpoint.poll_event(()) {
             if let Event::Completed(operation, result) = event {
@@ -219,6 +224,20 @@ impl Side {
             }
         }
         Some(())
+    }
+
+    fn check_order(&mut self, seen: &mut Vec<Seen>) {
+        for i in 0..seen.len() {
+            let Seen::Delivered(message) = seen[i] else { continue };
+            let next = &mut self.delivered[usize::from(message.from_life & 1)];
+            if message.number != *next {
+                seen.push(Seen::Broken("a message is lost, doubled or misordered"));
+            }
+            *next = message.number.wrapping_add(1);
+            if message.to_life != self.life {
+                seen.push(Seen::Broken("a message for another life is delivered"));
+            }
+        }
     }
 
     fn send(&mut self) -> Option<()> {
@@ -253,11 +272,16 @@ impl Side {
             Verdict::Release => {}
             Verdict::Place { .. } => inbox.seen.push(Seen::Broken("bytes are placed that nobody granted")),
         }
+    }
+
+    /// What is held and whose turn has come, or that is not needed any more.
+    fn take_held(&mut self, seen: &mut Vec<Seen>) {
         while let Some(slot) = self.endpoint.poll_deferred() {
             let Some(datagram) = self.held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                return inbox.seen.push(Seen::Broken("a datagram is asked for that is not held"));
+                return seen.push(Seen::Broken("a datagram is asked for that is not held"));
             };
-            let arrival = Arrival { datagram, slot, from: peer(1 - self.rank) };
+            let arrival = Arrival { datagram, slot, from: self.other() };
+            let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
             self.endpoint.handle_held((), &arrival, &mut inbox);
         }
     }
