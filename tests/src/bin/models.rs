@@ -7,9 +7,9 @@
 //! models --mutants NAME…    only these
 //! ```
 
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use std::{env, thread};
 

@@ -6,11 +6,11 @@
 
 mod side;
 
+use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
@@ -110,11 +110,14 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// What came of a step: how the side stands then, and what was seen. `None`: nothing.
+type Outcome = Option<(Shared, Rc<[Seen]>)>;
+
 /// All sides that were met, and what came of the steps that were taken with them.
 #[derive(Default)]
 struct Sides {
     numbers: HashMap<Rc<Side>, u32, foldhash::quality::FixedState>,
-    steps: HashMap<(u32, Step), Option<(Shared, Rc<[Seen]>)>, foldhash::quality::FixedState>,
+    steps: HashMap<(u32, Step), Outcome, foldhash::quality::FixedState>,
 }
 
 impl fmt::Debug for Sides {
