@@ -88,6 +88,7 @@ macro_rules! life {
 
 const ALL: window::May = window::May { finish_late: true, probe_late: true, lack_window: true, renew: true };
 const PROMPT: window::May = window::May { probe_late: false, ..ALL };
+const SWIFT: window::May = window::May { finish_late: false, ..PROMPT };
 const PLAIN: window::May = window::May { finish_late: false, probe_late: false, lack_window: false, renew: false };
 
 const STAY: life::May = life::May {
@@ -102,9 +103,10 @@ const LEAVE: life::May = life::May { messages: [1, 0], leave: true, ..STAY };
 
 /// All models, those that take longest first.
 pub const MODELS: &[Entry] = &[
-    window!("window-3", Abstract<0>, 3, 4, 2, 10, &[0, 3], PROMPT, Holds, "probes leave at once"),
+    window!("window-3", Abstract<0>, 3, 4, 2, 10, &[3], SWIFT, Holds, "postings finish and probes leave at once"),
+    window!("window-3-late", Abstract<0>, 3, 4, 2, 10, &[0, 2], ALL, Holds, "credit keeps one of three segments back"),
     window!("window-2", Abstract<0>, 2, 3, 2, 4, &[0, 2], ALL, Holds, ""),
-    window!("window-2-one", Abstract<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
+    window!("window-2-one", Abstract<0>, 2, 3, 1, 4, &[0, 1, 2], ALL, Holds, ""),
     window!("counts-2", Abstract<1>, 2, 3, 2, 1, &[2], PLAIN, Holds, ""),
     window!("counts-2-one", Abstract<3>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
     window!("relative-3", Relative<0>, 3, 4, 2, 10, &[3], PLAIN, Holds, ""),
@@ -148,7 +150,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("duplicate_accepted", "window-2"),
     ("window_too_far", "window-2"),
     ("answer_ignored", "window-2-one"),
-    ("zero_credit_silent", "window-2"),
+    ("zero_credit_silent", "window-2-one"),
     ("probe_once", "window-2-one"),
     ("timer_unarmed", "window-2-one"),
     ("longest_ignored", "relative-2-one"),

@@ -197,7 +197,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         if state.posted[0].is_some() {
             actions.push(Action::Finish);
         }
-        if self.may.renew && state.sender.is_empty() {
+        if self.may.renew && state.sender.is_empty() && !state.queued {
             actions.push(Action::Renew);
         }
         if state.inbound.is_pending() {
