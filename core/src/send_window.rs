@@ -332,7 +332,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         entry.state = POSTED;
         let (piece, count) = (entry.piece, entry.count);
         self.append(i);
-        if T::BACKOFF > 0 && offset == 0 {
+        if T::DOUBTS && offset == 0 {
             self.fruitless = self.fruitless.saturating_add(1);
         }
         self.lost = self.lost.wrapping_sub(1);
@@ -441,7 +441,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     fn count_astray(&mut self, now: T::Instant, pace: &Pace) {
         let timeout = self.rtt.timeout(pace.granularity);
         let due = self.astray == 0 || T::since(now, self.astray_since).is_some_and(|since| since >= timeout);
-        if T::BACKOFF > 0 && due {
+        if T::DOUBTS && due {
             self.astray = self.astray.saturating_add(1);
             self.astray_since = T::stamp(now);
         }

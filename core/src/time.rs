@@ -17,6 +17,8 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     const BACKOFF: u8;
     /// Unanswered probes are counted up to this; so many must there be before silence counts.
     const UNANSWERED: u8 = 3;
+    /// Whether what contradicts itself is counted until it is no accident. Models do not: counters multiply states.
+    const DOUBTS: bool = true;
     /// Mask of transmission counts and probe numbers: the 2 bits of the wire, fewer in models.
     const COUNTS: u8 = 3;
 
@@ -136,6 +138,7 @@ impl Time for Anytime {
     const ZERO: Self::Stamp = ();
     const BACKOFF: u8 = 0;
     const UNANSWERED: u8 = 0;
+    const DOUBTS: bool = false;
 
     fn stamp((): ()) {}
     fn before((): (), _: u32) {}

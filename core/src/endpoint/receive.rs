@@ -151,7 +151,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return self.receive_data(now, &header, datagram, above);
         }
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
-        if S::Time::BACKOFF > 0 && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
+        if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
             if let Some(sender) = self.take_sender(now, from, false) {
                 self.settle_sender(now, sender);

@@ -29,6 +29,7 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
     const ZERO: () = ();
     const BACKOFF: u8 = 0;
     const UNANSWERED: u8 = 0;
+    const DOUBTS: bool = false;
     const COUNTS: u8 = COUNTS;
 
     fn stamp((): ()) {}
@@ -74,6 +75,7 @@ impl<const COUNTS: u8> Time for Relative<COUNTS> {
     const ZERO: () = ();
     const BACKOFF: u8 = 2;
     const UNANSWERED: u8 = 0;
+    const DOUBTS: bool = false;
     const COUNTS: u8 = COUNTS;
 
     fn stamp(_: u8) {}
