@@ -4,6 +4,7 @@
 //! lives to the other one in order, at any later moment. Every armed timer may fire at any moment. A rank that is gone, or
 //! whose life was replaced, may be declared dead; so may, once, one that lives.
 
+mod datagram;
 mod side;
 
 use alloc::rc::Rc;
@@ -16,8 +17,9 @@ use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 use unisono_core::wire::Kind;
 
-pub use self::side::{BITS, Datagram, Step, W as WINDOW};
-use self::side::{Message, Seen, Side};
+pub use self::datagram::{BITS, Datagram, W as WINDOW};
+pub use self::side::Step;
+use self::side::{Seen, Side};
 use super::network::Network;
 use crate::explore::Model;
 
@@ -323,9 +325,4 @@ impl<const N: usize> Model for Lives<N> {
 
 const fn peer(rank: u8) -> PeerId {
     PeerId(rank as u32)
-}
-
-impl Message {
-    /// Bytes of a message.
-    const BYTES: usize = 4;
 }

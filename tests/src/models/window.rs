@@ -8,17 +8,17 @@
 //! Messages are numbered relative to the oldest one that is not released, sequence numbers likewise: so a finite number of
 //! states stands for any number of messages, while a datagram of an old message that is taken for a new one is seen.
 
-use core::fmt::Debug;
+mod datagram;
+
 use core::marker::PhantomData;
 
-use unisono_core::bitmap::Bitmap;
 use unisono_core::device::{Slot, Ticket};
 use unisono_core::inbound::{Inbound, Order};
-use unisono_core::psn::Psn;
 use unisono_core::receive_window::{Early, ReceiveWindow};
 use unisono_core::send_window::{Piece, Segment, SendWindow};
-use unisono_core::wire::{Acknowledgement, Echo};
 
+use self::datagram::number;
+pub use self::datagram::{Datagram, Echoed, Message};
 use super::clock::Clock;
 use super::network::Network;
 use crate::explore::Model;
@@ -47,50 +47,6 @@ pub struct May {
     pub lack_window: bool,
     /// An idle send window is given back, and a new one taken.
     pub renew: bool,
-}
-
-/// The number of a message: so many after the oldest one that is not released.
-type Message = i8;
-
-/// A datagram. Numbers of messages stand for sequence numbers, and say what was meant by them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Datagram {
-    /// A segment.
-    Data {
-        /// The message.
-        message: Message,
-        /// Its transmission count.
-        count: u8,
-    },
-    /// A probe.
-    Probe {
-        /// The next message to be sent.
-        next: Message,
-        /// Its number.
-        number: u8,
-    },
-    /// A pure acknowledgement.
-    Acknowledge {
-        /// The next message expected.
-        next: Message,
-        /// Datagrams granted beyond it.
-        credit: u8,
-        /// The bitmap.
-        beyond: u8,
-        /// What it echoes.
-        echo: Echoed,
-    },
-}
-
-/// What an acknowledgement echoes, so far as a sender looks at it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Echoed {
-    /// Nothing, or a segment while counts have no bits.
-    Nothing,
-    /// A segment: how far its number lies from the acknowledged one, and its transmission count.
-    Segment(u8, u8),
-    /// A probe of this number.
-    Probe(u8),
 }
 
 /// Both windows and what is between them.
@@ -424,66 +380,10 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     }
 }
 
-const fn number<const BITS: u32>(message: Message) -> Psn<BITS> {
-    Psn::new(message as u32)
-}
-
 const fn piece(message: Message) -> Piece {
     Piece { operation: message as u32, part: 0 }
 }
 
 const fn message(piece: Piece) -> Message {
     piece.operation as Message
-}
-
-impl Datagram {
-    /// How many messages had been delivered, at most, when it was sent: a message is sent again until the window has moved
-    /// past it, a probe leaves last when everything before it has been delivered.
-    const fn sent_at<const W: usize>(self) -> Message {
-        match self {
-            Self::Data { message, .. } => message + W as Message,
-            Self::Probe { next, .. } | Self::Acknowledge { next, .. } => next,
-        }
-    }
-
-    const fn renumbered(self, by: Message) -> Self {
-        match self {
-            Self::Data { message, count } => Self::Data { message: message - by, count },
-            Self::Probe { next, number } => Self::Probe { next: next - by, number },
-            Self::Acknowledge { next, credit, beyond, echo } => {
-                Self::Acknowledge { next: next - by, credit, beyond, echo }
-            }
-        }
-    }
-
-    /// The NACK mark only hurries the receiver: no sender looks at it.
-    fn of<T: Clock, const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, next: Message) -> Self {
-        let echo = match acknowledgement.echo {
-            Some(echo) if acknowledgement.answers => Echoed::Probe(echo.count),
-            Some(echo) if T::COUNTS > 0 => {
-                Echoed::Segment(echo.psn.since(acknowledgement.cumulative) as u8, echo.count)
-            }
-            _ => Echoed::Nothing,
-        };
-        let beyond = acknowledgement.beyond.words().next().unwrap_or(0) as u8;
-        Self::Acknowledge { next, credit: acknowledgement.credit as u8, beyond, echo }
-    }
-
-    fn acknowledgement<const BITS: u32>(self) -> Option<Acknowledgement<BITS>> {
-        let Self::Acknowledge { next, credit, beyond, echo } = self else { return None };
-        let cumulative = number::<BITS>(next);
-        let echoed = match echo {
-            Echoed::Nothing => None,
-            Echoed::Segment(away, count) => Some((cumulative.add(u32::from(away)), count)),
-            Echoed::Probe(number) => Some((cumulative, number)),
-        };
-        Some(Acknowledgement {
-            cumulative,
-            credit: u16::from(credit),
-            beyond: Bitmap::from_words([u32::from(beyond)]),
-            echo: echoed.map(|(psn, count)| Echo { psn, count, hold: u32::MAX }),
-            answers: matches!(echo, Echoed::Probe(_)),
-            nack: false,
-        })
-    }
 }

@@ -4,18 +4,14 @@ use unisono_core::congestion::Control;
 use unisono_core::device::{HEAD, Lane, PeerId, Received, Slot, Ticket};
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, InUse, Pools, Sender, Verdict};
 use unisono_core::operation::{Operation, OperationId};
-use unisono_core::peer::{Incarnation, Life, Peer};
+use unisono_core::peer::{Life, Peer};
 use unisono_core::receive_window::ReceiveWindow;
 use unisono_core::storage::Arrays;
-use unisono_core::wire::{Header, Kind};
 
+use super::datagram::{BITS, Datagram, Message, W, incarnation};
 use super::peer;
 use crate::models::clock::Abstract;
 
-/// Segments of a window.
-pub const W: usize = 2;
-/// Bits of a sequence number.
-pub const BITS: u32 = 3;
 /// Messages under way, and postings unfinished.
 const OPERATIONS: usize = 2;
 const TOKENS: usize = 2;
@@ -24,21 +20,6 @@ const NOTICES: usize = 3;
 
 type Clock = Abstract<0>;
 type Records = Arrays<Clock, 2, 2, OPERATIONS, 0, NOTICES>;
-
-/// A datagram's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Datagram {
-    bytes: [u8; 36],
-    length: u8,
-}
-
-/// Who sent which message to whom: its payload.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Message {
-    pub(super) from_life: u8,
-    pub(super) to_life: u8,
-    pub(super) number: u8,
-}
 
 /// Something that happens at a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -340,11 +321,6 @@ impl core::fmt::Debug for Side {
     }
 }
 
-/// The n-th life's.
-const fn incarnation(rank: u8, life: u8) -> Incarnation {
-    Incarnation(rank as u32 * 2 + life as u32 + 1)
-}
-
 /// What arrives above the endpoint.
 struct Inbox<'s> {
     from: u8,
@@ -363,17 +339,6 @@ impl Above for Inbox<'_> {
         };
         self.seen.extend(rule.map(Seen::Broken));
         Verdict::Release
-    }
-}
-
-impl Message {
-    const fn bytes(self, rank: u8) -> [u8; Self::BYTES] {
-        [rank, self.from_life, self.to_life, self.number]
-    }
-
-    fn parse(bytes: &[u8]) -> Option<(u8, Self)> {
-        let [rank, from_life, to_life, number] = *bytes else { return None };
-        Some((rank, Self { from_life, to_life, number }))
     }
 }
 
@@ -398,56 +363,5 @@ impl Received for Arrival {
     }
     fn age_ns(&self) -> Option<u32> {
         None
-    }
-}
-
-impl Datagram {
-    fn of(head: &[u8]) -> Option<Self> {
-        let mut bytes = [0; 36];
-        bytes.get_mut(..head.len())?.copy_from_slice(head);
-        Some(Self { bytes, length: head.len() as u8 })
-    }
-
-    fn head(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-
-    fn header(&self) -> Option<Header<BITS>> {
-        Header::parse(self.head()).ok()
-    }
-
-    pub(super) fn kind(&self) -> Option<Kind> {
-        self.header().map(|header| header.kind)
-    }
-
-    /// The sender's rank.
-    pub(super) fn rank(&self) -> u8 {
-        self.header().map_or(0, |header| header.rank as u8 & 1)
-    }
-
-    /// The life that it is meant for.
-    pub(super) fn expected_life(&self) -> Option<u8> {
-        let header = self.header()?;
-        (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)
-    }
-
-    fn message(&self) -> Option<Message> {
-        let header = self.header().filter(|header| header.kind == Kind::Eager)?;
-        let (rank, message) = Message::parse(self.head().get(unisono_core::wire::HEADER..)?)?;
-        (u32::from(rank) == header.rank).then_some(message)
-    }
-}
-
-impl core::fmt::Debug for Datagram {
-    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.header() {
-            Some(header) => {
-                write!(to, "{:?} {:?} ", header.kind, header.flags)?;
-                write!(to, "{}→{} ", header.incarnation.0, header.expected.0)?;
-                write!(to, "psn {} ack {}+{}", header.psn, header.acknowledged, header.credit)?;
-                write!(to, " {:?}", &self.head()[unisono_core::wire::HEADER..])
-            }
-            None => write!(to, "{:?}", self.head()),
-        }
     }
 }

@@ -1,0 +1,94 @@
+//! What travels between the endpoints, and what it carries.
+
+use unisono_core::peer::Incarnation;
+use unisono_core::wire::{HEADER, Header, Kind};
+
+/// Segments of a window.
+pub const W: usize = 2;
+/// Bits of a sequence number.
+pub const BITS: u32 = 3;
+
+/// A datagram's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Datagram {
+    bytes: [u8; 36],
+    pub(super) length: u8,
+}
+
+/// Who sent which message to whom: its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Message {
+    pub(super) from_life: u8,
+    pub(super) to_life: u8,
+    pub(super) number: u8,
+}
+
+/// That of a rank's n-th life.
+pub(super) const fn incarnation(rank: u8, life: u8) -> Incarnation {
+    Incarnation(rank as u32 * 2 + life as u32 + 1)
+}
+
+impl Message {
+    /// Bytes of a message.
+    pub(super) const BYTES: usize = 4;
+
+    pub(super) const fn bytes(self, rank: u8) -> [u8; Self::BYTES] {
+        [rank, self.from_life, self.to_life, self.number]
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<(u8, Self)> {
+        let [rank, from_life, to_life, number] = *bytes else { return None };
+        Some((rank, Self { from_life, to_life, number }))
+    }
+}
+
+impl Datagram {
+    pub(super) fn of(head: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 36];
+        bytes.get_mut(..head.len())?.copy_from_slice(head);
+        Some(Self { bytes, length: head.len() as u8 })
+    }
+
+    pub(super) fn head(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    fn header(&self) -> Option<Header<BITS>> {
+        Header::parse(self.head()).ok()
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.header().map(|header| header.kind)
+    }
+
+    /// The sender's rank.
+    pub(super) fn rank(&self) -> u8 {
+        self.header().map_or(0, |header| header.rank as u8 & 1)
+    }
+
+    /// The life that it is meant for.
+    pub(super) fn expected_life(&self) -> Option<u8> {
+        let header = self.header()?;
+        (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)
+    }
+
+    pub(super) fn message(&self) -> Option<Message> {
+        let header = self.header().filter(|header| header.kind == Kind::Eager)?;
+        let (rank, message) = Message::parse(self.head().get(HEADER..)?)?;
+        (u32::from(rank) == header.rank).then_some(message)
+    }
+}
+
+impl core::fmt::Debug for Datagram {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.header() {
+            Some(header) => {
+                write!(to, "{:?} {:?} ", header.kind, header.flags)?;
+                write!(to, "{}→{} ", header.incarnation.0, header.expected.0)?;
+                write!(to, "psn {} ack {}+{}", header.psn, header.acknowledged, header.credit)?;
+                write!(to, " {:?}", &self.head()[HEADER..])
+            }
+            None => write!(to, "{:?}", self.head()),
+        }
+    }
+}
