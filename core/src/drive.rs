@@ -58,17 +58,31 @@ where
             None => break,
         };
         carry_out(device, memory, slot, &verdict);
-        while let Some(slot) = endpoint.poll_deferred() {
-            let verdict = endpoint.handle_held(now, &device.held(slot), above);
-            carry_out(device, memory, slot, &verdict);
-        }
+        carry_out_held(now, endpoint, device, memory, above);
         received = true;
     }
+    // A peer that ended between rounds leaves held datagrams behind.
+    carry_out_held(now, endpoint, device, memory, above);
+    received
+}
+
+/// Every held datagram whose turn has come, or that is not needed any more.
+#[inline]
+fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
+    now: <S::Time as Time>::Instant,
+    endpoint: &mut Endpoint<S, W, BITS>,
+    device: &mut D,
+    memory: &M,
+    above: &mut impl Above,
+) where
+    S: Storage<W, BITS>,
+    D: Device,
+    M: Memory<Address = D::Address>,
+{
     while let Some(slot) = endpoint.poll_deferred() {
         let verdict = endpoint.handle_held(now, &device.held(slot), above);
         carry_out(device, memory, slot, &verdict);
     }
-    received
 }
 
 /// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.

@@ -341,11 +341,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &self.config
     }
 
-    /// The segments of one window, and so the most datagrams that may be in flight to one peer.
-    pub const fn window(&self) -> usize {
-        W
-    }
-
     const fn pace(&self) -> Pace {
         Pace { granularity: self.config.granularity, longest: self.config.silence >> 2, control: self.config.control }
     }
