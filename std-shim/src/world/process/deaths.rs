@@ -1,0 +1,101 @@
+//! Who lives: what the launcher says, what silence says, and what ends with a peer.
+
+use unisono_core::device::PeerId;
+use unisono_core::peer::Life;
+
+use super::Process;
+use crate::bootstrap::{Liveness, Membership, Notice};
+use crate::world::request::Failure;
+
+impl Process {
+    /// Hears from the launcher.
+    pub(in crate::world) fn hear(&mut self) {
+        while let Some(notice) = self.membership.as_mut().and_then(Membership::poll) {
+            let now = self.now();
+            self.handle_notice(now, notice);
+        }
+    }
+
+    /// Hears from the launcher, and watches those that something waits for.
+    pub(super) fn tend(&mut self, now: u64) {
+        self.hear();
+        let granted = self.granted.iter().flatten().map(|granted| granted.to);
+        let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
+        let posted = self.matching.posted.iter();
+        let mut wanted: Vec<PeerId> =
+            posted.clone().filter_map(|posted| posted.source).chain(granted).chain(sendings).collect();
+        let waits_for_anyone = !self.matching.posted.is_empty();
+        if waits_for_anyone || !wanted.is_empty() {
+            wanted.extend(self.successor());
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        for peer in core::mem::take(&mut self.watched) {
+            if wanted.binary_search(&peer).is_err() {
+                self.endpoint.watch(now, peer, false);
+            }
+        }
+        for peer in &wanted {
+            // Without a free window: asked again at the next look.
+            self.endpoint.watch(now, *peer, true);
+        }
+        self.watched = wanted;
+    }
+
+    /// The next rank that lives.
+    fn successor(&self) -> Option<PeerId> {
+        let own = self.rank.0;
+        let others = (own + 1..self.size).chain(0..own).map(PeerId);
+        others.into_iter().find(|peer| self.endpoint.life(*peer) == Life::Alive)
+    }
+
+    fn handle_notice(&mut self, now: u64, notice: Notice) {
+        match notice {
+            Notice::Died { rank, incarnation, ending } => {
+                if self.endpoint.incarnation(rank.into()) == Some(incarnation) {
+                    tracing::info!(%rank, ?ending, "died");
+                    self.endpoint.fail(now, rank.into());
+                }
+            }
+            Notice::Met { rank, entry } => self.meet(rank, &entry),
+            Notice::Liveness { rank, liveness } => {
+                if liveness != Liveness::Alive {
+                    self.endpoint.fail(now, rank.into());
+                }
+            }
+            Notice::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
+            Notice::Lost(error) => tracing::debug!(%error, "rendezvous server lost"),
+        }
+        self.follow(now);
+    }
+
+    /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
+    /// wait for.
+    pub(super) fn lose(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
+        let mut ended = self.matching.lose(peer, anyone);
+        for place in self.sendings.iter_mut() {
+            if let Some(sending) = place.take_if(|sending| sending.to == peer) {
+                ended.push(sending.request);
+            }
+        }
+        for place in self.granted.iter_mut() {
+            if let Some(granted) = place.take_if(|granted| granted.to == peer) {
+                self.endpoint.withdraw(granted.placement);
+                ended.push(granted.request);
+            }
+        }
+        if ended.is_empty() && anyone {
+            self.untold.push(peer.into());
+        }
+        for request in ended {
+            self.requests.finish(request, Err(failure));
+        }
+    }
+
+    /// Gives up: whatever is under way ends with `failure`, and the others are told.
+    pub(in crate::world) fn abort(&mut self, failure: Failure) {
+        self.aborted = Some(failure);
+        self.endpoint.abort();
+        self.requests.fail_all(failure);
+    }
+}
