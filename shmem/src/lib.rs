@@ -1,5 +1,11 @@
-//! Shared memory inside a node: hugepage segments, rings and flag collectives.
+//! Shared memory inside a node: one segment per node and job, rings between every two ranks, flags and collectives.
 //!
-//! The crate holds no code yet. Its place is fixed so that shared memory can be added beside the other devices without
-//! moving anything: it will implement `unisono_core::device::Device` over rings in one segment per node and job.
-#![no_std]
+//! The heart is `no_std` and works over raw memory that anyone gives: a mapping, a PCI BAR, a microcontroller's RAM. It
+//! loads and stores 32-bit words with release and acquire, every word has one writer, every index read is checked, and what
+//! is read is copied out before it is parsed. Every primitive is a polled step; waiting is outside.
+//!
+//! [`segment`] is the only file that knows raw memory; [`layout`] says where everything lies.
+#![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
+
+pub mod layout;
+pub mod segment;
