@@ -210,7 +210,6 @@ mod seam {
 #[cfg(loom)]
 mod seam {
     use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::Relaxed;
 
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::{AtomicU32, Ordering};
@@ -221,7 +220,7 @@ mod seam {
     pub static WEAKENED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
     fn order(site: Site, strong: Ordering) -> Ordering {
-        let weakened = Site::ORDERING.get(WEAKENED.load(Relaxed)) == Some(&site);
+        let weakened = Site::ORDERING.get(WEAKENED.load(Ordering::Relaxed)) == Some(&site);
         if weakened { Ordering::Relaxed } else { strong }
     }
 
