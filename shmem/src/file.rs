@@ -95,6 +95,12 @@ impl SegmentFile {
     }
 }
 
+impl From<SegmentFile> for OwnedFd {
+    fn from(made: SegmentFile) -> Self {
+        made.file
+    }
+}
+
 impl AsFd for SegmentFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

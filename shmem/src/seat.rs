@@ -1,7 +1,7 @@
 //! Who sits where: one seat per rank, written by its rank alone.
 //!
 //! ```text
-//! word 0   nobody, somebody, or somebody who has left
+//! word 0   nobody, somebody, or somebody who has left or failed
 //!      1   rank in the job
 //!      2   incarnation
 //!      3   process number, for people: the system says who holds a seat (`life`)
@@ -14,6 +14,7 @@ use crate::segment::{STRIDE, Segment, Site, Word};
 const FREE: u32 = 0;
 const TAKEN: u32 = u32::from_le_bytes(*b"SITS");
 const LEFT: u32 = u32::from_le_bytes(*b"LEFT");
+const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
 /// Words of a seat.
 const WORDS: usize = STRIDE / 4;
 /// Words before its canary.
@@ -39,6 +40,8 @@ pub enum Occupant {
     Sits(Sitter),
     /// Somebody sat there and has said farewell.
     Left(Sitter),
+    /// Somebody sat there and has given up.
+    Failed(Sitter),
     /// Nothing that a rank writes there.
     Garbage,
 }
@@ -67,6 +70,7 @@ impl<'a> Seat<'a> {
             _ if !self.canary_sings(incarnation) => Occupant::Garbage,
             TAKEN => Occupant::Sits(sitter),
             LEFT => Occupant::Left(sitter),
+            FAILED => Occupant::Failed(sitter),
             _ => Occupant::Garbage,
         }
     }
@@ -110,8 +114,12 @@ impl Own<'_> {
 
     /// Says farewell: the end of this process will be no death.
     pub fn leave(self) {
-        let [state, ..] = self.seat.words;
-        state.publish(LEFT, Site::Plain);
+        self.seat.words[0].publish(LEFT, Site::Plain);
+    }
+
+    /// Gives up, although this process may go on.
+    pub fn fail(self) {
+        self.seat.words[0].publish(FAILED, Site::Plain);
     }
 }
 
@@ -153,6 +161,8 @@ mod tests {
             own.leave();
             assert_eq!(one.occupant(), Occupant::Left(SITTER));
             assert!(one.take(SITTER).is_none(), "nobody follows");
+            own.fail();
+            assert_eq!(one.occupant(), Occupant::Failed(SITTER));
         });
     }
 
