@@ -22,6 +22,9 @@ const WORKING_SETS: [(usize, usize); 2] = [(1, 1), (16, 64)];
 /// Bytes of all timed messages, unless there are more places.
 const VOLUME: usize = 96 << 20;
 
+/// Bytes of several messages that are timed together, many times what is under way.
+const SPAN: usize = 1 << 20;
+
 /// Chunks of the pipelined copy, and bytes of all that are under way, as far as there are 2 to 16.
 const CHUNKS: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 const UNDER_WAY: usize = 128 << 10;
@@ -124,16 +127,22 @@ impl Copies {
             pair.meet()?;
         }
         let mut best = (0.0, 0);
+        let span = (SPAN / bytes).max(1);
         for chunk in CHUNKS {
             let slots = (UNDER_WAY / chunk).clamp(2, 16) as u32;
             pair.restart()?;
-            let start = Instant::now();
+            // As a stream goes: no message has a time of its own, but spans of them have.
+            let (mut spans, mut start) = (Vec::new(), Instant::now());
             for message in 0..messages {
                 let first = pair.is_first();
                 let private = if first { &mut target[there(message)..] } else { &mut source[here(message)..] };
                 pair.two_copy(&mut private[..bytes], NonZeroUsize::new(chunk).unwrap_or(NonZeroUsize::MIN), slots)?;
+                if (message + 1) % span == 0 {
+                    spans.push(start.elapsed().as_secs_f64());
+                    start = Instant::now();
+                }
             }
-            let speed = (messages * bytes) as f64 / start.elapsed().as_secs_f64();
+            let speed = (span * bytes) as f64 / median(spans);
             best = if speed > best.0 { (speed, chunk) } else { best };
         }
         let speed = |times| bytes as f64 / median(times);
