@@ -210,7 +210,7 @@ impl Judge<'_> {
         for (label, index, bar) in [("median", cells.len() / 2, 1.2), ("least", 0, 0.9)] {
             let Some(cell) = cells.get(index) else { break };
             let what = node::collective(cell.name, cell.ranks, cell.bytes);
-            let name = format!("{label} cell ({what}): times as fast as both");
+            let name = format!("{label} cell, {what}: times as fast");
             self.tell(name, "ns", [&[cell.ours], &[cell.theirs]], cell.ratio, Bar::Least(bar));
         }
     }

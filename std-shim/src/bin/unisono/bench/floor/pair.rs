@@ -9,7 +9,7 @@ use core::{
     },
 };
 use rustix::{
-    process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid},
+    process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use std::io;
@@ -131,6 +131,9 @@ impl<'s> Pair<'s> {
             }
             (_, Some(other)) => {
                 let end = pin(mine).and_then(|()| work(&mut pair));
+                if end.is_err() {
+                    kill_process(other, Signal::KILL)?;
+                }
                 let status = waitpid(Some(other), WaitOptions::empty())?;
                 let end = end?;
                 match status {
