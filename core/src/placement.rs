@@ -70,7 +70,7 @@ impl Placement {
         stage: Stage::Free,
         peer: NONE,
         incarnation: Incarnation(0),
-        to: Span { region: crate::span::Region { index: 0, life: 0 }, offset: 0, bytes: 0 },
+        to: Span { region: crate::span::Region::new(0, 0), offset: 0, bytes: 0 },
         link: NONE,
         generation: 0,
     };
