@@ -2,7 +2,7 @@
 //!
 //! # Calling contract
 //! - `now` never goes back.
-//! - [`handle_datagram`](Endpoint::handle_datagram) returns a verdict on a datagram, which is carried out before anything
+//! - [`handle_datagram`](Endpoint::handle_datagram) gives a verdict on a datagram, which is carried out before anything
 //!   else is asked. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
 //!   until nothing is left.
 //! - [`poll_transmit`](Endpoint::poll_transmit) is called with a free token in hand, and its answer is posted.

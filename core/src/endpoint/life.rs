@@ -120,7 +120,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
         above: &mut impl super::Above,
-    ) -> Result<super::Verdict, Reason> {
+    ) -> Result<(), Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         #[cfg(not(mutant = "reset_unchecked"))]
         let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
@@ -131,15 +131,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.end(now, header.rank, Life::Failed);
         above.saw(Happened::Accepted { kind: header.kind, bytes: HEADER as u32 });
-        Ok(super::Verdict::Release)
+        Ok(())
     }
 
     /// A datagram of another life, of its sender or of this process.
-    pub(super) fn handle_other_life(
-        &mut self,
-        now: Now<S, W, BITS>,
-        header: &Header<BITS>,
-    ) -> Result<super::Verdict, Reason> {
+    pub(super) fn handle_other_life(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);

@@ -158,10 +158,18 @@ impl Matching {
 
     /// The first receive that a message matches.
     fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
-        match self.posted.iter().position(|receive| receive.matches(from, tag))? {
-            0 => self.posted.pop_front(),
-            first => self.posted.remove(first),
-        }
+        let first = self.posted.iter().position(|receive| receive.matches(from, tag))?;
+        self.posted.remove(first)
+    }
+
+    /// Where the message that is the first receive's goes, and for which request. Read where it stands: the whole of it, just
+    /// written in parts, would stall the processor.
+    #[inline(always)]
+    fn take_first_posted(&mut self, from: PeerId, tag: Tag) -> Option<(Span, u32)> {
+        let first = self.posted.front().filter(|receive| receive.matches(from, tag))?;
+        let (into, request) = (first.into, first.request);
+        self.posted.pop_front();
+        Some((into, request))
     }
 
     /// Forgets what only `peer` can bring about, now that it is gone. Returns the requests that end with it: its own, and
@@ -277,9 +285,14 @@ impl Mail<'_> {
     #[inline(always)]
     fn take_eager(&mut self, from: PeerId, tag: Tag, head: &[u8], bytes: u32) -> Verdict {
         let length = bytes.saturating_sub(EAGER_HEAD as u32);
-        if let Some(receive) = self.matching.take_posted(from, tag) {
-            self.requests.finish(receive.request, outcome(from, tag, u64::from(length), receive.into));
-            return Verdict::Place { to: receive.into.part(0, length), start: EAGER_HEAD as u16 };
+        let first = self.matching.take_first_posted(from, tag);
+        let first = match first {
+            None => self.matching.take_posted(from, tag).map(|receive| (receive.into, receive.request)),
+            first => first,
+        };
+        if let Some((into, request)) = first {
+            self.requests.finish(request, outcome(from, tag, u64::from(length), into));
+            return Verdict::Place { to: into.part(0, length), start: EAGER_HEAD as u16 };
         }
         let shown = head.get(EAGER_HEAD..).unwrap_or_default();
         if shown.len() >= length as usize {

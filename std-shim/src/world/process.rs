@@ -275,7 +275,7 @@ impl Process {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, operation: OperationId, what: Use) {
         let i = operation.0 as usize;
         if self.uses.len() <= i {
