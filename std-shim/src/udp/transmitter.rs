@@ -94,6 +94,11 @@ impl Transmitter {
         }
     }
 
+    /// Whether the kernel cuts.
+    pub(super) const fn cuts(&self) -> bool {
+        self.gso
+    }
+
     /// Sends datagrams in order. What the kernel does not take after a bounded number of attempts (four of one millisecond
     /// when there is no room) is lost and counted.
     ///
@@ -244,6 +249,15 @@ impl Transmitter {
     }
 }
 
+/// Datagrams of `bytes` bytes that make one message where the kernel cuts.
+pub(super) const fn run_of(bytes: usize) -> usize {
+    match (MTU_MAX as usize).checked_div(bytes) {
+        Some(0) => 1,
+        Some(run) if run < SEGMENTS_MAX => run,
+        _ => SEGMENTS_MAX,
+    }
+}
+
 /// How many of `after` can follow `first` in one message: to the same lane, of its length, the last perhaps shorter.
 fn followers(first: &Datagram, after: &[Datagram]) -> usize {
     let (mut count, mut room) = (0, MTU_MAX as usize - first.bytes.min(MTU_MAX as usize));
@@ -293,6 +307,13 @@ mod tests {
         assert_eq!(run(&[8192; 10]), 7);
         assert_eq!(run(&[65507, 4]), 1);
         assert_eq!(run(&[65500, 7]), 2);
+    }
+
+    #[test]
+    fn run_of_equal_datagrams_is_as_long_as_stated() {
+        for bytes in [1, 600, 1060, 1500, 8228, 32754, 65507] {
+            assert_eq!(run(&[bytes; 100]), run_of(bytes), "{bytes}");
+        }
     }
 
     #[test]
