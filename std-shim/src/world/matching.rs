@@ -23,7 +23,7 @@ use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::{Above, Verdict};
 use unisono_core::placement::{Key, PlacementId};
-use unisono_core::span::Span;
+use unisono_core::span::{Region, Span};
 
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
@@ -61,6 +61,9 @@ pub(super) struct Posted {
 }
 
 impl Posted {
+    const NONE: Self =
+        Self { source: None, tag: None, into: Span { region: Region::new(0, 0), offset: 0, bytes: 0 }, request: 0 };
+
     fn matches(&self, from: PeerId, tag: Tag) -> bool {
         self.source.is_none_or(|source| source == from) && self.tag.is_none_or(|own| own == tag)
     }
@@ -113,11 +116,11 @@ impl Matching {
     }
 
     /// A receive: takes the first message that waits for it, or waits itself.
+    #[inline]
     pub(super) fn post(&mut self, receive: Posted, regions: &RefCell<Regions>, requests: &mut Requests) {
         let first = self.unexpected.iter().position(|message| receive.matches(message.from, message.tag));
         let Some(message) = first.and_then(|i| self.unexpected.remove(i)) else {
-            self.posted.push_back(receive);
-            return;
+            return self.wait(&receive);
         };
         let (from, tag) = (message.from, message.tag);
         match message.body {
@@ -142,6 +145,20 @@ impl Matching {
                 requests.finish(receive.request, outcome(from, tag, u64::from(span.bytes), receive.into));
             }
             Body::Announced { sending, bytes } => self.answer(from, tag, sending, bytes, receive, requests),
+        }
+    }
+
+    /// Appended part by part, for the reason that [`take_first_posted`](Self::take_first_posted) states.
+    #[inline(always)]
+    fn wait(&mut self, receive: &Posted) {
+        self.posted.push_back(Posted::NONE);
+        if let Some(place) = self.posted.back_mut() {
+            place.source = receive.source;
+            place.tag = receive.tag;
+            place.into.region = receive.into.region;
+            place.into.offset = receive.into.offset;
+            place.into.bytes = receive.into.bytes;
+            place.request = receive.request;
         }
     }
 
