@@ -43,6 +43,8 @@ pub(crate) enum Stage {
     Open {
         bytes: u32,
         left: u32,
+        /// The opening's PSN; those of the segments follow it.
+        psn: u32,
     },
     /// Filled; the event waits.
     Filled {

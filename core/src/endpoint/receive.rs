@@ -7,7 +7,7 @@ use crate::inbound::Order;
 use crate::list::NONE;
 use crate::operation::{OperationError, What};
 use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::placement::{PlacementId, Stage, segments};
+use crate::placement::{Placement, PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::send_window::Piece;
@@ -147,6 +147,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return self.receive_data(now, &header, datagram, above, verdict);
         }
+        // One that gives a grant back too late would give back what was granted since.
+        let late = peer.inbound.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
         if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
@@ -156,7 +158,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
-            self.take_grant_back(from, header.flags);
+            if !late {
+                self.take_grant_back(from, header.flags);
+            }
             self.take_ack(now, from, &ack, above)?;
             above.saw(Happened::Accepted { kind: header.kind, bytes });
             return Ok(());
@@ -400,7 +404,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             && opening.bytes <= placement.to.bytes
         {
             let left = segments(opening.bytes, segment).wrapping_add(1);
-            placement.stage = Stage::Open { bytes: opening.bytes, left };
+            placement.stage = Stage::Open { bytes: opening.bytes, left, psn: header.psn };
             return Ok(opening.placement);
         }
         self.notify(super::Notice {
@@ -418,10 +422,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn land(&self, header: &Header<BITS>, datagram: &impl Received, verdict: &mut Verdict) -> Result<Landed, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = segment.placement.among(self.placements.as_ref()) else { return Ok(None) };
-        let Stage::Open { bytes, .. } = placement.stage else { return Ok(None) };
+        let Some(placement) = segment.placement.among(self.placements.as_ref()) else {
+            return self.withdrawn(header);
+        };
+        let Stage::Open { bytes, psn, .. } = placement.stage else { return self.withdrawn(header) };
         if placement.peer != header.rank || placement.incarnation != peer.incarnation {
-            return Ok(None);
+            return self.withdrawn(header);
+        }
+        // The parts of a placement are sent one after the other.
+        if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
+            return Err(Reason::Refused);
         }
         let size = peer.segment();
         let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
@@ -431,6 +441,23 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         *verdict = Verdict::Place { to: placement.to.part(start, payload), start: SEGMENT_HEADER as u16 };
         Ok(Some(segment.placement))
+    }
+
+    /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.
+    /// Taken, that part would be missing for ever; refused, it comes again.
+    #[cold]
+    fn withdrawn(&self, header: &Header<BITS>) -> Result<Landed, Reason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let lacks = |placement: &Placement| match placement.stage {
+            Stage::Open { bytes, psn, .. } => {
+                let distance = header.psn().since(Psn::new(psn));
+                (placement.peer, placement.incarnation) == (header.rank, peer.incarnation)
+                    && distance != 0
+                    && distance <= segments(bytes, peer.segment())
+            }
+            _ => false,
+        };
+        if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
     /// A datagram has had its turn, and those behind it that have already landed.
@@ -469,7 +496,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };
-        let Stage::Open { bytes, left } = &mut record.stage else { return };
+        let Stage::Open { bytes, left, .. } = &mut record.stage else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             record.stage = Stage::Filled { bytes: *bytes };
