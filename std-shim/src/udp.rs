@@ -10,6 +10,7 @@
 mod address_table;
 mod bell;
 mod checksum;
+mod cutting;
 mod faulty_link;
 mod receive_pool;
 mod send_ring;
