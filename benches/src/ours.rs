@@ -30,7 +30,7 @@ pub fn binary() -> io::Result<PathBuf> {
 pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -> io::Result<f64> {
     let mut launcher = Command::new(binary);
     launcher.args(["run", "-n", "2", "--device", "udp", "--pin"]).args(options);
-    job(launcher, binary, benchmark, key)
+    job(launcher, binary, benchmark, "udp", key)
 }
 
 /// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless they
@@ -41,12 +41,19 @@ pub fn within_node(binary: &Path, ranks: u32, crowded: bool, benchmark: &[&str],
     if !crowded {
         launcher.arg("--pin");
     }
-    job(launcher, binary, benchmark, key)
+    job(launcher, binary, benchmark, "shm", key)
 }
 
-fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], key: &str) -> io::Result<f64> {
+fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {
     launcher.arg("--").arg(binary).arg("bench").args(benchmark).arg("--json");
-    read(launcher, |text| serde_json::from_str::<serde_json::Value>(text).ok()?.get(key)?.as_f64())
+    read(launcher, |text| figure(text, device, key))
+}
+
+/// The number under `key` of what was measured over `device`.
+fn figure(text: &str, device: &str, key: &str) -> Option<f64> {
+    let object: serde_json::Value = serde_json::from_str(text).ok()?;
+    let number = object.get(key)?.as_f64()?;
+    (object.get("device")? == device).then_some(number)
 }
 
 /// A command that is ended when it takes too long.
@@ -64,4 +71,18 @@ pub fn read<T>(mut command: Command, read: impl FnOnce(&str) -> Option<T>) -> io
         let errors = String::from_utf8_lossy(&output.stderr);
         io::Error::other(format!("{command:?} ended with {}: {text}{errors}", output.status))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::figure;
+
+    #[test]
+    fn a_figure_of_another_device_is_none() {
+        let text = r#"{"bench":"barrier","device":"shm","ranks":2,"bytes":0,"time_ns":140}"#;
+        assert_eq!(figure(text, "shm", "time_ns"), Some(140.0));
+        assert_eq!(figure(text, "udp", "time_ns"), None);
+        assert_eq!(figure(text, "shm", "one_way_ns_p50"), None);
+        assert_eq!(figure("unisono: no such device", "shm", "time_ns"), None);
+    }
 }
