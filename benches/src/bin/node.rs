@@ -104,6 +104,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let all_met = judge.all_met;
     if !as_json {
+        let [alone, throttled] = MPICH;
+        println!("{alone} is not run with more ranks than processors, where it takes minutes: {throttled} is");
         println!("medians of {rounds} interleaved rounds, {} processors, load average {}", node.processors, load());
     }
     Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
