@@ -1,5 +1,22 @@
-//! Shared memory inside a node: hugepage segments, rings and flag collectives.
+//! Shared memory inside a node: one segment per node and job, rings between every two ranks, flags and collectives.
 //!
-//! The crate holds no code yet. Its place is fixed so that shared memory can be added beside the other devices without
-//! moving anything: it will implement `unisono_core::device::Device` over rings in one segment per node and job.
-#![no_std]
+//! The heart is `no_std` and works over raw memory that anyone gives: a mapping, a PCI BAR, a microcontroller's RAM. It
+//! loads and stores 32-bit words with release and acquire, every word has one writer, every index read is checked, and what
+//! is read is copied out before it is parsed. Every primitive is a polled step; waiting is outside.
+//!
+//! [`segment`] is the only file of the heart that knows raw memory; [`layout`] says where everything lies; [`seat`] says who
+//! is there. With the feature `std`, on Linux: [`file`](mod@file) makes a segment and maps it, [`life`] tells whether a process
+//! lives, [`rest`] waits.
+#![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
+
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
+pub mod file;
+pub mod layout;
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
+pub mod life;
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
+pub mod pages;
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
+pub mod rest;
+pub mod seat;
+pub mod segment;

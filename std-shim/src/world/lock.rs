@@ -46,6 +46,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 enum Entered {
     AsOwner,
     Queued,
+    /// Queued, and inside: a second lock by the same thread waits for ever, as for any other lock.
+    QueuedAsOwner,
     /// Queued, and holding the owner off.
     Instead,
 }
@@ -108,15 +110,16 @@ impl<T> Lock<T> {
         self.queue.lock();
         match self.owner.load(Ordering::Relaxed) {
             NO_MORE => Entered::Queued,
+            NOBODY if rarely => Entered::Queued,
             NOBODY => {
-                if !rarely {
-                    self.owner.store(this_thread(), Ordering::Relaxed);
-                }
-                Entered::Queued
+                self.owner.store(this_thread(), Ordering::Relaxed);
+                self.inside.store(true, Ordering::Relaxed);
+                Entered::QueuedAsOwner
             }
             owner => {
                 if owner == this_thread() && !self.inside.load(Ordering::Relaxed) {
-                    return Entered::Queued;
+                    self.inside.store(true, Ordering::Relaxed);
+                    return Entered::QueuedAsOwner;
                 }
                 self.hold_off();
                 let others = self.others.load(Ordering::Relaxed) + u32::from(!rarely);
@@ -165,11 +168,11 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.entered == Entered::AsOwner {
-            return self.lock.inside.store(false, Ordering::Release);
-        }
-        if self.entered == Entered::Instead {
-            self.lock.wanted.fetch_sub(1, Ordering::Release);
+        match self.entered {
+            Entered::AsOwner => return self.lock.inside.store(false, Ordering::Release),
+            Entered::QueuedAsOwner => self.lock.inside.store(false, Ordering::Release),
+            Entered::Instead => _ = self.lock.wanted.fetch_sub(1, Ordering::Release),
+            Entered::Queued => {}
         }
         // SAFETY: this guard has the queue since it was made.
         unsafe { self.lock.queue.unlock() };
@@ -269,7 +272,7 @@ mod tests {
     fn the_first_that_locks_is_the_owner() {
         let lock = Lock::new([0; 2]);
         drop(lock.lock_rarely());
-        assert_eq!(lock.lock().entered, Entered::Queued);
+        assert_eq!(lock.lock().entered, Entered::QueuedAsOwner);
         assert_eq!(lock.lock().entered, Entered::AsOwner);
         let other = |lock: &Lock<Pair>| lock.lock().entered;
         assert_eq!(std::thread::scope(|scope| scope.spawn(|| other(&lock)).join().ok()), Some(Entered::Instead));

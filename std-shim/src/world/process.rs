@@ -4,6 +4,7 @@ mod deaths;
 mod errands;
 mod messages;
 
+use alloc::sync::Arc;
 use core::cell::RefCell;
 use std::time::Instant;
 
@@ -24,6 +25,7 @@ use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
+use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
 use crate::region::Regions;
@@ -96,6 +98,7 @@ pub(super) struct Process {
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
     pub(super) aborted: Option<Failure>,
+    pub(super) node: Option<Arc<Node>>,
     clock: Instant,
     regions: RefCell<Regions>,
     matching: Matching,
@@ -121,6 +124,7 @@ impl Process {
         device: Udp,
         membership: Membership,
         silence: Silence,
+        node: Option<Arc<Node>>,
     ) -> Self {
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
@@ -134,6 +138,7 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
+            node,
             clock,
             regions: RefCell::new(regions),
             matching: Matching::new(),
@@ -279,6 +284,7 @@ impl Process {
             }
             Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
             Event::Parted(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
+            Event::Silent(peer) if self.has_ended(peer) => self.endpoint.fail(now, peer),
             Event::Silent(peer) => match (self.silence, &mut self.membership) {
                 (Silence::Question, Some(membership)) => membership.ask(peer.into()),
                 (Silence::Question, None) => {}

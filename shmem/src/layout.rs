@@ -1,0 +1,304 @@
+//! Where everything lies in a segment: a pure function of a few sizes, which its header states. No pointers.
+//!
+//! ```text
+//! 0        header: magic, version, checksum, sizes, waiting            one page
+//! seats    one stride per rank: who sits there, its canary             written by its rank
+//! asleep   one word per rank: which word it sleeps on                  written by its rank
+//! boards   per rank: its flags and slots of collectives                written by its rank
+//! rings    per ordered pair: entries and bulk (producer), tail (consumer)
+//! pools    per rank: buffers that users allocated                      written by its rank
+//! ```
+
+use crate::segment::{STRIDE, Segment, Site};
+
+/// First word of a segment: `UNIS`, little-endian.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
+/// Of the layout. Every change of what lies where is a new one.
+pub const VERSION: u32 = 1;
+/// Most ranks of a segment.
+pub const RANKS_MAX: u32 = 256;
+/// Bytes that every area begins at a multiple of.
+pub const PAGE: usize = 4096;
+
+/// How ranks wait. Constant for the life of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Waiting {
+    /// A core for every rank: they spin and nobody is ever woken.
+    Dedicated,
+    /// More ranks than cores: they yield, then sleep, and are woken.
+    Shared,
+}
+
+/// The sizes that decide a layout.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sizes {
+    /// Ranks of the node, 1 to [`RANKS_MAX`].
+    pub ranks: u32,
+    /// Entries of a ring, of one line each: a power of two.
+    pub ring_entries: u32,
+    /// Bytes of a ring's bulk: a power of two.
+    pub ring_bulk: u32,
+    /// Bytes of a rank's board: a multiple of a page.
+    pub board: u32,
+    /// Bytes of a rank's pool: a multiple of a page.
+    pub pool: u32,
+    /// How ranks wait.
+    pub waiting: Waiting,
+}
+
+/// Why sizes make no layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LayoutError {
+    /// No ranks, or too many.
+    Ranks,
+    /// A ring's or an area's size is no power of two or multiple of a page.
+    Size,
+    /// More than the address space.
+    TooLarge,
+    /// The header is none: not a segment, of another version, or altered.
+    Header,
+}
+
+impl core::fmt::Display for LayoutError {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        to.write_str(match self {
+            Self::Ranks => "a segment has 1 to 256 ranks",
+            Self::Size => "an area's size is not a power of two, or no multiple of a page",
+            Self::TooLarge => "the segment exceeds the address space",
+            Self::Header => "no segment of this version lies there",
+        })
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// A part of a segment, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Area {
+    /// Its first byte.
+    pub at: usize,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// Where everything lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    sizes: Sizes,
+    asleep: usize,
+    boards: usize,
+    rings: usize,
+    pools: usize,
+    end: usize,
+}
+
+const SEATS: usize = PAGE;
+
+impl Sizes {
+    /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools.
+    pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
+        let (ring_entries, ring_bulk) = match ranks {
+            0..=8 => (64, 1 << 17),
+            9..=16 => (64, 1 << 16),
+            17..=64 => (32, 1 << 13),
+            _ => (16, 1 << 11),
+        };
+        let share = match ranks {
+            0..=1 => 0,
+            2..=4 => 2,
+            5..=8 => 3,
+            9..=16 => 4,
+            17..=32 => 5,
+            33..=64 => 6,
+            65..=128 => 7,
+            _ => 8,
+        };
+        Self { ranks, ring_entries, ring_bulk, board: 1 << (24 - share), pool: 1 << (26 - share), waiting }
+    }
+
+    /// Bytes of one ring: the consumer's tail, the entries, the bulk.
+    const fn ring(self) -> usize {
+        STRIDE + self.ring_entries as usize * crate::segment::LINE + self.ring_bulk as usize
+    }
+}
+
+impl Layout {
+    /// The layout of these sizes.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn new(sizes: Sizes) -> Result<Self, LayoutError> {
+        let Sizes { ranks, ring_entries, ring_bulk, board, pool, .. } = sizes;
+        if !(1..=RANKS_MAX).contains(&ranks) {
+            return Err(LayoutError::Ranks);
+        }
+        let whole = |bytes: u32| (bytes as usize).is_multiple_of(PAGE);
+        let powers = ring_entries.is_power_of_two() && ring_bulk.is_power_of_two() && ring_bulk >= 64;
+        if !powers || ring_entries > 1 << 16 || ring_bulk > 1 << 30 || board == 0 || !whole(board) || !whole(pool) {
+            return Err(LayoutError::Size);
+        }
+        let n = ranks as usize;
+        let after = |at: usize, each: usize, count: usize| {
+            each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
+        };
+        let areas = || {
+            let asleep = after(SEATS, STRIDE, n)?;
+            let boards = after(asleep, 4, n)?;
+            let rings = after(boards, board as usize, n)?;
+            let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
+            let end = after(pools, pool as usize, n)?.checked_next_power_of_two()?;
+            Some(Self { sizes, asleep, boards, rings, pools, end })
+        };
+        areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
+    }
+
+    /// The sizes it was made of.
+    pub const fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Bytes of the whole segment, a power of two.
+    pub const fn bytes(&self) -> usize {
+        self.end
+    }
+
+    /// A rank's seat.
+    pub fn seat(&self, rank: u32) -> Option<Area> {
+        self.of_rank(rank, SEATS, STRIDE)
+    }
+
+    /// The words that say who sleeps on what, one per rank.
+    pub const fn asleep(&self) -> Area {
+        Area { at: self.asleep, bytes: 4 * self.sizes.ranks as usize }
+    }
+
+    /// A rank's board.
+    pub fn board(&self, rank: u32) -> Option<Area> {
+        self.of_rank(rank, self.boards, self.sizes.board as usize)
+    }
+
+    /// A rank's pool.
+    pub fn pool(&self, rank: u32) -> Option<Area> {
+        self.of_rank(rank, self.pools, self.sizes.pool as usize)
+    }
+
+    /// The ring from one rank to another.
+    pub fn ring(&self, from: u32, to: u32) -> Option<Area> {
+        if from >= self.sizes.ranks || to >= self.sizes.ranks {
+            return None;
+        }
+        let (pair, bytes) = (from as usize * self.sizes.ranks as usize + to as usize, self.sizes.ring());
+        Some(Area { at: self.rings + pair * bytes, bytes })
+    }
+
+    fn of_rank(&self, rank: u32, from: usize, bytes: usize) -> Option<Area> {
+        (rank < self.sizes.ranks).then(|| Area { at: from + rank as usize * bytes, bytes })
+    }
+
+    /// Writes the header: whoever made the memory, before anyone else sees it. Its magic comes last.
+    ///
+    /// # Errors
+    /// The segment is shorter than the layout.
+    pub fn write_header(&self, segment: Segment<'_>) -> Result<(), LayoutError> {
+        let header = segment.words(0, HEADER).filter(|_| segment.bytes() >= self.end).ok_or(LayoutError::TooLarge)?;
+        for (word, value) in header.iter().zip(self.header()).rev() {
+            word.publish(value, Site::Plain);
+        }
+        Ok(())
+    }
+
+    /// Reads the header: the layout that it states, if it is whole and fits.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn read_header(segment: Segment<'_>) -> Result<Self, LayoutError> {
+        let header = segment.words(0, HEADER).ok_or(LayoutError::Header)?;
+        let mut found = [0; HEADER];
+        for (value, word) in found.iter_mut().zip(header) {
+            *value = word.acquire(Site::Plain);
+        }
+        let [magic, version, _, ranks, ring_entries, ring_bulk, board, pool, waiting] = found;
+        if (magic, version) != (MAGIC, VERSION) {
+            return Err(LayoutError::Header);
+        }
+        let waiting = match waiting {
+            0 => Waiting::Dedicated,
+            1 => Waiting::Shared,
+            _ => return Err(LayoutError::Header),
+        };
+        let layout = Self::new(Sizes { ranks, ring_entries, ring_bulk, board, pool, waiting })?;
+        if layout.header() != found || segment.bytes() != layout.end {
+            return Err(LayoutError::Header);
+        }
+        Ok(layout)
+    }
+
+    fn header(&self) -> [u32; HEADER] {
+        let Sizes { ranks, ring_entries, ring_bulk, board, pool, waiting } = self.sizes;
+        let sizes = [ranks, ring_entries, ring_bulk, board, pool, u32::from(waiting == Waiting::Shared)];
+        // FNV-1a over the words.
+        let checksum = sizes.iter().fold(0x811c_9dc5_u32, |sum, word| (sum ^ word).wrapping_mul(0x0100_0193));
+        let [ranks, ring_entries, ring_bulk, board, pool, waiting] = sizes;
+        [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, board, pool, waiting]
+    }
+}
+
+/// Words of the header.
+const HEADER: usize = 9;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::ptr::NonNull;
+
+    fn sizes(ranks: u32) -> Sizes {
+        Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..Sizes::of_node(ranks, Waiting::Shared) }
+    }
+
+    #[test]
+    fn areas_do_not_overlap() {
+        for ranks in [1, 2, 3, 7] {
+            let layout = Layout::new(sizes(ranks)).unwrap();
+            let mut areas = vec![Area { at: 0, bytes: HEADER * 4 }, layout.asleep()];
+            for rank in 0..ranks {
+                areas.extend([layout.seat(rank), layout.board(rank), layout.pool(rank)].into_iter().flatten());
+                areas.extend((0..ranks).filter_map(|to| layout.ring(rank, to)));
+            }
+            areas.sort_by_key(|area| (area.at, area.bytes));
+            for pair in areas.windows(2) {
+                assert!(pair[0].at + pair[0].bytes <= pair[1].at, "{pair:?}");
+            }
+            let last = areas.last().unwrap();
+            assert!(last.at + last.bytes <= layout.bytes() && layout.bytes().is_power_of_two());
+            assert_eq!((layout.seat(ranks), layout.ring(0, ranks), layout.board(ranks)), (None, None, None));
+        }
+    }
+
+    #[test]
+    fn every_number_of_ranks_has_a_layout() {
+        for ranks in 1..=RANKS_MAX {
+            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
+            assert!(layout.bytes() <= 1 << 29, "{ranks} ranks: {} bytes", layout.bytes());
+        }
+    }
+
+    #[test]
+    fn header_is_read_as_written_and_every_alteration_is_refused() {
+        let layout = Layout::new(sizes(2)).unwrap();
+        let mut memory = vec![0_u32; layout.bytes() / 4];
+        // SAFETY: the vector outlives the segment and is used through it alone.
+        let segment = unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), layout.bytes()) };
+        assert_eq!(Layout::read_header(segment), Err(LayoutError::Header), "zeros");
+        layout.write_header(segment).unwrap();
+        assert_eq!(Layout::read_header(segment), Ok(layout));
+        for word in segment.words(0, HEADER).unwrap() {
+            let before = word.own();
+            for bit in 0..32 {
+                word.publish(before ^ 1 << bit, Site::Plain);
+                assert!(Layout::read_header(segment).is_err(), "bit {bit}");
+            }
+            word.publish(before, Site::Plain);
+        }
+        assert_eq!(Layout::read_header(segment), Ok(layout));
+    }
+}

@@ -1,0 +1,368 @@
+//! The seam to shared memory: words, which are atomic and have one writer each, and cells, which belong to the side whose
+//! turn the words say it is. The only file of the heart that touches raw memory or knows loom.
+//!
+//! Another process may break the rules and write anywhere. Then bytes are wrong; nothing here depends on them: no reference
+//! to a cell is ever made, and words are atomic.
+
+use core::fmt;
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+/// Bytes between words that different ranks write: two lines, since adjacent ones are fetched together.
+pub const STRIDE: usize = 128;
+
+/// A place in the code that orders memory. Each is weakened in turn by the models, which must notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Site {
+    /// The producer of a ring reads how much was taken.
+    RingRoom,
+    /// The producer of a ring shows an entry.
+    RingShow,
+    /// The consumer of a ring looks for an entry.
+    RingLook,
+    /// The consumer of a ring gives entries back.
+    RingTake,
+    /// A rank shows that it has arrived.
+    Arrive,
+    /// A rank looks whether another has arrived.
+    Arrived,
+    /// A rank shows what it wrote to a slot.
+    SlotShow,
+    /// A rank looks whether a slot was written.
+    SlotLook,
+    /// A rank shows how far it has read.
+    SlotDone,
+    /// The writer of a slot looks how far the others have read.
+    SlotFree,
+    /// Bookkeeping that guards no payload.
+    Plain,
+}
+
+impl Site {
+    /// All that guard payload.
+    pub const ORDERING: [Self; 10] = [
+        Self::RingRoom,
+        Self::RingShow,
+        Self::RingLook,
+        Self::RingTake,
+        Self::Arrive,
+        Self::Arrived,
+        Self::SlotShow,
+        Self::SlotLook,
+        Self::SlotDone,
+        Self::SlotFree,
+    ];
+}
+
+pub use seam::{Cells, Segment, Word};
+
+#[cfg(not(loom))]
+mod seam {
+    use core::marker::PhantomData;
+    use core::ptr::NonNull;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Site;
+
+    /// A word with one writer.
+    #[repr(transparent)]
+    pub struct Word(AtomicU32);
+
+    impl Word {
+        /// What another rank has published, and everything it wrote before.
+        #[inline(always)]
+        pub fn acquire(&self, _: Site) -> u32 {
+            self.0.load(Ordering::Acquire)
+        }
+
+        /// Shows `value` to the others, and everything that was written before.
+        #[inline(always)]
+        pub fn publish(&self, value: u32, _: Site) {
+            self.0.store(value, Ordering::Release);
+        }
+
+        /// What this rank itself wrote last.
+        #[inline(always)]
+        pub fn own(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// The atomic itself, for a wait in the system.
+        pub const fn atomic(&self) -> &AtomicU32 {
+            &self.0
+        }
+    }
+
+    /// Shared memory as a whole.
+    #[derive(Clone, Copy)]
+    pub struct Segment<'a> {
+        base: NonNull<u8>,
+        bytes: usize,
+        life: PhantomData<&'a [AtomicU32]>,
+    }
+
+    // SAFETY: words are atomic, and cells are only read and written through raw pointers, by the side whose turn it is.
+    unsafe impl Send for Segment<'_> {}
+    // SAFETY: as above.
+    unsafe impl Sync for Segment<'_> {}
+
+    impl<'a> Segment<'a> {
+        /// Memory at `base`.
+        ///
+        /// # Safety
+        /// `base` is aligned to 4 and valid for reads and writes of `bytes` bytes for `'a`; nothing but segments is made of
+        /// this memory meanwhile, here or in other processes, which may however write anything anywhere.
+        pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
+            Self { base, bytes, life: PhantomData }
+        }
+
+        /// Its length in bytes.
+        pub const fn bytes(self) -> usize {
+            self.bytes
+        }
+
+        /// The word at this byte, a multiple of 4.
+        pub fn word(self, at: usize) -> Option<&'a Word> {
+            self.words(at, 1)?.first()
+        }
+
+        /// `count` words from this byte on, a multiple of 4.
+        pub fn words(self, at: usize, count: usize) -> Option<&'a [Word]> {
+            let end = count.checked_mul(4)?.checked_add(at)?;
+            if !at.is_multiple_of(4) || end > self.bytes {
+                return None;
+            }
+            // SAFETY: `at` is within the memory, which whoever made the segment answers for.
+            let first = unsafe { self.base.add(at) };
+            // SAFETY: `count` words from there are within it, too, and aligned; a word is an atomic, so that others may
+            // write it at any time.
+            Some(unsafe { NonNull::slice_from_raw_parts(first.cast::<Word>(), count).as_ref() })
+        }
+
+        /// `bytes` bytes of payload from this byte on.
+        pub fn cells(self, at: usize, bytes: usize) -> Option<Cells<'a>> {
+            if at.checked_add(bytes)? > self.bytes {
+                return None;
+            }
+            // SAFETY: `at` is within the memory or its end.
+            Some(Cells { start: unsafe { self.base.add(at) }, bytes, life: PhantomData })
+        }
+    }
+
+    /// A piece of payload.
+    #[derive(Clone, Copy)]
+    pub struct Cells<'a> {
+        start: NonNull<u8>,
+        bytes: usize,
+        life: PhantomData<&'a [AtomicU32]>,
+    }
+
+    // SAFETY: see `Segment`.
+    unsafe impl Send for Cells<'_> {}
+    // SAFETY: see `Segment`.
+    unsafe impl Sync for Cells<'_> {}
+
+    impl Cells<'_> {
+        /// Its length.
+        pub const fn bytes(self) -> usize {
+            self.bytes
+        }
+
+        /// Its first byte. What lies there may change at any time: for copies, kernels and system calls only.
+        pub const fn start(self) -> NonNull<u8> {
+            self.start
+        }
+
+        /// A part of it.
+        #[inline]
+        pub fn part(self, at: usize, bytes: usize) -> Option<Self> {
+            if at.checked_add(bytes)? > self.bytes {
+                return None;
+            }
+            // SAFETY: within the piece, as checked.
+            Some(Self { start: unsafe { self.start.add(at) }, bytes, life: PhantomData })
+        }
+
+        /// Writes these bytes at its beginning; nothing if they are too many.
+        #[inline]
+        pub fn write(self, from: &[u8]) -> Option<()> {
+            if from.len() > self.bytes {
+                return None;
+            }
+            // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `from` lies elsewhere.
+            unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
+            Some(())
+        }
+
+        /// Copies its beginning out; nothing if it is shorter than `to`.
+        #[inline]
+        pub fn read(self, to: &mut [u8]) -> Option<()> {
+            if to.len() > self.bytes {
+                return None;
+            }
+            // SAFETY: as in `write`.
+            unsafe { self.start.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
+            Some(())
+        }
+    }
+}
+
+#[cfg(loom)]
+mod seam {
+    use std::sync::atomic::AtomicUsize;
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Site;
+
+    /// The site whose ordering is taken away: its place in [`Site::ORDERING`], or more for none.
+    pub static WEAKENED: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+    fn order(site: Site, strong: Ordering) -> Ordering {
+        let weakened = Site::ORDERING.get(WEAKENED.load(Ordering::Relaxed)) == Some(&site);
+        if weakened { Ordering::Relaxed } else { strong }
+    }
+
+    /// A word with one writer.
+    pub struct Word(AtomicU32);
+
+    impl Word {
+        /// As shipped.
+        pub fn acquire(&self, site: Site) -> u32 {
+            self.0.load(order(site, Ordering::Acquire))
+        }
+
+        /// As shipped.
+        pub fn publish(&self, value: u32, site: Site) {
+            self.0.store(value, order(site, Ordering::Release));
+        }
+
+        /// As shipped.
+        pub fn own(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Words and cells side by side, every four bytes being both; what is used as a word is never used as a cell.
+    pub struct Memory {
+        words: Vec<Word>,
+        cells: Vec<UnsafeCell<u32>>,
+    }
+
+    // SAFETY: loom checks every access to a cell.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        /// So many bytes; every word starts as `first`.
+        pub fn new(bytes: usize, first: u32) -> Self {
+            let words = (0..bytes / 4).map(|_| Word(AtomicU32::new(first))).collect();
+            Self { words, cells: (0..bytes / 4).map(|_| UnsafeCell::new(0)).collect() }
+        }
+
+        /// The segment made of it.
+        pub fn segment(&self) -> Segment<'_> {
+            Segment { words: &self.words, cells: &self.cells }
+        }
+    }
+
+    /// Shared memory as a whole.
+    #[derive(Clone, Copy)]
+    pub struct Segment<'a> {
+        words: &'a [Word],
+        cells: &'a [UnsafeCell<u32>],
+    }
+
+    impl<'a> Segment<'a> {
+        /// As shipped.
+        pub const fn bytes(self) -> usize {
+            self.words.len() * 4
+        }
+
+        /// As shipped.
+        pub fn word(self, at: usize) -> Option<&'a Word> {
+            self.words(at, 1)?.first()
+        }
+
+        /// As shipped.
+        pub fn words(self, at: usize, count: usize) -> Option<&'a [Word]> {
+            if at.is_multiple_of(4) { self.words.get(at / 4..(at / 4).checked_add(count)?) } else { None }
+        }
+
+        /// As shipped, for multiples of 4.
+        pub fn cells(self, at: usize, bytes: usize) -> Option<Cells<'a>> {
+            Some(Cells { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
+        }
+    }
+
+    /// A piece of payload.
+    #[derive(Clone, Copy)]
+    pub struct Cells<'a> {
+        cells: &'a [UnsafeCell<u32>],
+        bytes: usize,
+    }
+
+    // SAFETY: loom checks every access to a cell.
+    unsafe impl Send for Cells<'_> {}
+    // SAFETY: as above.
+    unsafe impl Sync for Cells<'_> {}
+
+    impl Cells<'_> {
+        /// As shipped.
+        pub const fn bytes(self) -> usize {
+            self.bytes
+        }
+
+        /// As shipped.
+        pub fn part(self, at: usize, bytes: usize) -> Option<Self> {
+            if at.checked_add(bytes)? > self.bytes {
+                return None;
+            }
+            Some(Self { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
+        }
+
+        /// As shipped.
+        pub fn write(self, from: &[u8]) -> Option<()> {
+            for (cell, bytes) in self.cells.get(..from.len().div_ceil(4))?.iter().zip(from.chunks(4)) {
+                let mut value = [0; 4];
+                value[..bytes.len()].copy_from_slice(bytes);
+                // SAFETY: loom fails the model if another thread uses the cell meanwhile.
+                cell.with_mut(|cell| unsafe { *cell = u32::from_le_bytes(value) });
+            }
+            Some(())
+        }
+
+        /// As shipped.
+        pub fn read(self, to: &mut [u8]) -> Option<()> {
+            for (cell, bytes) in self.cells.get(..to.len().div_ceil(4))?.iter().zip(to.chunks_mut(4)) {
+                // SAFETY: loom fails the model if another thread writes the cell meanwhile.
+                let value = cell.with(|cell| unsafe { *cell }).to_le_bytes();
+                bytes.copy_from_slice(&value[..bytes.len()]);
+            }
+            Some(())
+        }
+    }
+}
+
+#[cfg(loom)]
+pub use seam::{Memory, WEAKENED};
+
+impl fmt::Debug for Segment<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Segment({} bytes)", self.bytes())
+    }
+}
+
+impl fmt::Debug for Cells<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Cells({} bytes)", self.bytes())
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Word({:#x})", self.own())
+    }
+}
