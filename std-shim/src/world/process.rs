@@ -15,6 +15,7 @@ use unisono_core::endpoint::Event;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
+use unisono_core::wire::HEADER;
 
 pub(super) use messages::SendFailure;
 
@@ -38,9 +39,8 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
-/// system cuts at once.
-const CORKED: (u32, usize) = (BUDGET, 1 << 18);
+/// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
+const CORKED: usize = 1 << 18;
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +78,15 @@ struct Granted {
     request: u32,
 }
 
+/// Sends that were collected.
+#[derive(Clone, Copy, Default, Debug)]
+struct Corked {
+    sends: usize,
+    /// After so many they leave: whole runs of such as the first.
+    most: usize,
+    bytes: usize,
+}
+
 pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -102,7 +111,7 @@ pub(super) struct Process {
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
     tended: u64,
-    corked: (u32, usize),
+    corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
     pub(super) latest: u64,
 }
@@ -141,7 +150,7 @@ impl Process {
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
-            corked: (0, 0),
+            corked: Corked::default(),
             latest: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
@@ -178,7 +187,7 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -201,7 +210,7 @@ impl Process {
 
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
@@ -210,8 +219,14 @@ impl Process {
 
     /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
-        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
-        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
+        let corked = &mut self.corked;
+        if corked.sends == 0 {
+            let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + EAGER_HEAD), most);
+        }
+        corked.sends += 1;
+        corked.bytes = corked.bytes.saturating_add(bytes);
+        if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
             // Whoever collects may have computed meanwhile.
             let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
             self.push(now);
@@ -281,6 +296,7 @@ impl Process {
         }
     }
 
+    #[inline(always)]
     fn note(&mut self, operation: OperationId, what: Use) {
         let i = operation.0 as usize;
         if self.uses.len() <= i {
