@@ -19,6 +19,7 @@
 //! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
 
 mod keys;
+mod lock;
 mod matching;
 mod near;
 mod process;

@@ -16,6 +16,7 @@ use unisono_core::endpoint::Event;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
+use unisono_core::wire::HEADER;
 
 pub(super) use messages::SendFailure;
 
@@ -41,9 +42,8 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
-/// system cuts at once.
-const CORKED: (u32, usize) = (BUDGET, 1 << 18);
+/// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
+const CORKED: usize = 1 << 18;
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,15 @@ struct Granted {
     request: u32,
 }
 
+/// Sends that were collected.
+#[derive(Clone, Copy, Default, Debug)]
+struct Corked {
+    sends: usize,
+    /// After so many they leave: whole runs of such as the first.
+    most: usize,
+    bytes: usize,
+}
+
 pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -107,7 +116,7 @@ pub(super) struct Process {
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
     tended: u64,
-    corked: (u32, usize),
+    corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
     pub(super) latest: u64,
 }
@@ -149,7 +158,7 @@ impl Process {
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
-            corked: (0, 0),
+            corked: Corked::default(),
             latest: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
@@ -188,7 +197,7 @@ impl Process {
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         let moved = self.progress_near();
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         // Without peers the endpoint has nothing to do.
         let moved = moved | if self.is_whole() { self.follow(now) } else { self.progress_far(now, interrupt) };
         if now.wrapping_sub(self.tended) >= TENDING {
@@ -216,7 +225,7 @@ impl Process {
 
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
@@ -225,8 +234,14 @@ impl Process {
 
     /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
-        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
-        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
+        let corked = &mut self.corked;
+        if corked.sends == 0 {
+            let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + EAGER_HEAD), most);
+        }
+        corked.sends += 1;
+        corked.bytes = corked.bytes.saturating_add(bytes);
+        if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
             // Whoever collects may have computed meanwhile.
             let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
             self.push(now);
@@ -296,6 +311,7 @@ impl Process {
         }
     }
 
+    #[inline(always)]
     fn note(&mut self, operation: OperationId, what: Use) {
         let i = operation.0 as usize;
         if self.uses.len() <= i {

@@ -6,12 +6,12 @@ use core::time::Duration;
 use std::io;
 use std::thread::JoinHandle;
 
-use parking_lot::{Mutex, MutexGuard};
 use unisono_core::device::Lane;
 use unisono_core::span::Region;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Look;
 
+use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
@@ -65,7 +65,7 @@ pub(super) enum Awaits {
 
 /// A process, its lock, and the bells of its lanes.
 pub(super) struct Shared {
-    process: Mutex<Process>,
+    process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
     crowded: bool,
@@ -80,10 +80,10 @@ impl Shared {
     pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
         let node = process.near.as_ref().filter(|near| near.met > 0).map(|near| Arc::clone(&near.node));
-        Self { process: Mutex::new(process), polled, interrupt, crowded, node, sleepers, stopped }
+        Self { process: Lock::new(process), polled, interrupt, crowded, node, sleepers, stopped }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Process> {
+    pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
     }
 
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Sleeps on the polled lane's bell.
-    fn sleep(&self, mut process: MutexGuard<'_, Process>, longest: Duration) {
+    fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         if process.arm(Lane::Polled) {
             let tends_in = process.tends_in();
@@ -227,7 +227,7 @@ impl Shared {
 
     /// One round of the progress thread. Returns for how long it may sleep.
     fn serve(&self) -> Duration {
-        let mut process = self.process.lock();
+        let mut process = self.process.lock_rarely();
         let before = process.requests.finished();
         // Others want the lock, too.
         let mut rounds = 0..ROUNDS;
