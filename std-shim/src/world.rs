@@ -165,6 +165,11 @@ impl World {
         self.node.as_ref()
     }
 
+    /// Whether messages to this rank go through shared memory.
+    pub fn shares_memory_with(&self, rank: Rank) -> bool {
+        self.shared.lock().is_near(rank.into())
+    }
+
     /// What the endpoint has counted so far.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
