@@ -22,7 +22,7 @@ use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Sleepers;
-use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Payload, Producer, PutError};
+use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
 
 use super::request::{Failure, Tag};
@@ -85,8 +85,8 @@ impl Announced {
     }
 
     /// `None`: nobody announces that.
-    pub(super) fn of(payload: &Payload<'_>) -> Option<Self> {
-        let Payload::Inline(bytes, Self::BYTES) = payload else { return None };
+    pub(super) fn of(payload: Cells<'_>) -> Option<Self> {
+        let bytes: [u8; Self::BYTES] = private(payload)?;
         let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let at = u64::from(word(5)?) << 32 | u64::from(word(4)?);
         let place = match word(1)? {
@@ -96,6 +96,16 @@ impl Announced {
         };
         Some(Self { sending: word(0)?, bytes: word(2)?, place })
     }
+}
+
+/// A copy of a payload that is so long.
+pub(super) fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    if payload.bytes() != BYTES {
+        return None;
+    }
+    payload.read(&mut bytes)?;
+    Some(bytes)
 }
 
 /// What waits for room in a ring, in order.
@@ -298,19 +308,14 @@ impl Neighbour {
 /// # Safety
 /// They are valid, and nobody else uses them.
 #[inline(always)]
-pub(super) unsafe fn copy_out(payload: &Payload<'_>, to: NonNull<u8>, room: usize) {
-    let (from, bytes) = match payload {
-        Payload::Inline(bytes, length) => (NonNull::from(bytes).cast(), *length),
-        Payload::Piece(piece) => (piece.start(), piece.bytes()),
-    };
-    // SAFETY: as the caller says; a ring is nobody's buffer.
-    unsafe { to.copy_from_nonoverlapping(from, bytes.min(room)) };
-}
-
-pub(super) const fn length(payload: &Payload<'_>) -> usize {
-    match payload {
-        Payload::Inline(_, length) => *length,
-        Payload::Piece(piece) => piece.bytes(),
+pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) {
+    let (from, bytes) = (payload.start(), payload.bytes().min(room));
+    if bytes == 8 {
+        // SAFETY: as the caller says; a ring is nobody's buffer. A call costs more than the copy.
+        unsafe { to.copy_from_nonoverlapping(from, 8) };
+    } else {
+        // SAFETY: as above.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }
 
@@ -386,9 +391,8 @@ impl Near {
     }
 
     /// Greets a neighbour's process back: whether its memory can be read.
-    pub(super) fn source(&self, local: u32, greeting: &Payload<'_>) -> Option<Source> {
-        let Payload::Inline(bytes, Nonce::GREETING) = greeting else { return None };
-        Source::probe(self.node.pid(local)?, bytes)
+    pub(super) fn source(&self, local: u32, greeting: Cells<'_>) -> Option<Source> {
+        Source::probe(self.node.pid(local)?, &private::<{ Nonce::GREETING }>(greeting)?)
     }
 
     /// The neighbour that is next to be asked whether it lives.

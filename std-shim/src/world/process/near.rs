@@ -16,7 +16,7 @@ use crate::region::Regions;
 use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::near::{
     ABORT, ANNOUNCE, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, HELLO, Near, Neighbour,
-    Place, REFUSED, copy_out, length,
+    Place, REFUSED, copy_out, private,
 };
 use crate::world::request::{Failure, Requests, Status, Tag};
 
@@ -61,9 +61,9 @@ impl Process {
                 if entry.note != [EAGER, tag.0] {
                     return None;
                 }
-                let bytes = length(&entry.payload);
+                let bytes = entry.payload.bytes();
                 // SAFETY: an exclusive borrow.
-                unsafe { copy_out(&entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+                unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
                 neighbour.take();
                 return Some(if bytes > into.len() {
                     Err(Failure::Truncated { bytes: bytes as u64 })
@@ -188,7 +188,7 @@ impl Process {
             match entry.note[0] {
                 HELLO => {
                     let local = neighbour.local;
-                    let source = near.source(local, &entry.payload);
+                    let source = near.source(local, entry.payload);
                     let Some(one) = near.neighbours.get_mut(place).and_then(Option::as_mut) else { return moved };
                     neighbour = one;
                     neighbour.source = source;
@@ -406,16 +406,12 @@ impl Desk<'_> {
         match what {
             EAGER => self.take_eager(from, Tag(number), entry),
             ANNOUNCE => {
-                let message = Announced::of(&entry.payload).ok_or(Nonsense)?;
+                let message = Announced::of(entry.payload).ok_or(Nonsense)?;
                 self.matching.announce_near(from, Tag(number), message, self.requests);
             }
             FRAGMENT => return self.place(from, number, entry),
             GO => {
-                let placing = match &entry.payload {
-                    unisono_shmem::ring::Payload::Inline(bytes, 4) => bytes.first_chunk().copied(),
-                    _ => None,
-                };
-                let placing = u32::from_le_bytes(placing.ok_or(Nonsense)?);
+                let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
                 if let Some(sending) = self.sending(from, number) {
                     neighbour.stream(placing, sending.from, sending.request);
@@ -441,19 +437,19 @@ impl Desk<'_> {
     }
 
     fn take_eager(&mut self, from: PeerId, tag: Tag, entry: &Entry<'_>) {
-        let bytes = length(&entry.payload);
+        let bytes = entry.payload.bytes();
         match self.matching.take_posted(from, tag) {
             Some(receive) => {
                 if let Some(to) = self.regions.borrow().address(receive.into) {
                     // SAFETY: the region lives, and is lent to this receive.
-                    unsafe { copy_out(&entry.payload, to.start(), to.bytes()) };
+                    unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
                 }
                 self.requests.finish(receive.request, outcome(from, tag, bytes as u64, receive.into));
             }
             None => {
                 let mut kept = vec![0; bytes];
                 // SAFETY: an exclusive borrow.
-                unsafe { copy_out(&entry.payload, NonNull::from(kept.as_mut_slice()).cast(), bytes) };
+                unsafe { copy_out(entry.payload, NonNull::from(kept.as_mut_slice()).cast(), bytes) };
                 self.matching.keep(from, tag, kept);
             }
         }
@@ -462,14 +458,14 @@ impl Desk<'_> {
     fn place(&mut self, from: PeerId, number: u32, entry: &Entry<'_>) -> Result<(), Nonsense> {
         let place = self.placings.get_mut(number as usize).ok_or(Nonsense)?;
         let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(Nonsense)?;
-        let bytes = length(&entry.payload) as u32;
+        let bytes = entry.payload.bytes() as u32;
         if bytes == 0 || bytes > placing.into.bytes - placing.placed {
             return Err(Nonsense);
         }
         // A receive that has ended takes nothing any more.
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
             // SAFETY: as in `take_eager`.
-            unsafe { copy_out(&entry.payload, to.start(), to.bytes()) };
+            unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
         }
         placing.placed += bytes;
         if placing.placed == placing.into.bytes {
