@@ -83,6 +83,7 @@ impl<'a> Parts<'a> {
     }
 
     /// A piece of the bulk.
+    #[inline]
     fn piece(&self, line: u32, bytes: u32) -> Option<Cells<'a>> {
         self.bulk.part((line as usize).checked_mul(LINE)?, bytes as usize)
     }
@@ -95,6 +96,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Lines that a piece takes of the bulk.
+#[inline]
 const fn lines(bytes: u32) -> u32 {
     bytes.div_ceil(LINE as u32)
 }
@@ -125,6 +127,7 @@ impl<'a> Producer<'a> {
     }
 
     /// Most bytes of a piece: half the bulk, so that one fits wherever the last one ended.
+    #[inline]
     pub const fn longest(&self) -> u32 {
         let half = self.parts.bulk_lines / 2;
         LINE as u32 * if half == 0 { 1 } else { half }
@@ -189,6 +192,7 @@ impl<'a> Producer<'a> {
     }
 
     /// The word that was published last: what the consumer may be waiting for.
+    #[inline]
     pub fn shown(&self) -> Option<&'a Word> {
         self.parts.turn(self.next.wrapping_sub(1))
     }
@@ -333,11 +337,13 @@ impl<'a> Consumer<'a> {
     }
 
     /// The word that was published last: what the producer may be waiting for.
+    #[inline]
     pub const fn shown(&self) -> &'a Word {
         self.parts.taken
     }
 
     /// The piece at this line of the bulk, if it lies where the producer can have put it.
+    #[inline]
     fn piece(&mut self, at: u32, bytes: u32, end: u32) -> Option<Cells<'a>> {
         let size = self.parts.bulk_lines;
         let goes_on = at.checked_add(lines(bytes)).filter(|end| *end <= size)?;

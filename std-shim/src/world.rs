@@ -199,6 +199,9 @@ impl World {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
+        if self.shared.lock().send_at_once(bytes, to, tag) {
+            return Ok(());
+        }
         match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
             None => Ok(()),
             Some(request) => self.shared.wait(request).map(|_| ()),

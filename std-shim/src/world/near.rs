@@ -269,6 +269,7 @@ impl Neighbour {
     }
 
     /// Bytes of the longest piece.
+    #[inline]
     pub(super) fn longest(&self) -> u32 {
         self.outward.longest()
     }
@@ -278,6 +279,12 @@ impl Neighbour {
         let Some(address) = regions.address(from) else { return Ok(()) };
         // SAFETY: the region lives, so its bytes are lent.
         unsafe { self.put_piece(note, address.start(), from.bytes) }
+    }
+
+    /// The word that changes when something comes, and what it holds before.
+    #[inline(always)]
+    pub(super) fn next_word(&self) -> (&'static Word, u32) {
+        self.inward.awaited()
     }
 
     /// The word that changes when something comes, or if something waits for room, when there is room.

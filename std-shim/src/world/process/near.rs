@@ -7,7 +7,7 @@ use unisono_core::device::{Memory, PeerId};
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_shmem::ring::{Entry, INLINE, PutError};
-use unisono_shmem::segment::Word;
+use unisono_shmem::segment::{Site, Word};
 
 use super::{BUDGET, Process, Sending, put};
 use crate::node::Standing;
@@ -56,31 +56,45 @@ impl Process {
         }
         let polls = if near.spins { POLLS } else { 1 };
         let neighbour = near.of(source.into())?;
-        for _ in 0..polls {
-            if let Some(entry) = neighbour.look().ok()? {
-                if entry.note != [EAGER, tag.0] {
-                    return None;
-                }
-                let bytes = entry.payload.bytes();
-                // SAFETY: an exclusive borrow.
-                unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
-                neighbour.take();
-                return Some(if bytes > into.len() {
-                    Err(Failure::Truncated { bytes: bytes as u64 })
-                } else {
-                    Ok(Status { source, tag, bytes })
-                });
+        let (word, before) = neighbour.next_word();
+        let mut left = polls;
+        while word.acquire(Site::RingLook) == before {
+            left -= 1;
+            if left == 0 {
+                return None;
             }
             core::hint::spin_loop();
         }
-        None
+        let entry = neighbour.look().ok()??;
+        if entry.note != [EAGER, tag.0] {
+            return None;
+        }
+        let bytes = entry.payload.bytes();
+        // SAFETY: an exclusive borrow.
+        unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+        neighbour.take();
+        Some(if bytes > into.len() {
+            Err(Failure::Truncated { bytes: bytes as u64 })
+        } else {
+            Ok(Status { source, tag, bytes })
+        })
+    }
+
+    /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
+    #[inline]
+    pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+        let Some(near) = &mut self.near else { return false };
+        let Some(neighbour) = near.of(to.into()) else { return false };
+        if bytes.len() > INLINE || self.aborted.is_some() || neighbour.ended.is_some() || !neighbour.is_clear() {
+            return false;
+        }
+        neighbour.put([EAGER, tag.0], bytes).is_ok()
     }
 
     /// Sends to a rank of this node. `None`: it is none. Otherwise as [`send`](Self::send).
     ///
     /// # Safety
     /// As for [`send`](Self::send).
-    #[inline]
     pub(in crate::world) unsafe fn send_near(
         &mut self,
         to: Rank,
