@@ -11,6 +11,7 @@
 //! rank's part.
 
 mod pool;
+mod reuse;
 mod source;
 
 use alloc::collections::VecDeque;
@@ -31,6 +32,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
+use reuse::Reuse;
 pub(super) use source::{Nonce, Source};
 
 pub(super) const EAGER: u32 = 0;
@@ -48,7 +50,7 @@ pub(super) const EAGER_LIMIT: usize = 1 << 14;
 /// As that, when it lies in the segment and announcing it saves a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
 /// Bytes of a fragment.
-const FRAGMENT_BYTES: u32 = 1 << 14;
+const FRAGMENT_BYTES: u32 = 1 << 15;
 
 /// A message that was announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +136,7 @@ pub(super) struct Neighbour {
     pub(super) ended: Option<Failure>,
     /// Its memory, where the system lets this process read it.
     pub(super) source: Option<Source>,
+    pub(super) reuse: Reuse,
     inward: Consumer<'static>,
     outward: Producer<'static>,
     sleepers: Sleepers<'static>,
@@ -358,6 +361,7 @@ impl Near {
                 incarnation,
                 ended: None,
                 source: None,
+                reuse: Reuse::new(),
                 inward: Consumer::of(segment, &layout, other, local)?,
                 outward,
                 sleepers: node.sleepers(),

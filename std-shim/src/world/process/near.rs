@@ -24,8 +24,12 @@ use crate::world::request::{Failure, Requests, Status, Tag};
 const POLLS: u32 = 500;
 /// Bytes of a message that are copied before others have their turn.
 const PULLED: u32 = 1 << 20;
-/// Bytes from which a message is read out of the other process instead of copied twice.
-const PULL_LEAST: u32 = 1 << 16;
+/// Bytes from which a message is read out of the other process, in one copy, instead of copied twice in fragments, by both at
+/// a time.
+const PULL_LEAST: u32 = 1 << 15;
+/// Most bytes announced since a message was last sent from the same place for this to be so. Where the sender's caches do not
+/// have it, one process alone copies more slowly than two in turn.
+const PULL_REUSED: u64 = 1 << 21;
 
 /// A message that comes in fragments.
 #[derive(Clone, Copy, Debug)]
@@ -357,7 +361,12 @@ impl Process {
                 true
             }
             (Some(to), Place::Private(at)) => {
-                let source = neighbour.source.filter(|_| message.bytes >= PULL_LEAST);
+                let is_hot = |neighbour: &mut Neighbour| {
+                    let distance = neighbour.reuse.distance(at, message.bytes);
+                    distance.is_some_and(|bytes| bytes <= PULL_REUSED)
+                };
+                let pays = fetched > 0 || message.bytes >= PULL_LEAST && is_hot(neighbour);
+                let source = neighbour.source.filter(|_| pays);
                 // SAFETY: as above.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched.into()), to) });
                 if source.is_some() && !pulled {
