@@ -26,6 +26,7 @@ fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
                 ("UNISONO_SIZE".into(), size.to_string().into()),
                 ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
                 ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+                ("UNISONO_DEVICE".into(), "udp".into()),
             ];
             variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
             scope.spawn(move || {
