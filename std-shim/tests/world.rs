@@ -328,6 +328,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             ("UNISONO_SIZE", String::from("2")),
             ("UNISONO_BOOTSTRAP", format!("127.0.0.1:{port}")),
             ("UNISONO_SECRET", String::from("0123456789abcdef0123456789abcdef")),
+            ("UNISONO_DEVICE", String::from("udp")),
         ];
         Settings::from_variables(variables.map(|(name, value)| (name.into(), value.into()))).expect("settings")
     };
