@@ -22,13 +22,18 @@
 #[cfg(debug_assertions)]
 mod audit;
 mod events;
+mod farewell;
 mod grant;
 mod in_use;
+mod landing;
 mod life;
+mod pooled;
 mod receive;
+mod release;
 mod send;
 mod timeout;
 mod transmit;
+mod turn;
 
 pub use in_use::InUse;
 pub use send::GrantError;

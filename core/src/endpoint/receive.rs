@@ -1,20 +1,19 @@
 //! What arrives: datagrams, and held datagrams whose turn has come.
 
-use super::{Above, Endpoint, Now, ORPHAN, Verdict};
+use super::landing::Landed;
+use super::{Above, Endpoint, Now, Verdict};
 use crate::counters::{Happened, Reason};
-use crate::device::{PeerId, Received, Slot, Ticket};
+use crate::device::{PeerId, Received};
 use crate::inbound::Order;
-use crate::list::NONE;
 use crate::operation::{OperationError, What};
 use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::placement::{Placement, PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::send_window::Piece;
 use crate::span::Span;
 use crate::storage::Storage;
 use crate::time::{Time, units};
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, Opening, ParseError, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, ParseError};
 
 impl From<ParseError> for Reason {
     fn from(error: ParseError) -> Self {
@@ -24,9 +23,6 @@ impl From<ParseError> for Reason {
         }
     }
 }
-
-/// What a datagram did at its turn, or before it: the placement it counts towards.
-type Landed = Option<PlacementId>;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// A datagram arrived. The verdict, written in place, says what to do with it: handed on from call to call, its parts
@@ -43,68 +39,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Err(reason) = self.receive(now, datagram, above, verdict) {
             above.saw(Happened::Dropped(reason));
             *verdict = Verdict::Release;
-        }
-    }
-
-    /// The next held datagram whose turn has come, or that is not needed any more. It stays first until
-    /// [`handle_held`](Self::handle_held).
-    #[inline]
-    pub fn poll_deferred(&mut self) -> Option<Slot> {
-        if self.deferred.is_empty() { None } else { self.next_deferred() }
-    }
-
-    #[inline(never)]
-    fn next_deferred(&mut self) -> Option<Slot> {
-        loop {
-            let i = self.deferred.first()?;
-            let window = self.receivers.as_ref().get(i as usize)?;
-            let waiting = if window.owner == NONE { window.first() } else { window.front() };
-            if let Early::Held(slot) = waiting {
-                return Some(slot);
-            }
-            self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-            if self.receivers.as_ref().get(i as usize).is_some_and(|window| window.owner == NONE) {
-                self.free_receiver(i);
-            }
-        }
-    }
-
-    /// The turn of the datagram that [`poll_deferred`](Self::poll_deferred) named has come.
-    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
-        self.held = self.held.saturating_sub(1);
-        let Some(i) = self.deferred.first() else { return Verdict::Release };
-        let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };
-        if window.owner == NONE {
-            window.take_first();
-            return Verdict::Release;
-        }
-        let owner = window.owner;
-        self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-        let mut verdict = Verdict::Release;
-        let landed = match Header::parse(datagram.head()) {
-            Ok(header) => self.take_effect(owner, &header, datagram, above, &mut verdict).unwrap_or(None),
-            Err(_) => None,
-        };
-        self.pass(owner, landed);
-        verdict
-    }
-
-    /// The device has finished every posting up to `upto`.
-    pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
-        if self.posted.is_empty() {
-            return;
-        }
-        let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
-        while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
-            let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
-            sender.window.handle_completed(upto);
-            let posted = sender.window.is_posted();
-            if posted {
-                self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);
-            } else {
-                sender.flags &= !super::POSTING;
-            }
-            self.release(now, i);
         }
     }
 
@@ -360,7 +294,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Carries out a datagram whose turn it is.
     #[inline(always)]
-    fn take_effect(
+    pub(super) fn take_effect(
         &mut self,
         from: u32,
         header: &Header<BITS>,
@@ -389,193 +323,5 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             _ => Ok(None),
         }
-    }
-
-    /// An opening takes effect when it arrives, whatever gaps precede it. What its key does not cover is answered by a
-    /// refusal and not acknowledged.
-    fn open(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<PlacementId, Reason> {
-        let opening = Opening::parse(datagram.head(), datagram.bytes())?;
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
-            && placement.stage == Stage::Granted(opening.key)
-            && placement.peer == header.rank
-            && placement.incarnation == incarnation
-            && opening.bytes <= placement.to.bytes
-        {
-            let left = segments(opening.bytes, segment).wrapping_add(1);
-            placement.stage = Stage::Open { bytes: opening.bytes, left, psn: header.psn };
-            return Ok(opening.placement);
-        }
-        self.notify(super::Notice {
-            to: header.rank,
-            kind: Kind::Refuse,
-            expected: incarnation,
-            psn: header.psn,
-            ..super::Notice::FREE
-        });
-        Err(Reason::Refused)
-    }
-
-    /// A segment goes straight to its place, if its placement is open for its peer.
-    #[inline(always)]
-    fn land(&self, header: &Header<BITS>, datagram: &impl Received, verdict: &mut Verdict) -> Result<Landed, Reason> {
-        let segment = SegmentHeader::parse(datagram.head())?;
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = segment.placement.among(self.placements.as_ref()) else {
-            return self.withdrawn(header);
-        };
-        let Stage::Open { bytes, psn, .. } = placement.stage else { return self.withdrawn(header) };
-        if placement.peer != header.rank || placement.incarnation != peer.incarnation {
-            return self.withdrawn(header);
-        }
-        // The parts of a placement are sent one after the other.
-        if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
-            return Err(Reason::Refused);
-        }
-        let size = peer.segment();
-        let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
-        let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
-        if payload != bytes.saturating_sub(start).min(size) {
-            return Err(Reason::Refused);
-        }
-        *verdict = Verdict::Place { to: placement.to.part(start, payload), start: SEGMENT_HEADER as u16 };
-        Ok(Some(segment.placement))
-    }
-
-    /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.
-    /// Taken, that part would be missing for ever; refused, it comes again.
-    #[cold]
-    fn withdrawn(&self, header: &Header<BITS>) -> Result<Landed, Reason> {
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let lacks = |placement: &Placement| match placement.stage {
-            Stage::Open { bytes, psn, .. } => {
-                let distance = header.psn().since(Psn::new(psn));
-                (placement.peer, placement.incarnation) == (header.rank, peer.incarnation)
-                    && distance != 0
-                    && distance <= segments(bytes, peer.segment())
-            }
-            _ => false,
-        };
-        if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
-    }
-
-    /// A datagram has had its turn, and those behind it that have already landed.
-    #[inline(always)]
-    fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
-        if let Some(placement) = landed {
-            self.count_down(placement);
-        }
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        if peer.receiver == NO_WINDOW {
-            peer.inbound.advance::<W>(None);
-        } else {
-            self.pass_gap(from);
-        }
-    }
-
-    #[inline(never)]
-    fn pass_gap(&mut self, from: u32) {
-        loop {
-            let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-            let receiver = u32::from(peer.receiver);
-            let window = self.receivers.as_mut().get_mut(receiver as usize);
-            match peer.inbound.advance(window) {
-                Early::Landed(placement) => self.count_down(placement),
-                Early::Held(_) => {
-                    self.deferred.push(self.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
-                    return;
-                }
-                Early::Missing => break,
-            }
-        }
-        self.drop_empty_receiver(from);
-    }
-
-    #[inline]
-    fn count_down(&mut self, placement: PlacementId) {
-        let placements = self.placements.as_mut();
-        let Some(record) = placement.among_mut(placements) else { return };
-        let Stage::Open { bytes, left, .. } = &mut record.stage else { return };
-        *left = left.saturating_sub(1);
-        if *left == 0 {
-            record.stage = Stage::Filled { bytes: *bytes };
-            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
-        }
-    }
-
-    fn take_receiver(&mut self, from: u32) -> Option<u32> {
-        let peer = self.peers.as_mut().get_mut(from as usize)?;
-        if peer.receiver != NO_WINDOW {
-            return Some(u32::from(peer.receiver));
-        }
-        let receivers = self.receivers.as_mut();
-        let i = self.free_receivers.pop(receivers, |receiver| &mut receiver.link)?;
-        receivers.get_mut(i as usize)?.owner = from;
-        peer.receiver = i as u16;
-        Some(i)
-    }
-
-    fn drop_empty_receiver(&mut self, from: u32) {
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        let i = peer.receiver;
-        if self.receivers.as_ref().get(usize::from(i)).is_some_and(crate::receive_window::ReceiveWindow::is_empty) {
-            peer.receiver = NO_WINDOW;
-            self.free_receiver(u32::from(i));
-        }
-    }
-
-    /// The peer says what it has. An error when that ended it.
-    fn take_ack(
-        &mut self,
-        now: Now<S, W, BITS>,
-        from: u32,
-        ack: &Acknowledgement<BITS>,
-        above: &mut impl Above,
-    ) -> Result<(), Reason> {
-        let pace = self.pace();
-        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
-            return Ok(());
-        };
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
-        record.window.handle_heard();
-        let outcome = record.window.handle_ack(now, ack, &pace);
-        if record.window.is_contradicted() {
-            self.give_up(now, from);
-            return Err(Reason::Ended);
-        }
-        if outcome.stale {
-            return Ok(());
-        }
-        if outcome.spurious {
-            above.saw(Happened::Spurious);
-        }
-        if let Some(units) = outcome.round_trip {
-            record.asked = S::Time::stamp(now);
-            above.saw(Happened::RoundTrip(units));
-        }
-        self.release(now, sender);
-        Ok(())
-    }
-
-    /// Takes finished segments out of a window, and lets what waited go on.
-    pub(super) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        let operations = self.operations.as_mut();
-        while let Some(Piece { operation, .. }) = record.window.release() {
-            let Some(finished) = operations.get_mut(operation as usize) else { continue };
-            finished.released = finished.released.wrapping_add(1);
-            if finished.released == finished.parts {
-                self.completed.push(operations, operation, |operation| &mut operation.link);
-            }
-        }
-        if record.flags & ORPHAN != 0 {
-            #[cfg(not(mutant = "orphan_kept"))]
-            if record.window.is_empty() {
-                self.free_sender(now, sender);
-            }
-            return;
-        }
-        self.settle_sender(now, sender);
     }
 }

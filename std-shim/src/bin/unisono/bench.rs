@@ -1,6 +1,7 @@
 //! `unisono bench`: what a job measures of itself.
 
 mod exchange;
+mod floor;
 mod latency;
 mod pattern;
 mod stream;
@@ -64,6 +65,8 @@ pub(crate) enum Measure {
     Rate(Streamed),
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
     Exchange(Sized),
+    /// What the machine itself does between two processes; needs no launcher
+    Floor,
 }
 
 /// How much is sent.
@@ -102,14 +105,18 @@ const ROUNDS: usize = 10_000;
 
 /// Measures. Returns whether what arrived was right.
 pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
-    let world = World::join()?;
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
         Measure::Bandwidth(streamed) => ("bandwidth", streamed.sized.bytes, 2),
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
+        Measure::Floor => {
+            floor::measure()?.print(options.json);
+            return Ok(true);
+        }
     };
+    let world = World::join()?;
     if world.size() < needed {
         return Err(format!(
             "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
@@ -152,7 +159,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) => {}
+        Measure::Transfer(_) | Measure::Floor => {}
         Measure::Latency(_) => {
             let times = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
@@ -255,6 +262,7 @@ mod tests {
             ("bandwidth --bytes 64K", Measure::Bandwidth(streamed(65536, 1000))),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
+            ("floor", Measure::Floor),
         ] {
             assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
             assert_eq!(
