@@ -649,6 +649,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
+    /// Asks for a probe at once, although nothing is outstanding.
+    pub fn inquire(&mut self, now: T::Instant, pace: &Pace) {
+        self.probe_wanted = true;
+        self.arm(now, pace);
+    }
+
     /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub const fn deadline(&self) -> Option<T::Instant> {
         self.deadline

@@ -19,6 +19,7 @@
 //! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
 
 mod keys;
+mod lock;
 mod matching;
 mod process;
 mod progress;
@@ -47,6 +48,7 @@ pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
+use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
@@ -78,6 +80,9 @@ pub enum WorldError {
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// The shared memory of the node cannot be used.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// A job that this process is part of. Dropping it finishes; in a panic it gives up instead, which the others are told.
@@ -85,6 +90,7 @@ pub struct World {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
+    node: Option<Arc<Node>>,
     rank: Rank,
     size: u32,
     finished: bool,
@@ -119,7 +125,8 @@ impl World {
         let path = device.local()?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
-        let membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let mut membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
@@ -134,11 +141,11 @@ impl World {
         let clock = Instant::now();
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), clock, endpoint, device, membership, silence);
+        let process = Process::new((rank, size), clock, endpoint, device, membership, silence, node.clone());
         let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
-        Ok(Self { shared, thread, tally, rank, size, finished: false })
+        Ok(Self { shared, thread, tally, node, rank, size, finished: false })
     }
 
     /// This process's number.
@@ -149,6 +156,11 @@ impl World {
     /// Processes of the job.
     pub const fn size(&self) -> u32 {
         self.size
+    }
+
+    /// The memory that this process shares with the other ranks of its node.
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        self.node.as_ref()
     }
 
     /// What the endpoint has counted so far.
@@ -285,6 +297,9 @@ impl World {
         let deadline = Instant::now() + FAREWELL;
         self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
         self.stop();
+        if let Some(node) = &self.node {
+            node.leave();
+        }
         if let Some(membership) = self.shared.lock().membership.take() {
             let left = membership.leave(FAREWELL);
             tracing::debug!(?left, "left");
@@ -346,13 +361,6 @@ impl Drop for World {
             tracing::error!(%error, "the job did not finish well");
         }
     }
-}
-
-/// Processors that the ranks of this node share: those of this process, or of its parent, which may have pinned it to some of
-/// its own.
-fn processors() -> u32 {
-    let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
-    of(None).max(of(rustix::process::getppid()))
 }
 
 /// The address that the others reach this process at: the one that it reaches the rendezvous server from.

@@ -5,7 +5,9 @@ use crate::counters::{Happened, Reason};
 use crate::device::{Cause, Fact, HEAD, Lane, PeerId, Transmit};
 use crate::list::NONE;
 use crate::operation::OperationError;
-use crate::peer::{Incarnation, Life, NEWS, NO_WINDOW, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn};
+use crate::peer::{
+    Incarnation, LAP, Life, NEWS, NO_WINDOW, PARTED, Peer, TOLD, TOUCHED, WANTS, WATCHED, WINDOWLESS, first_psn,
+};
 use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::storage::Storage;
@@ -70,7 +72,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again. Where
-    /// peers outnumber windows, ask from time to time in any case: sends take windows from watched peers that answer.
+    /// peers outnumber windows, ask from time to time in any case: sends take windows from watched peers that answer, and
+    /// watched peers share what is left: four times in the configured silence each is given one, and asked at once.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
         let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
@@ -79,11 +82,29 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.unset(WATCHED);
             return true;
         }
-        record.set(WATCHED | TOUCHED);
-        if record.sender() == NO_WINDOW && self.take_sender(now, peer.0, false).is_none() {
-            return false;
+        if S::Time::since(now, self.lap_since).is_some_and(|since| since >= self.config.silence >> 2) {
+            self.lap_since = S::Time::stamp(now);
+            self.lap ^= LAP;
         }
-        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NONE, |peer| u32::from(peer.sender()));
+        let asked = record.has(WATCHED) && record.has(LAP) == (self.lap == LAP);
+        record.set(WATCHED | TOUCHED);
+        let mut sender = u32::from(record.sender());
+        if sender == u32::from(NO_WINDOW) {
+            let (scarce, pace) = (self.free_senders.is_empty(), self.pace());
+            if scarce && asked {
+                return true;
+            }
+            let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
+            sender = taken;
+            if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
+                record.window.inquire(now, &pace);
+                let lap = self.lap;
+                if let Some(peer) = self.peer_mut(peer.0) {
+                    peer.unset(LAP);
+                    peer.set(lap);
+                }
+            }
+        }
         self.settle_sender(now, sender);
         true
     }
@@ -95,8 +116,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Gives up: tells everyone it had to do with that they need not wait. No more data leaves: memory is free as soon as the device has finished what was posted.
+    /// Gives up: tells everyone it had to do with that they need not wait, those too that were told Bye. No more data leaves:
+    /// memory is free as soon as the device has finished what was posted.
     pub fn abort(&mut self) {
+        if self.leaving != Leaving::No {
+            for peer in self.peers.as_mut() {
+                peer.unset(TOLD);
+            }
+        }
         self.leaving = Leaving::Telling { kind: Kind::Abort, rank: 0, round: FAREWELLS - 1 };
     }
 
@@ -120,7 +147,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
         above: &mut impl super::Above,
-    ) -> Result<super::Verdict, Reason> {
+    ) -> Result<(), Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         #[cfg(not(mutant = "reset_unchecked"))]
         let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
@@ -131,15 +158,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.end(now, header.rank, Life::Failed);
         above.saw(Happened::Accepted { kind: header.kind, bytes: HEADER as u32 });
-        Ok(super::Verdict::Release)
+        Ok(())
     }
 
     /// A datagram of another life, of its sender or of this process.
-    pub(super) fn handle_other_life(
-        &mut self,
-        now: Now<S, W, BITS>,
-        header: &Header<BITS>,
-    ) -> Result<super::Verdict, Reason> {
+    pub(super) fn handle_other_life(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);
@@ -221,11 +244,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.release(now, sender);
         }
         self.abandon_receiver(receiver);
-        if let Some(peer) = self.peer_mut(rank)
-            && !peer.has(NEWS)
-        {
-            peer.set(NEWS);
+        let Some(peer) = self.peer_mut(rank) else { return };
+        if !peer.has(NEWS) {
+            peer.set(if life == Life::Parted { NEWS | PARTED } else { NEWS });
             self.news.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
+        } else if life == Life::Failed {
+            // One event for two lives: the worse one.
+            peer.unset(PARTED);
         }
     }
 
@@ -262,12 +287,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// A send window for the peer: a free one, or one that has been idle; to send, also one that merely watches.
-    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, sends: bool) -> Option<u32> {
+    /// A send window for the peer: a free one, one that has been idle, or, `watching`, one that watches a peer that answers.
+    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
         let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
             None => {
-                self.retire_some(now, sends);
+                self.retire_some(now, watching);
                 self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
@@ -313,7 +338,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         peer.leave_sender(next);
         let expected = peer.incarnation;
         if admitted {
-            self.notify(Notice { to, kind: Kind::Acknowledge, flags: Flags::DRAINED, expected, ..Notice::FREE });
+            let (kind, flags) = (Kind::Acknowledge, Flags::DRAINED);
+            self.notify(Notice { to, kind, flags, expected, psn: next.get(), ..Notice::FREE });
         }
         self.free_sender(now, sender);
     }

@@ -7,10 +7,11 @@ use crate::inbound::Order;
 use crate::list::NONE;
 use crate::operation::{OperationError, What};
 use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::placement::{PlacementId, Stage, segments};
+use crate::placement::{Placement, PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::send_window::Piece;
+use crate::span::Span;
 use crate::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, Opening, ParseError, SEGMENT_HEADER, SegmentHeader};
@@ -24,30 +25,24 @@ impl From<ParseError> for Reason {
     }
 }
 
-/// What a datagram did at its turn, or before it.
-struct Effect {
-    verdict: Verdict,
-    /// The placement it counts towards.
-    landed: Option<PlacementId>,
-}
-
-const NO_EFFECT: Effect = Effect { verdict: Verdict::Release, landed: None };
+/// What a datagram did at its turn, or before it: the placement it counts towards.
+type Landed = Option<PlacementId>;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// A datagram arrived. The verdict says what to do with it.
+    /// A datagram arrived. The verdict, written in place, says what to do with it: handed on from call to call, its parts
+    /// would be read together just after they were written one by one, which stalls the processor.
     #[inline]
     pub fn handle_datagram(
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Verdict {
-        match self.receive(now, datagram, above) {
-            Ok(verdict) => verdict,
-            Err(reason) => {
-                above.saw(Happened::Dropped(reason));
-                Verdict::Release
-            }
+        verdict: &mut Verdict,
+    ) {
+        *verdict = Verdict::Release;
+        if let Err(reason) = self.receive(now, datagram, above, verdict) {
+            above.saw(Happened::Dropped(reason));
+            *verdict = Verdict::Release;
         }
     }
 
@@ -85,12 +80,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         let owner = window.owner;
         self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-        let effect = match Header::parse(datagram.head()) {
-            Ok(header) => self.take_effect(owner, &header, datagram, above).unwrap_or(NO_EFFECT),
-            Err(_) => NO_EFFECT,
+        let mut verdict = Verdict::Release;
+        let landed = match Header::parse(datagram.head()) {
+            Ok(header) => self.take_effect(owner, &header, datagram, above, &mut verdict).unwrap_or(None),
+            Err(_) => None,
         };
-        self.pass(owner, effect.landed);
-        effect.verdict
+        self.pass(owner, landed);
+        verdict
     }
 
     /// The device has finished every posting up to `upto`.
@@ -118,7 +114,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let head = datagram.head();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
@@ -148,8 +145,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if peer.sender() != NO_WINDOW {
                 self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
             }
-            return self.receive_data(now, &header, datagram, above);
+            return self.receive_data(now, &header, datagram, above, verdict);
         }
+        // One that gives a grant back too late would give back what was granted since.
+        let late = peer.inbound.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
         if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
@@ -159,10 +158,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
-            self.take_grant_back(from, header.flags);
+            if !late {
+                self.take_grant_back(from, header.flags);
+            }
             self.take_ack(now, from, &ack, above)?;
             above.saw(Happened::Accepted { kind: header.kind, bytes });
-            return Ok(Verdict::Release);
+            return Ok(());
         }
         if bytes as usize != HEADER {
             return Err(Reason::Malformed);
@@ -172,7 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.receive_control(now, &header)?;
         above.saw(Happened::Accepted { kind: header.kind, bytes });
-        Ok(Verdict::Release)
+        Ok(())
     }
 
     #[inline(never)]
@@ -229,7 +230,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header: &Header<BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let (from, psn, bytes) = (header.rank, header.psn(), datagram.bytes());
         let arrived = match datagram.age_ns() {
             Some(age) => S::Time::before(now, units(u64::from(age))),
@@ -240,23 +242,23 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         match peer.inbound.order(psn, receiver) {
             Order::Next => {
                 let gap = receiver.is_some();
-                let effect = self.take_effect(from, header, datagram, above)?;
+                let landed = self.take_effect(from, header, datagram, above, verdict)?;
                 self.note(from, arrived, header, gap);
-                self.pass(from, effect.landed);
+                self.pass(from, landed);
                 above.saw(Happened::Accepted { kind: header.kind, bytes });
-                Ok(effect.verdict)
+                Ok(())
             }
             Order::Early(distance) => {
-                let verdict = self.receive_early(header, datagram, distance, arrived)?;
+                self.receive_early(header, datagram, distance, arrived, verdict)?;
                 above.saw(Happened::Accepted { kind: header.kind, bytes });
                 above.saw(Happened::OutOfOrder);
-                Ok(verdict)
+                Ok(())
             }
             Order::Duplicate => {
                 peer.inbound.hurry();
                 self.list_ack(from);
                 above.saw(Happened::Duplicate { resent: header.flags.count() != 0 });
-                Ok(Verdict::Release)
+                Ok(())
             }
             Order::Outside => Err(Reason::Outside),
         }
@@ -269,7 +271,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         datagram: &impl Received,
         distance: u32,
         arrived: <S::Time as Time>::Stamp,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let from = header.rank;
         let Some(receiver) = self.take_receiver(from) else {
             if let Some(peer) = self.peer_mut(from) {
@@ -278,17 +281,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.list_ack(from);
             return Err(Reason::NoRoom);
         };
-        let effect = match header.kind {
+        let landed = match header.kind {
             Kind::Open => self.open(header, datagram).map(Some),
-            Kind::Segment => self.land(header, datagram),
+            Kind::Segment => self.land(header, datagram, verdict),
             _ => Ok(None),
         };
-        let effect = effect.inspect_err(|_| self.drop_empty_receiver(from))?;
-        let (early, verdict) = match effect {
-            Some(Effect { verdict, landed }) => (landed.map_or(Early::Missing, Early::Landed), verdict),
+        let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
+        let early = match landed {
+            Some(placement) => Early::Landed(placement),
             None if self.held < self.config.holdable => {
                 self.held = self.held.wrapping_add(1);
-                (Early::Held(datagram.slot()), Verdict::Hold)
+                *verdict = Verdict::Hold;
+                Early::Held(datagram.slot())
             }
             None => {
                 if let Some(peer) = self.peer_mut(from) {
@@ -309,7 +313,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             peer.inbound.handle_gap();
         }
         self.note(from, arrived, header, false);
-        Ok(verdict)
+        Ok(())
     }
 
     /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
@@ -362,36 +366,34 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header: &Header<BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Effect, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<Landed, Reason> {
         match header.kind {
             Kind::Eager => {
                 let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
                 let bytes = datagram.bytes().saturating_sub(HEADER as u32);
-                let mut effect = Effect { verdict: above.handle_eager(PeerId(from), message, bytes), landed: None };
-                match &mut effect.verdict {
-                    Verdict::Place { to, start } => {
-                        *start = start.saturating_add(HEADER as u16);
-                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(*start)));
-                    }
-                    verdict => *verdict = Verdict::Release,
+                if let Verdict::Place { to, start } = above.handle_eager(PeerId(from), message, bytes) {
+                    let start = start.saturating_add(HEADER as u16);
+                    let bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(start)));
+                    *verdict = Verdict::Place { to: Span { bytes, ..to }, start };
                 }
-                Ok(effect)
+                Ok(None)
             }
-            Kind::Open => self.open(header, datagram),
-            Kind::Segment => match self.land(header, datagram)? {
-                Some(effect) => Ok(effect),
-                None => {
+            Kind::Open => self.open(header, datagram).map(Some),
+            Kind::Segment => {
+                let landed = self.land(header, datagram, verdict)?;
+                if landed.is_none() {
                     above.saw(Happened::Withdrawn);
-                    Ok(NO_EFFECT)
                 }
-            },
-            _ => Ok(NO_EFFECT),
+                Ok(landed)
+            }
+            _ => Ok(None),
         }
     }
 
     /// An opening takes effect when it arrives, whatever gaps precede it. What its key does not cover is answered by a
     /// refusal and not acknowledged.
-    fn open(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<Effect, Reason> {
+    fn open(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<PlacementId, Reason> {
         let opening = Opening::parse(datagram.head(), datagram.bytes())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
@@ -402,8 +404,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             && opening.bytes <= placement.to.bytes
         {
             let left = segments(opening.bytes, segment).wrapping_add(1);
-            placement.stage = Stage::Open { bytes: opening.bytes, left };
-            return Ok(Effect { verdict: Verdict::Release, landed: Some(opening.placement) });
+            placement.stage = Stage::Open { bytes: opening.bytes, left, psn: header.psn };
+            return Ok(opening.placement);
         }
         self.notify(super::Notice {
             to: header.rank,
@@ -417,13 +419,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// A segment goes straight to its place, if its placement is open for its peer.
     #[inline(always)]
-    fn land(&self, header: &Header<BITS>, datagram: &impl Received) -> Result<Option<Effect>, Reason> {
+    fn land(&self, header: &Header<BITS>, datagram: &impl Received, verdict: &mut Verdict) -> Result<Landed, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = segment.placement.among(self.placements.as_ref()) else { return Ok(None) };
-        let Stage::Open { bytes, .. } = placement.stage else { return Ok(None) };
+        let Some(placement) = segment.placement.among(self.placements.as_ref()) else {
+            return self.withdrawn(header);
+        };
+        let Stage::Open { bytes, psn, .. } = placement.stage else { return self.withdrawn(header) };
         if placement.peer != header.rank || placement.incarnation != peer.incarnation {
-            return Ok(None);
+            return self.withdrawn(header);
+        }
+        // The parts of a placement are sent one after the other.
+        if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
+            return Err(Reason::Refused);
         }
         let size = peer.segment();
         let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
@@ -431,9 +439,25 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if payload != bytes.saturating_sub(start).min(size) {
             return Err(Reason::Refused);
         }
-        let to = placement.to.part(start, payload);
-        let verdict = Verdict::Place { to, start: SEGMENT_HEADER as u16 };
-        Ok(Some(Effect { verdict, landed: Some(segment.placement) }))
+        *verdict = Verdict::Place { to: placement.to.part(start, payload), start: SEGMENT_HEADER as u16 };
+        Ok(Some(segment.placement))
+    }
+
+    /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.
+    /// Taken, that part would be missing for ever; refused, it comes again.
+    #[cold]
+    fn withdrawn(&self, header: &Header<BITS>) -> Result<Landed, Reason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let lacks = |placement: &Placement| match placement.stage {
+            Stage::Open { bytes, psn, .. } => {
+                let distance = header.psn().since(Psn::new(psn));
+                (placement.peer, placement.incarnation) == (header.rank, peer.incarnation)
+                    && distance != 0
+                    && distance <= segments(bytes, peer.segment())
+            }
+            _ => false,
+        };
+        if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
     /// A datagram has had its turn, and those behind it that have already landed.
@@ -472,7 +496,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };
-        let Stage::Open { bytes, left } = &mut record.stage else { return };
+        let Stage::Open { bytes, left, .. } = &mut record.stage else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             record.stage = Stage::Filled { bytes: *bytes };

@@ -262,6 +262,12 @@ impl Membership {
         self.notices.pop_front()
     }
 
+    /// Notices that have arrived and wait to be read, none of which is taken away.
+    pub(crate) fn heard(&mut self) -> impl Iterator<Item = &Notice> {
+        self.listen();
+        self.notices.iter()
+    }
+
     /// Takes what has arrived, without waiting.
     fn listen(&mut self) {
         while let Some(connection) = &mut self.connection {

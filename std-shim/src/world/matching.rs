@@ -23,7 +23,7 @@ use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::{Above, Verdict};
 use unisono_core::placement::{Key, PlacementId};
-use unisono_core::span::Span;
+use unisono_core::span::{Region, Span};
 
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
@@ -61,6 +61,9 @@ pub(super) struct Posted {
 }
 
 impl Posted {
+    const NONE: Self =
+        Self { source: None, tag: None, into: Span { region: Region::new(0, 0), offset: 0, bytes: 0 }, request: 0 };
+
     fn matches(&self, from: PeerId, tag: Tag) -> bool {
         self.source.is_none_or(|source| source == from) && self.tag.is_none_or(|own| own == tag)
     }
@@ -113,11 +116,11 @@ impl Matching {
     }
 
     /// A receive: takes the first message that waits for it, or waits itself.
+    #[inline]
     pub(super) fn post(&mut self, receive: Posted, regions: &RefCell<Regions>, requests: &mut Requests) {
         let first = self.unexpected.iter().position(|message| receive.matches(message.from, message.tag));
         let Some(message) = first.and_then(|i| self.unexpected.remove(i)) else {
-            self.posted.push_back(receive);
-            return;
+            return self.wait(&receive);
         };
         let (from, tag) = (message.from, message.tag);
         match message.body {
@@ -145,6 +148,20 @@ impl Matching {
         }
     }
 
+    /// Appended part by part, for the reason that [`take_first_posted`](Self::take_first_posted) states.
+    #[inline(always)]
+    fn wait(&mut self, receive: &Posted) {
+        self.posted.push_back(Posted::NONE);
+        if let Some(place) = self.posted.back_mut() {
+            place.source = receive.source;
+            place.tag = receive.tag;
+            place.into.region = receive.into.region;
+            place.into.offset = receive.into.offset;
+            place.into.bytes = receive.into.bytes;
+            place.request = receive.request;
+        }
+    }
+
     /// An announced message has met its receive.
     fn answer(&mut self, to: PeerId, tag: Tag, sending: u32, bytes: u64, receive: Posted, requests: &mut Requests) {
         if bytes > u64::from(receive.into.bytes) {
@@ -158,10 +175,18 @@ impl Matching {
 
     /// The first receive that a message matches.
     fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
-        match self.posted.iter().position(|receive| receive.matches(from, tag))? {
-            0 => self.posted.pop_front(),
-            first => self.posted.remove(first),
-        }
+        let first = self.posted.iter().position(|receive| receive.matches(from, tag))?;
+        self.posted.remove(first)
+    }
+
+    /// Where the message that is the first receive's goes, and for which request. Read where it stands: the whole of it, just
+    /// written in parts, would stall the processor.
+    #[inline(always)]
+    fn take_first_posted(&mut self, from: PeerId, tag: Tag) -> Option<(Span, u32)> {
+        let first = self.posted.front().filter(|receive| receive.matches(from, tag))?;
+        let (into, request) = (first.into, first.request);
+        self.posted.pop_front();
+        Some((into, request))
     }
 
     /// Forgets what only `peer` can bring about, now that it is gone. Returns the requests that end with it: its own, and
@@ -277,9 +302,14 @@ impl Mail<'_> {
     #[inline(always)]
     fn take_eager(&mut self, from: PeerId, tag: Tag, head: &[u8], bytes: u32) -> Verdict {
         let length = bytes.saturating_sub(EAGER_HEAD as u32);
-        if let Some(receive) = self.matching.take_posted(from, tag) {
-            self.requests.finish(receive.request, outcome(from, tag, u64::from(length), receive.into));
-            return Verdict::Place { to: receive.into.part(0, length), start: EAGER_HEAD as u16 };
+        let first = self.matching.take_first_posted(from, tag);
+        let first = match first {
+            None => self.matching.take_posted(from, tag).map(|receive| (receive.into, receive.request)),
+            first => first,
+        };
+        if let Some((into, request)) = first {
+            self.requests.finish(request, outcome(from, tag, u64::from(length), into));
+            return Verdict::Place { to: into.part(0, length), start: EAGER_HEAD as u16 };
         }
         let shown = head.get(EAGER_HEAD..).unwrap_or_default();
         if shown.len() >= length as usize {

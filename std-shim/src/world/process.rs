@@ -4,6 +4,7 @@ mod deaths;
 mod errands;
 mod messages;
 
+use alloc::sync::Arc;
 use core::cell::RefCell;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use unisono_core::endpoint::Event;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
+use unisono_core::wire::HEADER;
 
 pub(super) use messages::SendFailure;
 
@@ -23,6 +25,7 @@ use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
+use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
 use crate::region::Regions;
@@ -36,9 +39,8 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
-/// system cuts at once.
-const CORKED: (u32, usize) = (BUDGET, 1 << 18);
+/// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
+const CORKED: usize = 1 << 18;
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +78,15 @@ struct Granted {
     request: u32,
 }
 
+/// Sends that were collected.
+#[derive(Clone, Copy, Default, Debug)]
+struct Corked {
+    sends: usize,
+    /// After so many they leave: whole runs of such as the first.
+    most: usize,
+    bytes: usize,
+}
+
 pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -87,6 +98,7 @@ pub(super) struct Process {
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
     pub(super) aborted: Option<Failure>,
+    pub(super) node: Option<Arc<Node>>,
     clock: Instant,
     regions: RefCell<Regions>,
     matching: Matching,
@@ -99,7 +111,7 @@ pub(super) struct Process {
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
     tended: u64,
-    corked: (u32, usize),
+    corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
     pub(super) latest: u64,
 }
@@ -112,6 +124,7 @@ impl Process {
         device: Udp,
         membership: Membership,
         silence: Silence,
+        node: Option<Arc<Node>>,
     ) -> Self {
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
@@ -125,6 +138,7 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
+            node,
             clock,
             regions: RefCell::new(regions),
             matching: Matching::new(),
@@ -136,7 +150,7 @@ impl Process {
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
-            corked: (0, 0),
+            corked: Corked::default(),
             latest: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
@@ -173,7 +187,7 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -196,7 +210,7 @@ impl Process {
 
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
@@ -205,8 +219,14 @@ impl Process {
 
     /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
-        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
-        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
+        let corked = &mut self.corked;
+        if corked.sends == 0 {
+            let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + EAGER_HEAD), most);
+        }
+        corked.sends += 1;
+        corked.bytes = corked.bytes.saturating_add(bytes);
+        if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
             // Whoever collects may have computed meanwhile.
             let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
             self.push(now);
@@ -264,6 +284,7 @@ impl Process {
             }
             Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
             Event::Parted(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
+            Event::Silent(peer) if self.has_ended(peer) => self.endpoint.fail(now, peer),
             Event::Silent(peer) => match (self.silence, &mut self.membership) {
                 (Silence::Question, Some(membership)) => membership.ask(peer.into()),
                 (Silence::Question, None) => {}
@@ -275,6 +296,7 @@ impl Process {
         }
     }
 
+    #[inline(always)]
     fn note(&mut self, operation: OperationId, what: Use) {
         let i = operation.0 as usize;
         if self.uses.len() <= i {

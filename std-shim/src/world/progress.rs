@@ -6,10 +6,10 @@ use core::time::Duration;
 use std::io;
 use std::thread::JoinHandle;
 
-use parking_lot::{Mutex, MutexGuard};
 use unisono_core::device::Lane;
 use unisono_core::span::Region;
 
+use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
@@ -44,7 +44,7 @@ pub(super) struct Started {
 
 /// A process, its lock, and the bells of its lanes.
 pub(super) struct Shared {
-    process: Mutex<Process>,
+    process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
     crowded: bool,
@@ -56,10 +56,10 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { process: Mutex::new(process), polled, interrupt, crowded, sleepers, stopped }
+        Self { process: Lock::new(process), polled, interrupt, crowded, sleepers, stopped }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Process> {
+    pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
     }
 
@@ -133,7 +133,7 @@ impl Shared {
 
     /// One round of the progress thread. Returns for how long it may sleep.
     fn serve(&self) -> Duration {
-        let mut process = self.process.lock();
+        let mut process = self.process.lock_rarely();
         let before = process.requests.finished();
         // Others want the lock, too.
         let mut rounds = 0..ROUNDS;

@@ -34,7 +34,7 @@ impl Process {
         if bytes > u32::MAX as usize {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
-        if self.corked.0 == 0 {
+        if self.corked.sends == 0 {
             self.now();
         }
         // Those that leave together are sent at one time.
