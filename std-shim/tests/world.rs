@@ -53,6 +53,7 @@ fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) +
                 ("UNISONO_SIZE".into(), size.to_string().into()),
                 ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
                 ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+                ("UNISONO_DEVICE".into(), if over == Over::Udp { "udp" } else { "auto" }.into()),
             ];
             if rank < together {
                 let number = segment.as_fd().as_raw_fd();
@@ -402,6 +403,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             ("UNISONO_SIZE", String::from("2")),
             ("UNISONO_BOOTSTRAP", format!("127.0.0.1:{port}")),
             ("UNISONO_SECRET", String::from("0123456789abcdef0123456789abcdef")),
+            ("UNISONO_DEVICE", String::from("udp")),
         ];
         Settings::from_variables(variables.map(|(name, value)| (name.into(), value.into()))).expect("settings")
     };

@@ -39,6 +39,9 @@ impl Process {
             }
         }
         for peer in &wanted {
+            if self.has_ended(*peer) {
+                self.endpoint.fail(now, *peer);
+            }
             // Without a free window: asked again at the next look.
             self.endpoint.watch(now, *peer, true);
         }
