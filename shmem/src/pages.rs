@@ -18,7 +18,7 @@ pub enum NoneReserved {
     Few {
         /// That the segment needs.
         needed: u64,
-        /// That are free.
+        /// That are free, and that nobody has been promised.
         free: u64,
         /// That the system has reserved.
         reserved: u64,
@@ -95,9 +95,10 @@ impl NoneReserved {
     /// After the system refused so many bytes of them with this error.
     pub(crate) fn after(error: rustix::io::Errno, bytes: usize) -> Self {
         use rustix::io::Errno;
-        let pool = |what| fs::read_to_string(format!("{POOL}/{what}")).ok()?.trim().parse().ok();
+        let pool = |what| fs::read_to_string(format!("{POOL}/{what}")).ok()?.trim().parse::<u64>().ok();
         match (pool("nr_hugepages"), pool("free_hugepages")) {
             (Some(reserved), Some(free)) if matches!(error, Errno::NOSPC | Errno::NOMEM) => {
+                let free = free.saturating_sub(pool("resv_hugepages").unwrap_or(0));
                 Self::Few { needed: bytes.div_ceil(HUGE) as u64, free, reserved }
             }
             (None, None) => Self::Unsupported,

@@ -1,6 +1,6 @@
 //! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
 //!
-//! Dedicated: it spins. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
+//! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
 //! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call.
 //!
 //! ```text
@@ -27,7 +27,10 @@ use crate::segment::{Segment, Site, Word};
 pub const LONGEST: Duration = Duration::from_millis(1);
 /// Polls before anything else is looked at, and between two looks at it.
 const SPINS: u32 = 64;
-/// Times that a process lets others run before it sleeps.
+/// How long a process spins before it lets others run between two polls.
+const SPIN: Duration = Duration::from_micros(50);
+/// Times that a process lets others run before it sleeps. Measured (`examples/crowded.rs`, 2 to 8 ranks per core): from 2 on
+/// a barrier costs the same, with 0 five times as much.
 const YIELDS: u32 = 32;
 /// Of these, between two looks at other traffic.
 const YIELDS_APART: u32 = 8;
@@ -104,7 +107,8 @@ impl<'a> Sleepers<'a> {
 pub struct Rest<'a> {
     sleepers: Sleepers<'a>,
     polls: u32,
-    looked: Option<Instant>,
+    /// When it began, about, and when everything was looked at last.
+    times: Option<(Instant, Instant)>,
     lasts: bool,
 }
 
@@ -112,7 +116,7 @@ impl<'a> Rest<'a> {
     /// A wait that begins. Reads no clock.
     #[inline]
     pub const fn new(sleepers: Sleepers<'a>) -> Self {
-        Self { sleepers, polls: 0, looked: None, lasts: false }
+        Self { sleepers, polls: 0, times: None, lasts: false }
     }
 
     /// To be called after each poll that was fruitless, with the word that was waited for and the value it had; `None`: there
@@ -121,23 +125,16 @@ impl<'a> Rest<'a> {
     pub fn rest(&mut self, word: Option<(&Word, u32)>) -> Look {
         match self.sleepers.waiting {
             Waiting::Dedicated => {
-                core::hint::spin_loop();
+                if self.lasts {
+                    sched_yield();
+                } else {
+                    core::hint::spin_loop();
+                }
                 self.polls = self.polls.wrapping_add(1);
-                if self.polls.is_multiple_of(SPINS) { self.look() } else { Look::Nowhere }
+                if self.polls.is_multiple_of(SPINS) { self.due() } else { Look::Nowhere }
             }
             Waiting::Shared => self.rest_shared(word),
         }
-    }
-
-    /// A wait of some milliseconds may be one for a process that has no core of its own after all.
-    #[cold]
-    fn look(&mut self) -> Look {
-        if self.lasts {
-            sched_yield();
-        }
-        let look = self.due();
-        self.lasts |= look == Look::Everywhere;
-        look
     }
 
     fn rest_shared(&mut self, word: Option<(&Word, u32)>) -> Look {
@@ -153,13 +150,15 @@ impl<'a> Rest<'a> {
         self.due()
     }
 
+    #[cold]
     fn due(&mut self) -> Look {
         let now = Instant::now();
-        let looked = *self.looked.get_or_insert(now);
-        if now.duration_since(looked) < LONGEST {
+        let (began, looked) = self.times.get_or_insert((now, now));
+        self.lasts = now.duration_since(*began) >= SPIN;
+        if now.duration_since(*looked) < LONGEST {
             return Look::AtTraffic;
         }
-        self.looked = Some(now);
+        *looked = now;
         Look::Everywhere
     }
 }

@@ -72,6 +72,29 @@ pub struct Transport {
     pub silence: Option<Silence>,
 }
 
+impl Transport {
+    /// Whether so many ranks of a node share memory. Faults are asked for to see them: then datagrams carry everything.
+    pub fn shares(&self, ranks: usize) -> bool {
+        match self.device {
+            DeviceChoice::Auto => ranks > 1 && self.faults.is_none(),
+            DeviceChoice::Shm => ranks > 0,
+            DeviceChoice::Udp | DeviceChoice::Verbs => false,
+        }
+    }
+
+    /// Whether the settings fit together.
+    ///
+    /// # Errors
+    /// Faults for a device that has no datagrams.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.device != DeviceChoice::Shm || self.faults.is_none() {
+            return Ok(());
+        }
+        let reason = String::from("faults are injected into datagrams, and this device has none");
+        Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
+    }
+}
+
 /// What only the launcher reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Launching {
@@ -379,6 +402,7 @@ impl Reading {
         if settings.bootstrap.is_some() && settings.secret.is_none() {
             return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
         }
+        settings.transport.check()?;
         Ok(settings)
     }
 }

@@ -1,7 +1,10 @@
 //! A process's part in the shared memory of its node: one segment per node and job, a seat for each of its ranks.
 //!
-//! `unisono run` makes the segment and hands it to the ranks as a descriptor (`UNISONO_SEGMENT`). It has no name anywhere, and
-//! goes with its last process.
+//! `unisono run` makes the segment and hands it to the ranks as a descriptor (`UNISONO_SEGMENT`); under another starter the
+//! first rank of the node does. It has no name anywhere, and goes with its last process.
+
+mod arrivals;
+mod handover;
 
 use core::fmt;
 use core::time::Duration;
@@ -15,12 +18,15 @@ use unisono_shmem::rest::{Rest, Sleepers};
 use unisono_shmem::seat::{Occupant, Own, Seat, Sitter};
 use unisono_shmem::segment::Segment;
 
-use crate::bootstrap::{Incarnation, Membership, Notice};
+use arrivals::{Arrivals, Patience, Word};
+use handover::{Giver, Taken, Taker};
+
+use crate::bootstrap::{Incarnation, Membership};
 use crate::environment::{DeviceChoice, GivenSegment, Settings};
 use crate::rank::Rank;
 
-/// Between two looks at the seats of those who have not come, at first and at most.
-const LOOKS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
+/// Time that the first rank of a node has to make a segment and hand it over, once all ranks have joined the job.
+const HANDOVER: Duration = Duration::from_secs(10);
 
 /// Why a process has no part in the shared memory of its node.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +43,8 @@ pub enum NodeError {
         /// How many.
         nodes: usize,
     },
-    /// The device is `shm`, and the starter gave no segment.
-    #[error("the device shm needs shared memory, which the starter of this process does not give")]
+    /// The device is `shm`, and whoever should have made a segment gave none.
+    #[error("the device shm needs shared memory, and nobody gave any")]
     NotGiven,
     /// A node has too many ranks.
     #[error("{ranks} ranks of a node cannot share memory: at most {RANKS_MAX} can")]
@@ -85,6 +91,20 @@ pub enum Standing {
     Left,
     /// It has died or given up.
     Dead,
+}
+
+/// Why a wait for ranks of the node cannot end well.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Disturbance {
+    /// A rank that is waited for has died or given up.
+    #[error("rank {0} has died")]
+    Dead(Rank),
+    /// A rank that is waited for has finished.
+    #[error("rank {0} has finished")]
+    Left(Rank),
+    /// A process of the node has written where it should not.
+    #[error("the shared memory of the node has been overwritten")]
+    Corrupted,
 }
 
 /// A rank of the node.
@@ -144,7 +164,7 @@ impl Node {
             return Err(NodeError::Apart { nodes: nodes.len() });
         }
         let ranks: Vec<Rank> = (0..membership.size()).map(Rank).filter(|rank| node_of(*rank) == node_of(own)).collect();
-        if !device.shares(ranks.len()) {
+        if !settings.transport.shares(ranks.len()) {
             return Ok(None);
         }
         if ranks.len() > RANKS_MAX as usize {
@@ -153,14 +173,14 @@ impl Node {
             return if device == DeviceChoice::Shm { Err(error) } else { Ok(None) };
         }
         let file = match settings.locality.segment {
-            Some(GivenSegment::Descriptor(number)) => Some(reopen(i32::try_from(number).unwrap_or(-1))?),
-            None if ranks.len() == 1 => Some(make(1)?),
-            Some(GivenSegment::Nothing) | None => None,
+            Some(GivenSegment::Descriptor(number)) => Some((reopen(i32::try_from(number).unwrap_or(-1))?, None)),
+            Some(GivenSegment::Nothing) => None,
+            None => without_launcher(settings, &ranks, membership)?,
         };
         match file {
-            Some(file) => {
-                let deadline = Instant::now() + settings.assembly();
-                match Self::attach(file, &ranks, membership, deadline) {
+            Some((file, giver)) => {
+                let patience = Patience::new(membership, Instant::now() + settings.assembly());
+                match Self::attach(file, giver, own, &ranks, patience) {
                     Err(error @ NodeError::Former(_)) if device == DeviceChoice::Auto => {
                         tracing::info!("{error}");
                         Ok(None)
@@ -175,11 +195,12 @@ impl Node {
 
     fn attach(
         file: OwnedFd,
+        giver: Option<Giver>,
+        rank: Rank,
         ranks: &[Rank],
-        membership: &mut Membership,
-        deadline: Instant,
+        patience: Patience<'_>,
     ) -> Result<Self, NodeError> {
-        let (life, rank) = (Life::new(file), membership.rank());
+        let life = Life::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
         let (seats, segment) = (layout.sizes().ranks, mapping.segment());
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
@@ -189,14 +210,14 @@ impl Node {
         else {
             return Err(wrong);
         };
-        let incarnation = incarnation(membership, rank);
+        let incarnation = patience.incarnation(rank);
         let sitter = Sitter { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
         if !life.hold(local)? {
             return Err(NodeError::Taken(rank));
         }
         let own = seat.take(sitter).ok_or(NodeError::Former(rank))?;
-        let arrivals = Arrivals { segment, layout: &layout, life: &life, ranks, own: local };
-        let neighbours = arrivals.wait(membership, deadline).inspect_err(|_| own.fail())?;
+        let arrivals = Arrivals { segment, layout: &layout, life: &life, ranks, own: local, giver };
+        let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
         Ok(Self { mapping, layout, local, own, sleepers, neighbours, life })
     }
 
@@ -274,6 +295,22 @@ impl Node {
         self.own.is_intact()
     }
 
+    /// What a wait that lasts has to look at now and then ([`Look::Everywhere`](unisono_shmem::rest::Look)): the ranks that it
+    /// waits for live, and nothing was overwritten. One system call for each of them.
+    ///
+    /// # Errors
+    /// [`Disturbance`], with the first rank that it concerns.
+    pub fn look_round(&self, awaited: impl IntoIterator<Item = u32>) -> Result<(), Disturbance> {
+        if !self.is_intact() {
+            return Err(Disturbance::Corrupted);
+        }
+        awaited.into_iter().try_for_each(|local| match self.standing(local) {
+            Standing::Alive => Ok(()),
+            Standing::Left => Err(Disturbance::Left(self.rank_of(local))),
+            Standing::Dead => Err(Disturbance::Dead(self.rank_of(local))),
+        })
+    }
+
     /// How the ranks of the node wait.
     pub const fn waiting(&self) -> Waiting {
         self.layout.sizes().waiting
@@ -305,12 +342,70 @@ impl Drop for Node {
     }
 }
 
-fn incarnation(membership: &Membership, rank: Rank) -> Incarnation {
-    membership.table().get(rank.0 as usize).map_or(Incarnation(0), |entry| entry.incarnation)
+/// The segment of ranks that no launcher gave one: the first of them makes it, the others get it from that one.
+fn without_launcher(
+    settings: &Settings,
+    ranks: &[Rank],
+    membership: &mut Membership,
+) -> Result<Option<(OwnedFd, Option<Giver>)>, NodeError> {
+    let (own, auto) = (membership.rank(), settings.transport.device == DeviceChoice::Auto);
+    let first = *ranks.first().unwrap_or(&own);
+    let line = membership.table().get(first.0 as usize);
+    let (Some(secret), Some(line), true) = (&settings.secret, line, ranks.len() > 1) else {
+        return Ok(Some((make(ranks.len())?, None)));
+    };
+    let place = handover::place(secret, settings.job.as_str(), line)?;
+    let patience = Patience::new(membership, Instant::now() + HANDOVER);
+    if first != own {
+        let taken = take(place, first, patience)?;
+        return Ok(taken.map(|file| (file, None)));
+    }
+    let giver = Giver::open(&place)?;
+    match make(ranks.len()) {
+        Ok(file) => Ok(Some((file, Some(giver)))),
+        Err(error) => {
+            decline(&giver, ranks, patience)?;
+            tracing::warn!("no shared memory: {error}");
+            if auto { Ok(None) } else { Err(error.into()) }
+        }
+    }
+}
+
+/// The segment that the first rank of the node gives. `None`: it has none, or does not come.
+fn take(
+    place: std::os::unix::net::SocketAddr,
+    first: Rank,
+    mut patience: Patience<'_>,
+) -> Result<Option<OwnedFd>, NodeError> {
+    let mut taker = Taker::new(place);
+    loop {
+        match taker.take()? {
+            Taken::Segment(file) => return Ok(Some(file)),
+            Taken::Nothing => return Ok(None),
+            Taken::NotYet => {}
+        }
+        match patience.rest(first)? {
+            Word::Wait => {}
+            Word::Dead | Word::Late => {
+                tracing::warn!(%first, "the first rank of the node gives no shared memory");
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Tells the other ranks of the node that there is nothing to share.
+fn decline(giver: &Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<(), NodeError> {
+    let mut left = ranks.len().saturating_sub(1);
+    while left > 0 && patience.rest(ranks[0])? == Word::Wait {
+        left = left.saturating_sub(giver.give(None));
+    }
+    Ok(())
 }
 
 /// A segment for ranks that no launcher gave one.
-fn make(ranks: u32) -> Result<OwnedFd, FileError> {
+fn make(ranks: usize) -> Result<OwnedFd, FileError> {
+    let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
     let waiting = if ranks > processors() { Waiting::Shared } else { Waiting::Dedicated };
     let made = SegmentFile::create(&Layout::new(Sizes::of_node(ranks, waiting))?)?;
     tracing::info!(?waiting, "shared memory in {}", made.pages());
@@ -322,65 +417,4 @@ fn make(ranks: u32) -> Result<OwnedFd, FileError> {
 pub(crate) fn processors() -> u32 {
     let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
     of(None).max(of(rustix::process::getppid()))
-}
-
-/// Those who are to come.
-struct Arrivals<'a> {
-    segment: Segment<'static>,
-    layout: &'a Layout,
-    life: &'a Life,
-    ranks: &'a [Rank],
-    own: u32,
-}
-
-impl Arrivals<'_> {
-    fn wait(&self, membership: &mut Membership, deadline: Instant) -> Result<Box<[Neighbour]>, NodeError> {
-        let [mut pause, longest] = LOOKS;
-        let mut come: Vec<Neighbour> = Vec::with_capacity(self.ranks.len());
-        while let (Some(rank), Ok(local)) = (self.ranks.get(come.len()).copied(), u32::try_from(come.len())) {
-            if let Some(neighbour) = self.look(local, rank, incarnation(membership, rank))? {
-                come.push(neighbour);
-                continue;
-            }
-            let mut heard = membership.heard();
-            let word = heard.find_map(|notice| match *notice {
-                Notice::Aborted { rank, code } => Some(Err(NodeError::Aborted { rank, code })),
-                Notice::Died { rank: dead, .. } if dead == rank => Some(Ok(())),
-                _ => None,
-            });
-            match word {
-                Some(Err(aborted)) => return Err(aborted),
-                Some(Ok(())) => come.push(Neighbour::absent(rank)),
-                None if Instant::now() >= deadline => return Err(NodeError::Absent(rank)),
-                None => {
-                    std::thread::sleep(pause);
-                    pause = (2 * pause).min(longest);
-                }
-            }
-        }
-        Ok(come.into())
-    }
-
-    /// What there is to see of one of them, if it has come.
-    fn look(&self, local: u32, rank: Rank, incarnation: Incarnation) -> Result<Option<Neighbour>, NodeError> {
-        let stranger = NodeError::Stranger(rank);
-        let Some(seat) = Seat::of(self.segment, self.layout, local) else { return Err(stranger) };
-        let sitter = match seat.occupant() {
-            Occupant::Nobody => return Ok(None),
-            Occupant::Sits(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter) => sitter,
-            Occupant::Garbage => return Err(stranger),
-        };
-        let holder = self.life.holder(local)?;
-        if (sitter.rank, sitter.incarnation) != (rank.0, incarnation.0) {
-            // An earlier life has the seat; the present one does without.
-            return if holder == Holder::Nobody { Ok(Some(Neighbour::absent(rank))) } else { Err(stranger) };
-        }
-        let here = local == self.own || (holder == Holder::Nobody && sitter.process == std::process::id());
-        let (process, presence) = match holder {
-            _ if here => (std::process::id(), Presence::Here),
-            Holder::Process(process) => (process, Presence::Elsewhere),
-            Holder::Nobody => (0, Presence::Elsewhere),
-        };
-        Ok(Some(Neighbour { rank, incarnation, process, presence }))
-    }
 }

@@ -57,15 +57,6 @@ impl DeviceChoice {
     pub const fn is_built(self) -> bool {
         matches!(self, Self::Auto | Self::Shm | Self::Udp)
     }
-
-    /// Whether so many ranks of a node share memory.
-    pub const fn shares(self, ranks: usize) -> bool {
-        match self {
-            Self::Auto => ranks > 1,
-            Self::Shm => ranks > 0,
-            Self::Udp | Self::Verbs => false,
-        }
-    }
 }
 
 words! {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     bootstrap::{Ending, HostPort, LinkError, Role, Say, Sealed, Secret, SecretError, Tell, connect},
-    environment::{DeviceChoice, PREFIX, Seat, Settings},
+    environment::{Seat, Settings, SettingsError, Transport},
     rank::Rank,
 };
 use alloc::sync::Arc;
@@ -108,10 +108,10 @@ pub fn run() -> Result<(), AgentError> {
     served
 }
 
-/// The device that the ranks are told.
-fn device(order: &Order) -> DeviceChoice {
-    let told = order.variables.iter().find(|(name, _)| name.strip_prefix(PREFIX) == Some("DEVICE"));
-    told.and_then(|(_, device)| device.parse().ok()).unwrap_or_default()
+/// What the ranks are told of how messages move.
+fn transport(order: &Order) -> Result<Transport, SettingsError> {
+    let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
+    Settings::from_variables(told).map(|settings| settings.transport)
 }
 
 /// Where the launcher may be: where the remote shell came from, and what it knows of itself.
@@ -146,7 +146,11 @@ impl Agent {
             return self.decline(order, &format!("{} is no directory here", order.directory));
         }
         let berths: Vec<Berth> = order.ranks.iter().copied().map(Post::berth).collect();
-        let segments = match Segments::create(device(order), &berths) {
+        let transport = match transport(order) {
+            Ok(transport) => transport,
+            Err(error) => return self.decline(order, &error.to_string()),
+        };
+        let segments = match Segments::create(&transport, &berths) {
             Ok(segments) => segments,
             Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
         };

@@ -8,7 +8,7 @@ use unisono_shmem::file::{FileError, SegmentFile};
 use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
 
 use super::layout::Berth;
-use crate::environment::{DeviceChoice, GivenSegment, Locality};
+use crate::environment::{DeviceChoice, GivenSegment, Locality, Transport};
 use crate::node::processors;
 
 /// One segment per node that shares memory.
@@ -23,18 +23,21 @@ impl Segments {
     ///
     /// # Errors
     /// The device is `shm` and a segment cannot be made; otherwise the node does without.
-    pub(super) fn create(device: DeviceChoice, berths: &[Berth]) -> Result<Self, FileError> {
-        let mut segments = Self { made: Vec::new(), expected: device.shares(RANKS_MAX as usize) };
+    pub(super) fn create(transport: &Transport, berths: &[Berth]) -> Result<Self, FileError> {
+        let mut segments = Self { made: Vec::new(), expected: transport.shares(RANKS_MAX as usize) };
         let crowded = u32::try_from(berths.len()).unwrap_or(u32::MAX) > processors();
         let waiting = if crowded { Waiting::Shared } else { Waiting::Dedicated };
-        for first in berths.iter().filter(|berth| berth.local_rank == 0 && device.shares(berth.local_size as usize)) {
+        for first in berths.iter().filter(|berth| berth.local_rank == 0 && transport.shares(berth.local_size as usize))
+        {
             let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
             match made.and_then(|layout| SegmentFile::create(&layout)) {
                 Ok(file) => {
                     info!(node = first.node, ?waiting, "shared memory in {}", file.pages());
                     segments.made.push((first.node, file));
                 }
-                Err(error) if device == DeviceChoice::Auto => warn!(node = first.node, "no shared memory: {error}"),
+                Err(error) if transport.device == DeviceChoice::Auto => {
+                    warn!(node = first.node, "no shared memory: {error}")
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -42,6 +42,7 @@ pub fn run(job: &Job) -> Result<u8, LaunchError> {
     if !job.settings.transport.device.is_built() {
         return Err(LaunchError::Device(job.settings.transport.device));
     }
+    job.settings.transport.check()?;
     let nodes = job.layout.nodes();
     if job.settings.transport.device == DeviceChoice::Shm && nodes > 1 {
         return Err(LaunchError::Apart { nodes });

@@ -147,9 +147,11 @@ impl Membership {
     }
 }
 
-/// What tells hosts apart where no launcher numbers the nodes: the name, and the boot so that clones of one name differ.
+/// What tells hosts apart where no launcher numbers the nodes: the name, the boot so that clones of one name differ, and the
+/// network namespace, outside of which nobody is found by the name of a socket.
 fn host_identity() -> String {
     let name = rustix::system::uname();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    format!("{} {}", name.nodename().to_string_lossy(), boot.trim())
+    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    format!("{} {} {}", name.nodename().to_string_lossy(), boot.trim(), network.display())
 }

@@ -74,7 +74,7 @@ impl Launch<'_> {
         let plan =
             Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
         let berths: Vec<Berth> = layout.on_host(host).copied().collect();
-        let segments = Segments::create(self.settings.transport.device, &berths).map_err(LaunchError::Segment)?;
+        let segments = Segments::create(&self.settings.transport, &berths).map_err(LaunchError::Segment)?;
         for (index, berth) in berths.iter().enumerate() {
             // A process of its own group cannot read the terminal: its input is copied.
             let input = match (berth.rank, io::stdin().is_terminal()) {
