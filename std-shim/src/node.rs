@@ -173,7 +173,7 @@ impl Node {
             return if device == DeviceChoice::Shm { Err(error) } else { Ok(None) };
         }
         let file = match settings.locality.segment {
-            Some(GivenSegment::Descriptor(number)) => Some((reopen(i32::try_from(number).unwrap_or(-1))?, None)),
+            Some(GivenSegment::Descriptor { number, holder }) => Some((reopen(number, holder)?, None)),
             Some(GivenSegment::Nothing) => None,
             None => without_launcher(settings, &ranks, membership)?,
         };

@@ -4,6 +4,7 @@ use core::{fmt::Write as _, time::Duration};
 use std::{
     env,
     net::TcpListener,
+    os::{fd::BorrowedFd, unix::process::CommandExt},
     process::{Command, ExitCode, Output, Stdio},
     thread,
     time::Instant,
@@ -23,9 +24,10 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("ranks_of_a_node_share_memory_with_nobody_else", ranks_of_a_node_share_memory_with_nobody_else),
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
+        ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
         ("death_is_known_to_the_system", death_is_known_to_the_system),
@@ -75,6 +77,11 @@ fn ranks_of_a_node_share_memory_with_nobody_else() {
 fn who_runs_alone_shares_memory_only_if_asked() {
     expect(&run("-n 1", "meet"), 0, &["0 alone"]);
     expect(&run("-n 1 --device shm", "meet"), 0, &["0 of 0"]);
+}
+
+/// As behind a program that closes all descriptors that it does not know.
+fn descriptor_that_got_lost_on_the_way_is_found() {
+    expect(&run("-n 2 --device shm", "lose"), 0, &["0 of 0 1", "1 of 0 1"]);
 }
 
 /// As under srun: nobody gives a segment. Ranks 0 and 1 are on one node, 2 and 3 on another.
@@ -164,7 +171,7 @@ fn garbage_in_a_seat_is_noticed() {
 }
 
 fn descriptor_that_is_no_segment_is_refused() {
-    for number in ["0", "700", "4294967295"] {
+    for number in ["0@1", "700@700", "4294967295@4294967295"] {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command.arg("meet").stdin(Stdio::null());
         command.env("UNISONO_RANK", "0").env("UNISONO_SIZE", "1");
@@ -176,6 +183,9 @@ fn descriptor_that_is_no_segment_is_refused() {
 
 /// As a rank.
 fn play() -> ExitCode {
+    if env::args().nth(1).is_some_and(|part| part == "lose") {
+        lose();
+    }
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
@@ -210,6 +220,17 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn board(node: &Node, local: u32) -> &'static Word {
     let area = node.layout().board(local).expect("a rank of the node");
     node.segment().word(area.at).expect("an area of the segment")
+}
+
+/// Becomes the part `meet` without the inherited descriptor.
+fn lose() {
+    let given = env::var("UNISONO_SEGMENT").expect("given");
+    let number = given.split('@').next().and_then(|number| number.parse().ok()).expect("a descriptor");
+    // SAFETY: the launcher has given it, and nobody has closed it.
+    let given = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).expect("an open descriptor");
+    let refused = Command::new(env::current_exe().expect("this program")).arg("meet").exec();
+    panic!("{refused}");
 }
 
 /// Shows its number to the others, and says whose it has seen.

@@ -1,5 +1,5 @@
 //! The segments of the nodes of this host, made before their ranks are started and handed to them as descriptors. This
-//! process keeps them as long as it may start ranks.
+//! process keeps them as long as the job runs: a rank behind a program that closes descriptors finds its segment here.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -52,7 +52,8 @@ impl Segments {
     /// What a rank is told of its node.
     pub(super) fn locality(&self, berth: &Berth) -> Locality {
         let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
-        let given = number.map_or(GivenSegment::Nothing, GivenSegment::Descriptor);
+        let descriptor = |number| GivenSegment::Descriptor { number, holder: std::process::id() };
+        let given = number.map_or(GivenSegment::Nothing, descriptor);
         Locality { segment: self.expected.then_some(given), ..berth.locality() }
     }
 }
