@@ -18,6 +18,17 @@ pub struct Address {
     bytes: usize,
 }
 
+// SAFETY: as above; regions are memory of users and of the table, and rings are neither.
+unsafe impl unisono_shmem::lent::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
 // SAFETY: an address is a number with a length; those who read or write through it answer for races (see its methods).
 unsafe impl Send for Address {}
 // SAFETY: as above: sharing the number touches no memory.

@@ -21,6 +21,7 @@
 mod keys;
 mod lock;
 mod matching;
+mod near;
 mod process;
 mod progress;
 mod request;
@@ -43,6 +44,7 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub use near::{AllocateError, Buffer};
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
@@ -53,7 +55,7 @@ use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
 use process::{Process, SendFailure, Silence};
-use progress::{Leaves, Shared};
+use progress::{Awaits, Leaves, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -180,7 +182,9 @@ impl World {
 
     /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
     pub fn eager_limit(&self) -> usize {
-        self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
+        let whole = self.shared.lock().is_whole();
+        let far = self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
+        if whole { near::EAGER_LIMIT } else { far.min(near::EAGER_LIMIT) }
     }
 
     /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds
@@ -206,7 +210,11 @@ impl World {
         source: Rank,
         tag: Tag,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), Some(source), Some(tag))?;
+        let bytes = data.as_mut_bytes();
+        if let Some(ended) = self.shared.lock().receive_at_once(bytes, source, tag) {
+            return ended;
+        }
+        let request = self.start_receive(bytes, Some(source), Some(tag))?;
         self.shared.wait(request)
     }
 
@@ -221,6 +229,15 @@ impl World {
     ) -> Result<Status, Failure> {
         let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
         self.shared.wait(request)
+    }
+
+    /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
+    ///
+    /// # Errors
+    /// [`AllocateError`]: this rank's part of the shared memory is used up.
+    pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
+        let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
+        Buffer::new(pool.as_ref(), count)
     }
 
     /// Makes progress once, and tells whether everything that was sent has arrived.
@@ -249,11 +266,16 @@ impl World {
         let start = NonNull::from(bytes).cast();
         loop {
             let mut process = self.shared.lock();
+            let started = |(request, region)| progress::Started { request, region, peer: Some(to) };
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+            if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
+                return sent.map(|sent| sent.map(started));
+            }
+            // SAFETY: as above.
             match unsafe { process.send(to, tag, start, bytes.len()) } {
-                Ok(started) => {
+                Ok(sent) => {
                     process.let_leave(leaves, bytes.len());
-                    return Ok(started.map(|(request, region)| progress::Started { request, region }));
+                    return Ok(sent.map(started));
                 }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
@@ -272,7 +294,7 @@ impl World {
         let count = bytes.len();
         // SAFETY: as in `start_send`; the borrow is exclusive.
         let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(progress::Started { request, region })
+        Ok(progress::Started { request, region, peer: source })
     }
 
     /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone, and everybody who lives
@@ -286,16 +308,16 @@ impl World {
 
     fn end(&mut self) -> Result<(), Failure> {
         self.finished = true;
-        self.shared.until(|process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
         // The job may have been ended meanwhile.
         process.hear();
         process.endpoint.leave();
+        process.part(false);
         drop(process);
-        let deadline = Instant::now() + FAREWELL;
-        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+        self.wait_until_gone();
         self.stop();
         if let Some(node) = &self.node {
             node.leave();
@@ -326,7 +348,7 @@ impl World {
                 bell.ring();
                 fenced
             });
-            self.shared.until(|_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
+            self.shared.until(Awaits::Bell, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
             waiting.join().unwrap_or(Err(AwaitError::Aborted))
         });
         self.shared.lock().membership = Some(membership);
@@ -336,8 +358,12 @@ impl World {
     /// Ends everything that is under way because of a panic, and tells the others.
     fn give_up(&self) {
         self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
+        self.wait_until_gone();
+    }
+
+    fn wait_until_gone(&self) {
         let deadline = Instant::now() + FAREWELL;
-        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+        self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
     }
 
     fn stop(&mut self) {

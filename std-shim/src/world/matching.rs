@@ -25,6 +25,7 @@ use unisono_core::endpoint::{Above, Verdict};
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 
+use super::near::Announced;
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
 use crate::region::{Address, Regions};
@@ -87,6 +88,8 @@ enum Body {
         sending: u32,
         bytes: u64,
     },
+    /// Through the ring of a rank of this node.
+    Near(Announced),
 }
 
 /// What is to be done once the endpoint is free again.
@@ -96,6 +99,8 @@ pub(super) enum Errand {
     Grant { to: PeerId, sending: u32, into: Span, request: u32, tag: Tag },
     /// Say that an announced message is too long.
     Refuse { to: PeerId, sending: u32 },
+    /// Copy what a rank of this node announced.
+    Fetch { from: PeerId, message: Announced, into: Span, fetched: u32, request: u32, tag: Tag },
     /// The peer granted memory for a message of ours.
     Place { to: PeerId, sending: u32, placement: PlacementId, key: Key },
     /// The peer's receive is too short for a message of ours.
@@ -145,6 +150,7 @@ impl Matching {
                 requests.finish(receive.request, outcome(from, tag, u64::from(span.bytes), receive.into));
             }
             Body::Announced { sending, bytes } => self.answer(from, tag, sending, bytes, receive, requests),
+            Body::Near(message) => self.fetch(from, tag, message, receive, requests),
         }
     }
 
@@ -173,8 +179,37 @@ impl Matching {
         self.errands.push_back(Errand::Grant { to, sending, into, request: receive.request, tag });
     }
 
+    /// A rank of this node announces a message.
+    pub(super) fn announce_near(&mut self, from: PeerId, tag: Tag, message: Announced, requests: &mut Requests) {
+        match self.take_posted(from, tag) {
+            Some(receive) => self.fetch(from, tag, message, receive, requests),
+            None => self.unexpected.push_back(Unexpected { from, tag, body: Body::Near(message) }),
+        }
+    }
+
+    fn fetch(&mut self, from: PeerId, tag: Tag, message: Announced, receive: Posted, requests: &mut Requests) {
+        if message.bytes > receive.into.bytes {
+            self.errands.push_back(Errand::Refuse { to: from, sending: message.sending });
+            requests.finish(receive.request, outcome(from, tag, message.bytes.into(), receive.into));
+            return;
+        }
+        let (into, request) = (receive.into.part(0, message.bytes), receive.request);
+        self.errands.push_back(Errand::Fetch { from, message, into, fetched: 0, request, tag });
+    }
+
+    /// A message that came before its receive.
+    pub(super) fn keep(&mut self, from: PeerId, tag: Tag, bytes: Vec<u8>) {
+        self.unexpected.push_back(Unexpected { from, tag, body: Body::Short(bytes) });
+    }
+
+    /// Whether nothing waits for anything.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.posted.is_empty() && self.unexpected.is_empty()
+    }
+
     /// The first receive that a message matches.
-    fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
+    pub(super) fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
         let first = self.posted.iter().position(|receive| receive.matches(from, tag))?;
         self.posted.remove(first)
     }
@@ -200,13 +235,15 @@ impl Matching {
             }
             !ends
         });
-        self.unexpected.retain(|message| message.from != peer || !matches!(message.body, Body::Announced { .. }));
+        self.unexpected
+            .retain(|message| message.from != peer || !matches!(message.body, Body::Announced { .. } | Body::Near(_)));
         self.errands.retain(|errand| {
             let (Errand::Grant { to, .. }
+            | Errand::Fetch { from: to, .. }
             | Errand::Refuse { to, .. }
             | Errand::Place { to, .. }
             | Errand::Truncated { to, .. }) = errand;
-            if let Errand::Grant { request, .. } = errand
+            if let Errand::Grant { request, .. } | Errand::Fetch { request, .. } = errand
                 && *to == peer
             {
                 ended.push(*request);

@@ -3,6 +3,7 @@
 mod deaths;
 mod errands;
 mod messages;
+mod near;
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -19,8 +20,10 @@ use unisono_core::wire::HEADER;
 
 pub(super) use messages::SendFailure;
 
+use self::near::Placing;
 use super::keys::Keys;
 use super::matching::{EAGER_HEAD, Mail, Matching, SharedRegions};
+use super::near::Near;
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
 use super::small::{Cell, SmallCells};
@@ -107,6 +110,8 @@ pub(super) struct Process {
     uses: Vec<Use>,
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
+    placings: Vec<Option<Placing>>,
+    pub(super) near: Option<Near>,
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
@@ -126,6 +131,7 @@ impl Process {
         silence: Silence,
         node: Option<Arc<Node>>,
     ) -> Self {
+        let near = node.clone().and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
         let mut process = Self {
@@ -147,6 +153,8 @@ impl Process {
             uses: Vec::new(),
             sendings: Vec::new(),
             granted: Vec::new(),
+            placings: Vec::new(),
+            near,
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
@@ -169,7 +177,8 @@ impl Process {
     fn meet(&mut self, rank: Rank, entry: &Entry) {
         let [polled, interrupt] = entry.lanes;
         let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
-        if rank == self.rank {
+        // Those of this node are met in its segment.
+        if rank == self.rank || self.near.as_ref().is_some_and(|near| near.at(rank.into()).is_some()) {
             return;
         }
         if let Err(error) = self.device.set_path(rank.into(), path, entry.mtu) {
@@ -187,7 +196,18 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
+        let moved = self.progress_near();
         self.corked = Corked::default();
+        // Without peers the endpoint has nothing to do.
+        let moved = moved | if self.is_whole() { self.follow(now) } else { self.progress_far(now, interrupt) };
+        if now.wrapping_sub(self.tended) >= TENDING {
+            self.tended = now;
+            self.tend(now);
+        }
+        moved
+    }
+
+    fn progress_far(&mut self, now: u64, interrupt: bool) -> bool {
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -200,12 +220,7 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        moved |= self.follow(now);
-        if now.wrapping_sub(self.tended) >= TENDING {
-            self.tended = now;
-            self.tend(now);
-        }
-        moved
+        moved | self.follow(now)
     }
 
     /// Lets what was asked for leave, without receiving.
@@ -309,7 +324,9 @@ impl Process {
 
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&self) -> bool {
-        self.sendings.iter().all(Option::is_none) && self.endpoint.is_acknowledged()
+        self.sendings.iter().all(Option::is_none)
+            && self.endpoint.is_acknowledged()
+            && self.near.as_ref().is_none_or(Near::is_flushed)
     }
 
     /// Nanoseconds that may pass before the endpoint needs to be asked again; `None`: any number.

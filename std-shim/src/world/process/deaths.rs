@@ -68,21 +68,30 @@ impl Process {
     fn handle_notice(&mut self, now: u64, notice: Notice) {
         match notice {
             Notice::Died { rank, incarnation, ending } => {
-                if self.endpoint.incarnation(rank.into()) == Some(incarnation) {
+                let near = self.near.as_ref().and_then(|near| near.at(rank.into()));
+                let known = near.map(|neighbour| neighbour.incarnation);
+                if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
-                    self.endpoint.fail(now, rank.into());
+                    self.fail(now, rank.into());
                 }
             }
             Notice::Met { rank, entry } => self.meet(rank, &entry),
             Notice::Liveness { rank, liveness } => {
                 if liveness != Liveness::Alive {
-                    self.endpoint.fail(now, rank.into());
+                    self.fail(now, rank.into());
                 }
             }
             Notice::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
             Notice::Lost(error) => tracing::debug!(%error, "rendezvous server lost"),
         }
         self.follow(now);
+    }
+
+    /// It is known that a peer has died.
+    fn fail(&mut self, now: u64, peer: PeerId) {
+        if !self.bury(peer, Failure::PeerFailed(peer.into())) {
+            self.endpoint.fail(now, peer);
+        }
     }
 
     /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
@@ -100,6 +109,14 @@ impl Process {
                 ended.push(granted.request);
             }
         }
+        for place in self.placings.iter_mut() {
+            if let Some(placing) = place.take_if(|placing| placing.from == peer) {
+                ended.push(placing.request);
+            }
+        }
+        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
+            ended.extend(neighbour.end(failure));
+        }
         if ended.is_empty() && anyone {
             self.untold.push(peer.into());
         }
@@ -112,6 +129,7 @@ impl Process {
     pub(in crate::world) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
         self.endpoint.abort();
+        self.part(true);
         self.requests.fail_all(failure);
     }
 }
