@@ -145,12 +145,12 @@ fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, 
     Ok((file, pages))
 }
 
-/// An own descriptor of a segment's file that process `holder` has under this number. So does this process if it inherited
-/// it: that one stays open then, but programs that this process starts do not get it.
+/// An own descriptor of a segment's file that this process has inherited under this number, or else that process `holder` has
+/// under it. The inherited one stays open, but programs that this process starts do not get it.
 ///
 /// # Errors
 /// [`FileError::NoSegment`] when neither has such a descriptor, or it is not that of sealed memory.
-pub fn reopen(number: u32, holder: u32) -> Result<OwnedFd, FileError> {
+pub fn reopen(number: u32, holder: Option<u32>) -> Result<OwnedFd, FileError> {
     if let Some(file) = open(&format!("/proc/self/fd/{number}")) {
         let number = i32::try_from(number).map_err(|_| FileError::NoSegment)?;
         // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
@@ -158,7 +158,8 @@ pub fn reopen(number: u32, holder: u32) -> Result<OwnedFd, FileError> {
         rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
         return Ok(file);
     }
-    open(&format!("/proc/{holder}/fd/{number}")).ok_or(FileError::NoSegment)
+    let held = holder.and_then(|holder| open(&format!("/proc/{holder}/fd/{number}")));
+    held.ok_or(FileError::NoSegment)
 }
 
 fn open(path: &str) -> Option<OwnedFd> {
@@ -273,7 +274,7 @@ mod tests {
         let file = SegmentFile::create(&layout()).unwrap();
         let (one, found) = Mapping::open(file.as_fd()).unwrap();
         assert_eq!(found, layout());
-        let own = reopen(number(&file), 0).unwrap();
+        let own = reopen(number(&file), None).unwrap();
         let (other, _) = Mapping::open(own.as_fd()).unwrap();
         let at = layout().board(1).unwrap().at;
         let [first, second] = [one.segment(), other.segment()].map(|segment| segment.word(at).unwrap());
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_no_segment_is_refused() {
-        let own = std::process::id();
+        let own = Some(std::process::id());
         for number in [u32::MAX, 0x7fff_fff0] {
             assert!(matches!(reopen(number, own), Err(FileError::NoSegment)));
         }

@@ -100,15 +100,15 @@ impl Switch {
     }
 }
 
-/// The segment of a node, as its launcher hands it over: `17@4242`, or `none`.
+/// The segment of a node, as its launcher hands it over: `17`, `17@4242`, or `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GivenSegment {
-    /// By a descriptor, which this process may have inherited.
+    /// By a descriptor that this process has inherited.
     Descriptor {
         /// Its number.
         number: u32,
-        /// The process that holds it under this number as long as the job runs.
-        holder: u32,
+        /// A process that has it under this number as long as the job runs, should it not be here any more.
+        holder: Option<u32>,
     },
     /// There is none.
     Nothing,
@@ -125,15 +125,19 @@ impl FromStr for GivenSegment {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|_| plain).ok_or(GivenSegmentError)
         };
-        let (of, holder) = text.split_once('@').ok_or(GivenSegmentError)?;
-        Ok(Self::Descriptor { number: number(of)?, holder: number(holder)? })
+        let (of, holder) = match text.split_once('@') {
+            Some((of, holder)) => (of, Some(number(holder)?)),
+            None => (text, None),
+        };
+        Ok(Self::Descriptor { number: number(of)?, holder })
     }
 }
 
 impl fmt::Display for GivenSegment {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Descriptor { number, holder } => write!(to, "{number}@{holder}"),
+            Self::Descriptor { number, holder: Some(holder) } => write!(to, "{number}@{holder}"),
+            Self::Descriptor { number, holder: None } => number.fmt(to),
             Self::Nothing => to.write_str("none"),
         }
     }
@@ -141,7 +145,7 @@ impl fmt::Display for GivenSegment {
 
 /// No segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a descriptor and its process, such as 17@4242, or none is expected")]
+#[error("a descriptor and its process, such as 17@4242, or none, is expected")]
 pub struct GivenSegmentError;
 
 /// A text that is none of the words an option knows.
@@ -213,12 +217,12 @@ mod tests {
 
     #[test]
     fn segments_are_given_by_descriptor_or_not_at_all() {
-        let given = GivenSegment::Descriptor { number: 17, holder: 4242 };
-        for (text, given) in [("17@4242", given), ("none", GivenSegment::Nothing)] {
+        let given = |holder| GivenSegment::Descriptor { number: 17, holder };
+        for (text, given) in [("17@4242", given(Some(4242))), ("17", given(None)), ("none", GivenSegment::Nothing)] {
             assert_eq!(text.parse(), Ok(given));
             assert_eq!(given.to_string(), text);
         }
-        for text in ["", "17", "@", "17@", "@1", "-1@1", "1@+1", "None", "4294967296@1", "0x3@1", "1@2@3"] {
+        for text in ["", "@", "17@", "@1", "-1@1", "1@+1", "None", "4294967296@1", "0x3@1", "1@2@3"] {
             assert_eq!(text.parse::<GivenSegment>(), Err(GivenSegmentError), "{text}");
         }
     }

@@ -52,7 +52,7 @@ impl Segments {
     /// What a rank is told of its node.
     pub(super) fn locality(&self, berth: &Berth) -> Locality {
         let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
-        let descriptor = |number| GivenSegment::Descriptor { number, holder: std::process::id() };
+        let descriptor = |number| GivenSegment::Descriptor { number, holder: Some(std::process::id()) };
         let given = number.map_or(GivenSegment::Nothing, descriptor);
         Locality { segment: self.expected.then_some(given), ..berth.locality() }
     }
