@@ -10,6 +10,7 @@
 //! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
 //! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
 //! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
+//! - [`collective`]: what a group does together, whatever carries it.
 //! - [`counters`]: what happened, counted beside the machine.
 //!
 //! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
@@ -26,6 +27,7 @@
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 
 pub mod bitmap;
+pub mod collective;
 pub mod congestion;
 pub mod counters;
 mod credit;

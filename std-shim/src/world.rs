@@ -18,6 +18,7 @@
 //!
 //! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
 
+pub mod collective;
 mod keys;
 mod lock;
 mod matching;
@@ -93,6 +94,7 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
     node: Option<Arc<Node>>,
+    group: Option<collective::Group>,
     rank: Rank,
     size: u32,
     finished: bool,
@@ -147,7 +149,8 @@ impl World {
         let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
-        Ok(Self { shared, thread, tally, node, rank, size, finished: false })
+        let group = node.as_ref().and_then(|node| collective::Group::new(node, size));
+        Ok(Self { shared, thread, tally, node, group, rank, size, finished: false })
     }
 
     /// This process's number.

@@ -53,6 +53,7 @@ fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) +
                 ("UNISONO_SIZE".into(), size.to_string().into()),
                 ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
                 ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+                ("UNISONO_DEVICE".into(), if over == Over::Udp { "udp" } else { "auto" }.into()),
             ];
             if rank < together {
                 let number = segment.as_fd().as_raw_fd();

@@ -1,5 +1,6 @@
 //! `unisono bench`: what a job measures of itself.
 
+mod collective;
 mod exchange;
 mod floor;
 mod latency;
@@ -13,7 +14,7 @@ use unisono::rank::Rank;
 use unisono::world::World;
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use core::{fmt, str::FromStr};
 
 /// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
@@ -67,6 +68,20 @@ pub(crate) enum Measure {
     Exchange(Sized),
     /// What the machine itself does between two processes; needs no launcher
     Floor,
+    /// Nanoseconds of a barrier
+    Barrier,
+    /// Nanoseconds of a collective
+    Collective(Named),
+}
+
+/// Which collective, of how much.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    /// The collective
+    #[arg(value_enum)]
+    pub(crate) name: collective::Name,
+    #[command(flatten)]
+    pub(crate) sized: Sized,
 }
 
 /// How much is sent.
@@ -115,6 +130,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             floor::measure()?.print(options.json);
             return Ok(true);
         }
+        Measure::Barrier => ("barrier", Bytes(0), 1),
+        Measure::Collective(named) => ("collective", named.sized.bytes, 1),
     };
     let world = World::join()?;
     if world.size() < needed {
@@ -126,7 +143,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
     let mut right = true;
-    let mut facts = json!({ "bench": name, "device": "udp", "ranks": world.size(), "bytes": bytes });
+    let shares = matches!(options.measure, Measure::Barrier | Measure::Collective(_)) && world.node().is_some();
+    let device = if shares { "shm" } else { "udp" };
+    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -177,6 +196,17 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
         }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
+        Measure::Barrier => {
+            let time = collective::barrier(&world)?;
+            merge(&mut facts, json!({ "time_ns": time.round() }));
+            line = format!("of {} ranks: {time:.0} ns", world.size());
+        }
+        Measure::Collective(Named { name, .. }) => {
+            let time = collective::collective(&world, name, bytes)?;
+            let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
+            merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
+            line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
+        }
     }
     if options.counters {
         eprintln!("{}", counted(&world));
@@ -263,6 +293,11 @@ mod tests {
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
             ("floor", Measure::Floor),
+            ("barrier", Measure::Barrier),
+            (
+                "collective all_to_all --bytes 4K",
+                Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
+            ),
         ] {
             assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
             assert_eq!(
@@ -271,7 +306,9 @@ mod tests {
                 "{line}"
             );
         }
-        for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
+        for line in
+            ["", "transfer", "latency --bytes", "dance --bytes 8", "barrier --bytes 8", "collective dance --bytes 8"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }
