@@ -2,9 +2,13 @@
 
 use core::{fmt::Write as _, time::Duration};
 use std::{
-    env,
+    env, fs,
+    io::Write as _,
     net::TcpListener,
-    os::{fd::BorrowedFd, unix::process::CommandExt},
+    os::{
+        fd::BorrowedFd,
+        unix::{fs::OpenOptionsExt, process::CommandExt},
+    },
     process::{Command, ExitCode, Output, Stdio},
     thread,
     time::Instant,
@@ -24,8 +28,9 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("ranks_of_a_node_share_memory_with_nobody_else", ranks_of_a_node_share_memory_with_nobody_else),
+        ("agents_make_the_segments_of_their_hosts", agents_make_the_segments_of_their_hosts),
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
         ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
@@ -72,6 +77,18 @@ fn ranks_of_a_node_share_memory_with_nobody_else() {
     ] {
         expect(&run(options, "meet"), 0, lines);
     }
+}
+
+fn agents_make_the_segments_of_their_hosts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // A remote shell that stays on this host.
+    let rsh = directory.path().join("rsh");
+    let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(0o700).open(&rsh).expect("a new file");
+    file.write_all(b"#!/bin/sh\nshift\nexec \"$@\"\n").expect("written");
+    drop(file);
+    let options = format!("--hosts a:2,localhost:3,b:1 --rsh {}", rsh.display());
+    let lines = ["0 of 0 1", "1 of 0 1", "2 of 2 3 4", "3 of 2 3 4", "4 of 2 3 4", "5 alone"];
+    expect(&run(&options, "meet"), 0, &lines);
 }
 
 fn who_runs_alone_shares_memory_only_if_asked() {
