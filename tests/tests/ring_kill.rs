@@ -50,8 +50,8 @@ fn survive_one(part: &str, round: u64, survive: fn(&Mapping, &Layout, Child, u64
 }
 
 /// The process that will be killed: rank 1.
-fn play(part: &str, number: i32) {
-    let file = reopen(number).expect("a segment");
+fn play(part: &str, number: u32) {
+    let file = reopen(number, None).expect("a segment");
     let (mapping, layout) = Mapping::open(file.as_fd()).expect("a segment");
     if part == "put" {
         let mut producer = Producer::of(mapping.segment(), &layout, 1, 0).expect("a ring");
