@@ -172,6 +172,11 @@ impl World {
         self.node.as_ref()
     }
 
+    /// Whether messages to this rank go through shared memory.
+    pub fn shares_memory_with(&self, rank: Rank) -> bool {
+        self.shared.lock().is_near(rank.into())
+    }
+
     /// What the endpoint has counted so far.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
@@ -201,6 +206,9 @@ impl World {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
+        if self.shared.lock().send_at_once(bytes, to, tag) {
+            return Ok(());
+        }
         match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
             None => Ok(()),
             Some(request) => self.shared.wait(request).map(|_| ()),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use unisono_shmem::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
-use unisono_shmem::ring::{Consumer, INLINE, Payload, Producer, PutError};
+use unisono_shmem::ring::{Consumer, INLINE, Producer, PutError};
 
 const ROUNDS: u64 = 100;
 /// How long a round may take.
@@ -152,14 +152,8 @@ fn take(consumer: &mut Consumer<'_>, next: &mut u32) -> ControlFlow<()> {
         return ControlFlow::Break(());
     };
     assert_eq!(entry.note, [*next, !*next], "every message that was shown, in order");
-    let found = match entry.payload {
-        Payload::Inline(bytes, length) => bytes[..length].to_vec(),
-        Payload::Piece(piece) => {
-            let mut bytes = vec![0; piece.bytes()];
-            piece.read(&mut bytes).expect("its length");
-            bytes
-        }
-    };
+    let mut found = vec![0; entry.payload.bytes()];
+    entry.payload.read(&mut found).expect("its length");
     assert_eq!(found, pattern(*next, length(*next)), "message {next} is torn");
     consumer.take();
     *next += 1;
