@@ -338,7 +338,7 @@ impl Process {
     pub(super) fn fetch(&mut self, errand: Errand) {
         let Errand::Fetch { from, message, into, fetched, request, tag } = errand else { return };
         let Some(near) = &mut self.near else { return };
-        let (segment, layout) = (near.segment(), near.node.layout());
+        let (segment, layout, spins) = (near.segment(), near.node.layout(), near.spins);
         let Some(neighbour) = near.of(from) else { return };
         let part = into.part(fetched, PULLED);
         let copied = match (self.regions.get_mut().address(part), message.place) {
@@ -365,7 +365,7 @@ impl Process {
                     let distance = neighbour.reuse.distance(at, message.bytes);
                     distance.is_some_and(|bytes| bytes <= PULL_REUSED)
                 };
-                let pays = fetched > 0 || message.bytes >= PULL_LEAST && is_hot(neighbour);
+                let pays = fetched > 0 || message.bytes >= PULL_LEAST && (is_hot(neighbour) || !spins);
                 let source = neighbour.source.filter(|_| pays);
                 // SAFETY: as above.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched.into()), to) });
