@@ -412,6 +412,12 @@ impl Near {
         self.neighbours.get(self.asked)?.as_ref().map(|neighbour| neighbour.peer)
     }
 
+    /// Bytes of the longest message that every ring takes without its being announced.
+    pub(super) fn eager_limit(&self) -> usize {
+        let longest = self.neighbours.iter().flatten().map(|neighbour| neighbour.longest() as usize).min();
+        longest.unwrap_or(EAGER_LIMIT).min(EAGER_LIMIT)
+    }
+
     /// Whether everything that was sent is in the rings.
     pub(super) fn is_flushed(&self) -> bool {
         self.neighbours.iter().flatten().all(|one| one.ended.is_some() || one.is_flushed())
