@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
+        ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
         ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
         ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
         ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
@@ -54,6 +55,15 @@ fn what_the_dead_had_sent_arrives_and_no_more() {
     }
 }
 
+fn kill_amid_messages_spares_the_others() {
+    for seed in 0..20 {
+        let progress = ["engine", "thread", "hybrid"][seed % 3];
+        let policy = ["tell", "silent"][seed / 3 % 2];
+        let options = format!("-n 3 --device shm --on-death {policy} --progress {progress}");
+        expect(&run(&options, &format!("storm {seed}")), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
 fn garbage_in_a_ring_ends_its_writer_alone() {
     for seed in 0..12 {
         let output = run("-n 3 --device shm --on-death tell", &format!("scribble {seed}"));
@@ -76,6 +86,7 @@ fn play() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["die"] => die(&world),
         ["scribble", seed] => scribble(&world, seed.parse().expect("a number")),
+        ["storm", seed] => storm(&world, seed.parse().expect("a number")),
         ["exchange"] => exchange(&world),
         _ => panic!("{arguments:?}"),
     }
@@ -120,6 +131,36 @@ fn die(world: &World) {
     assert_eq!(receive(world, dead, 1, TAG), Err(Failure::PeerFailed(dead)));
     assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
     assert_eq!(world.send(&[1_u32], dead, TAG), Err(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// Messages of every kind go to and from the last rank without end, until it is killed at some moment.
+fn storm(world: &World, seed: u64) {
+    let (rank, dead) = (world.rank(), Rank(2));
+    world.barrier().expect("everybody is there");
+    if rank == dead {
+        let after = Duration::from_micros(fastrand::Rng::with_seed(seed).u64(..40_000));
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("this one");
+        });
+    }
+    let partners = if rank == dead { [Rank(0), Rank(1)].as_slice() } else { &[dead] };
+    let failed = (0_u32..).find_map(|i| {
+        let (words, tag) = (KINDS[(i as usize * 7 + seed as usize) % KINDS.len()], Tag(i % 4));
+        let sent = data(rank.0 ^ i, words);
+        let exchanged = world.scope(|scope| {
+            let start = |to: &Rank| scope.immediate_send(&sent, *to, tag);
+            let requests = partners.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            for partner in partners {
+                assert!(receive(world, *partner, words, tag)? == data(partner.0 ^ i, words), "message {i} is torn");
+            }
+            requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
+        });
+        exchanged.err()
+    });
+    assert_eq!(failed, Some(Failure::PeerFailed(dead)));
     talk(world, rank, Rank(1 - rank.0));
     println!("{rank} goes on");
 }
