@@ -292,6 +292,12 @@ impl Process {
         Some(self.near.as_ref()?.at(from.into())?.awaited())
     }
 
+    /// The words to wait on for what any neighbour does next.
+    pub(in crate::world) fn all_awaited(&self, words: &mut Vec<(&'static Word, u32)>) {
+        let neighbours = self.near.iter().flat_map(|near| near.neighbours.iter()).flatten();
+        words.extend(neighbours.filter(|one| one.ended.is_none()).map(Neighbour::awaited));
+    }
+
     /// Whether all other ranks are reached through shared memory.
     #[inline]
     pub(in crate::world) fn is_whole(&self) -> bool {
