@@ -10,6 +10,7 @@
 //! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
 //! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
 //! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
+//! - [`schedule`]: what each rank of a group does in a collective, step by step.
 //! - [`counters`]: what happened, counted beside the machine.
 //!
 //! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
@@ -40,6 +41,7 @@ pub mod placement;
 pub mod psn;
 pub mod receive_window;
 pub mod rtt;
+pub mod schedule;
 pub mod send_window;
 pub mod span;
 pub mod storage;

@@ -1,0 +1,418 @@
+//! Standard exchange in base k + 1: groups of k + 1 ranks exchange, then groups of k + 1 such groups, digit by digit.
+//!
+//! Qian & Afsahi §5.1.2, Fig. 4; with k = 1 recursive doubling and halving (Mamidala, dissertation §2.1.3). Where the size is
+//! no power of k + 1, the [`Groups`] of neighbours gather at their leaders before and take the result from them after: two
+//! rounds more. (The paper's equation 4 leaves the correction steps open.)
+
+use super::groups::Groups;
+use super::radix::{Radix, quotient, remainder};
+use super::{Blocks, Fold, Operation, Order, Part, Place, Rank, Span, Step, needs, port};
+
+/// The first correction step: a group's parts to its leader.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Before {
+    pub(super) groups: Groups,
+    pub(super) ports: u32,
+    pub(super) load: Early,
+}
+
+/// What followers hand over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Early {
+    /// A signal.
+    Nothing,
+    /// Their block of the output.
+    Block,
+    /// Their vector, to be combined.
+    Vector(Vector),
+}
+
+/// A vector in the making.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Vector {
+    pub(super) blocks: u32,
+    /// Where the result grows, from block 0 on.
+    pub(super) into: Place,
+}
+
+impl Vector {
+    fn own(self) -> Span {
+        Span::new(self.into, Blocks::range(0, self.blocks))
+    }
+
+    /// Blocks in front of slot `slot` of scratch.
+    const fn before(self, slot: u32) -> u32 {
+        let result = if matches!(self.into, Place::Scratch) { 1 } else { 0 };
+        slot.wrapping_add(result).wrapping_mul(self.blocks)
+    }
+
+    /// Some blocks, as they lie in slot `slot` of scratch.
+    const fn slot(self, slot: u32, blocks: Blocks) -> Span {
+        Span::new(Place::Scratch, blocks.shifted(self.before(slot)))
+    }
+}
+
+impl Before {
+    /// A follower's part, at itself or where its leader receives it.
+    fn span(&self, follower: u32) -> Span {
+        match self.load {
+            Early::Nothing => Span::SIGNAL,
+            Early::Block => Span::new(Place::Output, Blocks::one(follower)),
+            Early::Vector(vector) if self.groups.leads() => {
+                let slot = follower.wrapping_sub(self.groups.leader(self.groups.group)).wrapping_sub(1);
+                vector.slot(slot, Blocks::range(0, vector.blocks))
+            }
+            Early::Vector(vector) => Span::new(Place::Input, Blocks::range(0, vector.blocks)),
+        }
+    }
+}
+
+impl Part for Before {
+    fn len(&self) -> u32 {
+        if !self.groups.leads() {
+            return 1;
+        }
+        let each = if matches!(self.load, Early::Vector(_)) { 2 } else { 1 };
+        self.groups.followers().wrapping_mul(each)
+    }
+
+    fn keys(&self) -> u32 {
+        1
+    }
+
+    fn rounds(&self) -> u32 {
+        correction(&self.groups)
+    }
+
+    fn arrivals(&self) -> u32 {
+        let each = match self.load {
+            Early::Nothing => 0,
+            Early::Block => 1,
+            Early::Vector(vector) => vector.blocks,
+        };
+        if self.groups.leads() { self.groups.followers().wrapping_mul(each) } else { 0 }
+    }
+
+    fn scratch(&self) -> u32 {
+        match self.load {
+            Early::Vector(vector) if self.groups.leads() && self.groups.followers() != 0 => {
+                vector.before(self.groups.followers())
+            }
+            _ => 0,
+        }
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let leader = self.groups.leader(self.groups.group);
+        let followers = self.groups.followers();
+        if !self.groups.leads() {
+            let member = self.groups.member;
+            let from = self.span(leader.wrapping_add(member));
+            let port = port(member.wrapping_sub(1), self.ports);
+            return Step { operation: Operation::Send { to: Rank(leader), port, key: 0, from }, needs: 0 };
+        }
+        let number = remainder(i, followers);
+        let follower = leader.wrapping_add(number).wrapping_add(1);
+        let span = self.span(follower);
+        match self.load {
+            Early::Vector(vector) if i >= followers => {
+                let folded = if number == 0 { 0 } else { needs::step(i, i.wrapping_sub(1)) };
+                let operation = Operation::Reduce { from: span, into: vector.own(), fold: Fold::Right };
+                Step { operation, needs: folded | needs::step(i, number) }
+            }
+            _ => {
+                let operation =
+                    Operation::Receive { of: Rank(follower), port: port(number, self.ports), key: 0, into: span };
+                Step { operation, needs: 0 }
+            }
+        }
+    }
+}
+
+/// The last correction step: leaders to their groups.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct After {
+    pub(super) groups: Groups,
+    pub(super) ports: u32,
+    pub(super) load: Late,
+}
+
+/// What followers take.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Late {
+    /// A signal.
+    Nothing,
+    /// So many blocks of the output.
+    Vector { blocks: u32 },
+    /// Of `size` blocks of the output, all but their own.
+    Others { size: u32 },
+    /// Their own block, from the leader's `of`, to where `into` says.
+    Own { of: Place, into: Own },
+}
+
+/// Where a follower's own block goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Own {
+    /// The output's only block.
+    Output,
+    /// The block of its number.
+    Held(Place),
+}
+
+impl After {
+    fn span(&self, follower: u32) -> Span {
+        match self.load {
+            Late::Nothing => Span::SIGNAL,
+            Late::Vector { blocks } => Span::new(Place::Output, Blocks::range(0, blocks)),
+            Late::Others { size } => {
+                let first = remainder(follower.wrapping_add(1), size);
+                Span::new(Place::Output, Blocks::wrapped(first, size.wrapping_sub(1), size))
+            }
+            Late::Own { of, .. } if self.groups.leads() => Span::new(of, Blocks::one(follower)),
+            Late::Own { into: Own::Output, .. } => Span::new(Place::Output, Blocks::one(0)),
+            Late::Own { into: Own::Held(place), .. } => Span::new(place, Blocks::one(follower)),
+        }
+    }
+}
+
+impl Part for After {
+    fn len(&self) -> u32 {
+        if self.groups.leads() { self.groups.followers() } else { 1 }
+    }
+
+    fn keys(&self) -> u32 {
+        1
+    }
+
+    fn rounds(&self) -> u32 {
+        correction(&self.groups)
+    }
+
+    fn arrivals(&self) -> u32 {
+        if self.groups.leads() { 0 } else { self.step(0).operation.blocks() }
+    }
+
+    fn scratch(&self) -> u32 {
+        match self.load {
+            Late::Own { into: Own::Held(Place::Scratch), .. } if !self.groups.leads() => {
+                self.groups.leader(self.groups.count)
+            }
+            _ => 0,
+        }
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let leader = self.groups.leader(self.groups.group);
+        let operation = if self.groups.leads() {
+            let follower = leader.wrapping_add(i).wrapping_add(1);
+            Operation::Send { to: Rank(follower), port: port(i, self.ports), key: 0, from: self.span(follower) }
+        } else {
+            let member = self.groups.member;
+            let port = port(member.wrapping_sub(1), self.ports);
+            Operation::Receive { of: Rank(leader), port, key: 0, into: self.span(leader.wrapping_add(member)) }
+        };
+        Step { operation, needs: 0 }
+    }
+}
+
+const fn correction(groups: &Groups) -> u32 {
+    if groups.exact() { 0 } else { 1 }
+}
+
+/// What leaders exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum What {
+    /// Signals.
+    Nothing,
+    /// Whole vectors, combined in each round.
+    Whole(Vector),
+    /// Parts of a vector, combined in each round: after the last one a group holds its own part.
+    Halves(Vector, Split),
+    /// Parts, collected: in the rounds of `Halves` backwards.
+    Parts(Split),
+}
+
+/// Which blocks are whose, and in which order the digits are gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Split {
+    /// A group's part: one block, or a block for each of its ranks.
+    pub(super) by_rank: bool,
+    /// `Any`: the highest digit first, parts are contiguous. `Rank`: the lowest digit first, parts are strided, and what is
+    /// combined are neighbours.
+    pub(super) order: Order,
+}
+
+/// The rounds of the leaders.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Exchange {
+    pub(super) groups: Groups,
+    pub(super) ports: u32,
+    pub(super) what: What,
+}
+
+impl Exchange {
+    const fn radix(&self) -> Radix {
+        self.groups.radix
+    }
+
+    const fn folds(&self) -> bool {
+        matches!(self.what, What::Whole(_) | What::Halves(..))
+    }
+
+    /// Steps of a round: receives, sends, and as many reductions.
+    const fn steps(&self) -> u32 {
+        self.radix().others().wrapping_mul(if self.folds() { 3 } else { 2 })
+    }
+
+    /// The digit that round `round` exchanges.
+    const fn place(&self, round: u32) -> u32 {
+        let from_top = self.groups.digits.wrapping_sub(round).wrapping_sub(1);
+        match self.what {
+            What::Halves(_, Split { order: Order::Any, .. }) | What::Parts(Split { order: Order::Rank, .. }) => {
+                from_top
+            }
+            _ => round,
+        }
+    }
+
+    /// What a group has after digit `place` was halved, or before it is collected.
+    fn blocks(&self, group: u32, place: u32) -> Blocks {
+        let split = match self.what {
+            What::Nothing => return Blocks::NONE,
+            What::Whole(vector) => return Blocks::range(0, vector.blocks),
+            What::Halves(_, split) | What::Parts(split) => split,
+        };
+        let weight = self.radix().power(place);
+        match split.order {
+            Order::Any => {
+                let first = group.wrapping_sub(remainder(group, weight));
+                if split.by_rank {
+                    let from = self.groups.leader(first);
+                    Blocks::range(from, self.groups.leader(first.wrapping_add(weight)).wrapping_sub(from))
+                } else {
+                    Blocks::range(first, weight)
+                }
+            }
+            Order::Rank => {
+                let stride = weight.wrapping_mul(self.radix().base());
+                Blocks {
+                    first: remainder(group, stride),
+                    run: 1,
+                    stride,
+                    count: quotient(self.groups.count, stride),
+                    last: 1,
+                    modulus: Blocks::UNWRAPPED,
+                }
+            }
+        }
+    }
+
+    /// The group whose digit `place` is `digit`, otherwise this one's.
+    fn peer(&self, place: u32, digit: u32) -> u32 {
+        self.radix().with_digit(self.groups.group, place, digit)
+    }
+
+    /// Message `x` of a round comes from the digit x + 1 below, and goes to the one x + 1 above.
+    fn below(&self, digit: u32, x: u32) -> u32 {
+        let base = self.radix().base();
+        remainder(digit.wrapping_add(base).wrapping_sub(x).wrapping_sub(1), base)
+    }
+
+    /// Reduction `f` of a round. Every leader of a group of k + 1 combines the parts in the order of their digits, from the
+    /// left: the same bits for all.
+    fn fold(&self, vector: Vector, blocks: Blocks, digit: u32, f: u32) -> Operation {
+        let own = Span::new(vector.into, blocks);
+        let part = |of: u32| vector.slot(self.below(digit, of), blocks);
+        if f.wrapping_add(1) < digit {
+            return Operation::Reduce { from: part(f.wrapping_add(1)), into: part(0), fold: Fold::Right };
+        }
+        if f < digit {
+            return Operation::Reduce { from: part(0), into: own, fold: Fold::Left };
+        }
+        Operation::Reduce { from: part(f.wrapping_add(1)), into: own, fold: Fold::Right }
+    }
+}
+
+impl Part for Exchange {
+    fn len(&self) -> u32 {
+        if self.groups.leads() { self.groups.digits.wrapping_mul(self.steps()) } else { 0 }
+    }
+
+    fn keys(&self) -> u32 {
+        self.groups.digits
+    }
+
+    fn rounds(&self) -> u32 {
+        self.groups.digits
+    }
+
+    fn arrivals(&self) -> u32 {
+        if !self.groups.leads() {
+            return 0;
+        }
+        let mut blocks = 0_u32;
+        for round in 0..self.groups.digits {
+            for i in 0..self.radix().others() {
+                let receive = self.step(round.wrapping_mul(self.steps()).wrapping_add(i));
+                blocks = blocks.wrapping_add(receive.operation.blocks());
+            }
+        }
+        blocks
+    }
+
+    fn scratch(&self) -> u32 {
+        match self.what {
+            What::Whole(vector) | What::Halves(vector, _) if self.len() != 0 => vector.before(self.radix().others()),
+            _ => 0,
+        }
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let others = self.radix().others();
+        let round = quotient(i, self.steps());
+        let begin = round.wrapping_mul(self.steps());
+        let number = remainder(i, self.steps());
+        let x = remainder(number, others);
+        let place = self.place(round);
+        let digit = self.radix().digit(self.groups.group, place);
+        let folded = needs::steps(i, begin.saturating_sub(others), begin);
+        let received = needs::steps(i, begin, begin.wrapping_add(others).min(i));
+        match quotient(number, others) {
+            0 => {
+                let from = self.peer(place, self.below(digit, x));
+                let blocks = self.blocks(self.groups.group, place);
+                let (into, needs) = match self.what {
+                    What::Nothing => (Span::SIGNAL, 0),
+                    What::Whole(vector) | What::Halves(vector, _) => (vector.slot(x, blocks), folded),
+                    What::Parts(_) => (Span::new(Place::Output, self.blocks(from, place)), 0),
+                };
+                let of = Rank(self.groups.leader(from));
+                Step { operation: Operation::Receive { of, port: port(x, self.ports), key: round, into }, needs }
+            }
+            1 => {
+                let to = self.peer(place, remainder(digit.wrapping_add(x).wrapping_add(1), self.radix().base()));
+                let every = needs::every(i, 0, others, self.steps(), begin);
+                let (from, needs) = match self.what {
+                    What::Nothing => (Span::SIGNAL, every),
+                    What::Whole(vector) | What::Halves(vector, _) => {
+                        (Span::new(vector.into, self.blocks(to, place)), folded)
+                    }
+                    What::Parts(_) => (Span::new(Place::Output, self.blocks(self.groups.group, place)), every),
+                };
+                let to = Rank(self.groups.leader(to));
+                Step { operation: Operation::Send { to, port: port(x, self.ports), key: round, from }, needs }
+            }
+            _ => {
+                let blocks = self.blocks(self.groups.group, place);
+                let before = needs::steps(i, begin.wrapping_add(others.wrapping_mul(2)), i);
+                let sent = needs::steps(i, begin.wrapping_add(others), begin.wrapping_add(others.wrapping_mul(2)));
+                let (operation, needs) = match self.what {
+                    What::Whole(vector) => (self.fold(vector, blocks, digit, x), received | sent | before),
+                    What::Halves(vector, _) => (self.fold(vector, blocks, digit, x), received | before),
+                    What::Nothing | What::Parts(_) => (Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }, 0),
+                };
+                Step { operation, needs }
+            }
+        }
+    }
+}
