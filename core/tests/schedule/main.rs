@@ -1,0 +1,11 @@
+//! Schedules: what the sources show, every rank's blocks from every algorithm, rounds and costs.
+//!
+//! `cargo test -p unisono-core schedule` runs all of it.
+
+mod every;
+mod group;
+mod memory;
+mod order;
+mod progress;
+mod verify;
+mod window;

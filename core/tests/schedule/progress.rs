@@ -1,0 +1,223 @@
+//! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
+
+use crate::group::{Group, calls};
+use crate::memory::{Combined, Memory, Value};
+use crate::verify::run;
+use crate::window::Window;
+use std::collections::HashMap;
+use unisono_core::schedule::{Call, Operation, Place, Step};
+
+/// xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+/// When a send is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sends {
+    /// When its receive has begun: nothing is ever buffered.
+    Taken,
+    /// At any time: everything is buffered.
+    Buffered,
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    Begin(usize, usize),
+    Finish(usize, usize),
+    /// Sender, its step, receiver, its step.
+    Meet(usize, usize, usize, usize),
+    Deliver(usize, usize),
+}
+
+type Key = (u32, u32, u32);
+
+struct World<'g> {
+    group: &'g Group,
+    sends: Sends,
+    memories: Vec<Memory>,
+    combined: Combined,
+    windows: Vec<Window>,
+    events: Vec<Event>,
+    sending: HashMap<Key, (usize, usize)>,
+    receiving: HashMap<Key, (usize, usize)>,
+    flying: HashMap<Key, Vec<Value>>,
+}
+
+impl<'g> World<'g> {
+    fn new(group: &'g Group, sends: Sends) -> Self {
+        let size = group.size();
+        let mut world = Self {
+            group,
+            sends,
+            memories: group.plans.iter().map(Memory::new).collect(),
+            combined: Combined::default(),
+            windows: vec![Window::default(); size],
+            events: Vec::new(),
+            sending: HashMap::new(),
+            receiving: HashMap::new(),
+            flying: HashMap::new(),
+        };
+        (0..size).for_each(|rank| world.look(rank));
+        world
+    }
+
+    fn step(&self, rank: usize, i: usize) -> Step {
+        self.group.steps[rank][i]
+    }
+
+    /// Lists the steps of a rank that may begin now.
+    fn look(&mut self, rank: usize) {
+        let mut from = 0;
+        while let Some(i) = self.windows[rank].next(&self.group.steps[rank], from) {
+            self.windows[rank].begin(i);
+            self.events.push(Event::Begin(rank, i));
+            from = i + 1;
+        }
+    }
+
+    fn finish(&mut self, rank: usize, i: usize) {
+        self.windows[rank].finish(i);
+        self.look(rank);
+    }
+
+    fn meet(&mut self, key: Key) {
+        if let (Some((sender, i)), Some((receiver, j))) = (self.sending.get(&key), self.receiving.get(&key)) {
+            self.events.push(Event::Meet(*sender, *i, *receiver, *j));
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Begin(rank, i) => match self.step(rank, i).operation {
+                Operation::Send { to, key, .. } => {
+                    let key = (rank as u32, to.0, key);
+                    self.sending.insert(key, (rank, i));
+                    match self.sends {
+                        Sends::Taken => self.meet(key),
+                        Sends::Buffered => self.events.push(Event::Finish(rank, i)),
+                    }
+                }
+                Operation::Receive { of, key, .. } => {
+                    let key = (of.0, rank as u32, key);
+                    self.receiving.insert(key, (rank, i));
+                    match self.sends {
+                        Sends::Taken => self.meet(key),
+                        Sends::Buffered if self.flying.contains_key(&key) => self.events.push(Event::Deliver(rank, i)),
+                        Sends::Buffered => {}
+                    }
+                }
+                _ => self.events.push(Event::Finish(rank, i)),
+            },
+            Event::Finish(rank, i) => {
+                match self.step(rank, i).operation {
+                    Operation::Copy { from, into } => {
+                        let values = self.memories[rank].load(from)?;
+                        self.memories[rank].store(into, &values)?;
+                    }
+                    Operation::Reduce { from, into, fold } => {
+                        self.memories[rank].reduce(&mut self.combined, from, into, fold)?;
+                    }
+                    Operation::Send { to, key, from, .. } => {
+                        let key = (rank as u32, to.0, key);
+                        self.flying.insert(key, self.memories[rank].load(from)?);
+                        if let Some((receiver, j)) = self.receiving.get(&key) {
+                            self.events.push(Event::Deliver(*receiver, *j));
+                        }
+                    }
+                    Operation::Receive { .. } => {}
+                }
+                self.finish(rank, i);
+            }
+            Event::Meet(sender, i, receiver, j) => {
+                if let (Operation::Send { from, .. }, Operation::Receive { into, .. }) =
+                    (self.step(sender, i).operation, self.step(receiver, j).operation)
+                {
+                    let values = self.memories[sender].load(from)?;
+                    self.memories[receiver].store(into, &values)?;
+                }
+                self.finish(sender, i);
+                self.finish(receiver, j);
+            }
+            Event::Deliver(rank, i) => {
+                if let Operation::Receive { of, key, into, .. } = self.step(rank, i).operation {
+                    let values = self.flying.remove(&(of.0, rank as u32, key)).ok_or("delivered twice")?;
+                    self.memories[rank].store(into, &values)?;
+                }
+                self.finish(rank, i);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same_result(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
+    let mut random = Random(seed | 1);
+    let mut world = World::new(group, sends);
+    while !world.events.is_empty() {
+        let next = random.below(world.events.len());
+        let event = world.events.swap_remove(next);
+        world.happen(event)?;
+    }
+    let after = run(group, &group.steps)?;
+    for rank in 0..group.size() {
+        let (at, steps) = (world.windows[rank].base, group.steps[rank].len());
+        if at != steps {
+            return Err(format!("{sends:?}, seed {seed}: rank {rank} waits at {at} of {steps}"));
+        }
+        let buffers = world.memories[rank].buffers;
+        for (block, s) in (0..buffers.output).flat_map(|block| (0..buffers.segments).map(move |s| (block, s))) {
+            let operands = |combined: &Combined, value: Option<Value>| {
+                let mut operands = Vec::new();
+                combined.operands(value.unwrap_or(Value::Undefined), &mut operands);
+                operands
+            };
+            let one = operands(&world.combined, world.memories[rank].read(Place::Output, block, s));
+            if one != operands(&after.combined, after.memories[rank].read(Place::Output, block, s)) {
+                return Err(format!("{sends:?}, seed {seed}: rank {rank} has another block {block}.{s}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(sizes: impl Iterator<Item = u32>, share: u64) {
+    for (n, call) in (0_u64..).zip(calls(sizes, &[1, 2, 3])) {
+        if n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 >= (1 << 32) / share {
+            continue;
+        }
+        let call = Call { segments: 1 + (n % 3) as u32, ..call };
+        let group = Group::new(call).expect("not refused");
+        let sends = if n % 2 == 0 { Sends::Taken } else { Sends::Buffered };
+        same_result(&group, sends, n + 7).unwrap_or_else(|why| panic!("{call:?}: {why}"));
+    }
+}
+
+#[test]
+fn every_schedule_of_up_to_7_ranks_ends_in_any_order() {
+    check(1..=7, 1);
+}
+
+#[test]
+fn schedules_of_8_to_17_ranks_end_in_any_order() {
+    check(8..=17, 6);
+}
+
+/// Few ranks of a long schedule: what does not fit into the 64 steps under way waits.
+#[test]
+fn schedules_longer_than_their_window_end_in_any_order() {
+    for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3])) {
+        if call.root.0 % 13 == 0 {
+            let group = Group::new(Call { segments: 2, ..call }).expect("not refused");
+            let sends = if n % 2 == 0 { Sends::Taken } else { Sends::Buffered };
+            same_result(&group, sends, n).unwrap_or_else(|why| panic!("{call:?}: {why}"));
+        }
+    }
+}
