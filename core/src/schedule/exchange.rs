@@ -2,7 +2,8 @@
 //!
 //! Qian & Afsahi §5.1.2, Fig. 4; with k = 1 recursive doubling and halving (Mamidala, dissertation §2.1.3). Where the size is
 //! no power of k + 1, the [`Groups`] of neighbours gather at their leaders before and take the result from them after: two
-//! rounds more. (The paper's equation 4 leaves the correction steps open.)
+//! rounds more. (The paper's equation 4 leaves the correction steps open; its targets (p + d·(k + 1)^i) mod N are right in
+//! the last step only, in others the sum wraps within a group of (k + 1)^(i + 1).)
 
 use super::groups::Groups;
 use super::radix::{Radix, quotient, remainder};
@@ -77,7 +78,7 @@ impl Part for Before {
     }
 
     fn keys(&self) -> u32 {
-        1
+        correction(&self.groups)
     }
 
     fn rounds(&self) -> u32 {
@@ -181,7 +182,7 @@ impl Part for After {
     }
 
     fn keys(&self) -> u32 {
-        1
+        correction(&self.groups)
     }
 
     fn rounds(&self) -> u32 {

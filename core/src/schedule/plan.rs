@@ -216,8 +216,8 @@ impl Plan {
         self.early
     }
 
-    /// Rounds of one segment in which every rank uses each port at most once, over the whole group: exact where a tree has
-    /// radix − 1 ports, otherwise an upper bound.
+    /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its parts run one after
+    /// the other. A tree on fewer than radix − 1 ports takes at most so many.
     pub fn rounds(&self) -> u32 {
         self.parts.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.part().rounds()))
     }

@@ -2,8 +2,11 @@
 //!
 //! `cargo test -p unisono-core schedule` runs all of it.
 
+mod bounds;
+mod cases;
 mod every;
 mod group;
+mod hockney;
 mod memory;
 mod order;
 mod progress;
