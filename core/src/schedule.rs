@@ -242,7 +242,7 @@ pub struct Step {
 }
 
 /// One part of a schedule for one segment: an algorithm's steps at one rank, counted from 0, keys from 0, needs within the
-/// part. Everything before the part is done before its steps.
+/// part.
 trait Part {
     /// Steps.
     fn len(&self) -> u32;
@@ -256,6 +256,10 @@ trait Part {
     fn scratch(&self) -> u32;
     /// Step `i < len`.
     fn step(&self, i: u32) -> Step;
+    /// Whether step `i` needs all that is before the part. A signal that arrives overwrites nothing.
+    fn waits(&self, _: u32) -> bool {
+        true
+    }
 }
 
 /// Port of the `n`th message at a time.

@@ -126,7 +126,10 @@ impl Part for Alltoall {
     fn step(&self, i: u32) -> Step {
         let Some(message) = i.checked_sub(1) else {
             let (blocks, into) = if self.in_place {
-                (Blocks::range(0, self.peers.size), Place::Scratch)
+                (
+                    Blocks::wrapped(ahead(self.peers.rank, 1, self.peers.size), self.peers.others(), self.peers.size),
+                    Place::Scratch,
+                )
             } else {
                 (Blocks::one(self.peers.rank), Place::Output)
             };

@@ -214,6 +214,10 @@ impl Part for After {
         };
         Step { operation, needs: 0 }
     }
+
+    fn waits(&self, _: u32) -> bool {
+        self.load != Late::Nothing || self.groups.leads()
+    }
 }
 
 const fn correction(groups: &Groups) -> u32 {
@@ -415,5 +419,9 @@ impl Part for Exchange {
                 Step { operation, needs }
             }
         }
+    }
+
+    fn waits(&self, i: u32) -> bool {
+        self.what != What::Nothing || remainder(i, self.steps()) >= self.radix().others()
     }
 }

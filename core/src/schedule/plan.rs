@@ -8,7 +8,7 @@ use super::radix::{Radix, quotient, remainder};
 use super::scan::{Chain, Doubling, Prefix};
 use super::swap::Swap;
 use super::tree::{Down, Load, Reduction, Tree, Up};
-use super::{Algorithm, Blocks, Order, Part, Place, Rank, Span, Step, Verb, bruck, ring};
+use super::{Algorithm, Blocks, Order, Part, Place, Rank, Span, Step, Verb, bruck, needs, ring};
 use core::fmt;
 
 /// A collective as all ranks of a group call it; only `rank` differs between them.
@@ -198,7 +198,7 @@ impl Plan {
                 continue;
             }
             let step = part.step(left);
-            let earlier = super::needs::steps(before.wrapping_add(left), 0, before);
+            let earlier = if part.waits(left) { needs::steps(before.wrapping_add(left), 0, before) } else { 0 };
             return Some(Step { operation: step.operation.placed(segment, keys), needs: step.needs | earlier });
         }
         None
@@ -536,7 +536,8 @@ impl Plan {
         match self.call.algorithm {
             Algorithm::Dissemination => {
                 let into = if exclusive { Place::Scratch } else { Place::Output };
-                if exclusive || !in_place {
+                let sends = self.rank().wrapping_add(1) < size;
+                if if exclusive { sends } else { !in_place } {
                     self.copy(Place::Input, Blocks::one(0), into, Blocks::one(0));
                 }
                 let (radix, ports) = (base(&self.call), self.ports());

@@ -39,6 +39,8 @@ struct Round {
     begin: u32,
     receives: u32,
     sends: u32,
+    /// Whether there is something to send after it.
+    carries: bool,
 }
 
 impl Doubling {
@@ -46,9 +48,9 @@ impl Doubling {
         self.radix.log_up(self.prefix.size)
     }
 
-    /// Reductions per part received.
-    const fn folds(&self) -> u32 {
-        if self.prefix.exclusive { 2 } else { 1 }
+    /// Reductions per part received: into the result, and into what is sent on if that is another.
+    const fn folds(&self, round: &Round) -> u32 {
+        if self.prefix.exclusive && round.carries { 2 } else { 1 }
     }
 
     fn round(&self, round: u32, begin: u32) -> Round {
@@ -56,11 +58,12 @@ impl Doubling {
         let others = self.radix.others();
         let beyond = self.prefix.size.wrapping_sub(self.prefix.rank).wrapping_sub(1);
         let receives = quotient(self.prefix.rank, reach).min(others);
-        Round { round, begin, receives, sends: quotient(beyond, reach).min(others) }
+        let sends = quotient(beyond, reach).min(others);
+        Round { round, begin, receives, sends, carries: beyond >= reach.saturating_mul(self.radix.base()) }
     }
 
     fn steps(&self, round: &Round) -> u32 {
-        round.receives.wrapping_mul(self.folds().wrapping_add(1)).wrapping_add(round.sends)
+        round.receives.wrapping_mul(self.folds(round).wrapping_add(1)).wrapping_add(round.sends)
     }
 
     fn rounds(&self) -> impl Iterator<Item = Round> {
@@ -100,9 +103,9 @@ impl Doubling {
             return Step { operation, needs: before };
         }
         let number = number.wrapping_sub(round.sends);
-        let x = quotient(number, self.folds());
+        let x = quotient(number, self.folds(round));
         let from = self.slot(x);
-        let result = self.prefix.exclusive && number == x.wrapping_mul(2);
+        let result = self.prefix.exclusive && number == x.wrapping_mul(self.folds(round));
         let operation = if result && round.round == 0 && x == 0 {
             Operation::Copy { from, into: OUTPUT }
         } else {
@@ -148,44 +151,45 @@ impl Part for Doubling {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Chain(pub(super) Prefix);
 
-impl Chain {
-    /// At rank 0, at the last rank and between, without the last send.
-    fn local(&self) -> &'static [Local] {
-        use Local::{Arrive, Carry, Combine, Keep, Own, Publish};
-        let Prefix { rank, exclusive, in_place, .. } = self.0;
-        match (rank == 0, exclusive, in_place) {
-            (true, true, _) | (true, false, true) => &[],
-            (true, false, false) => &[Own],
-            (false, false, false) => &[Arrive(OUTPUT), Combine(INPUT, Fold::Right)],
-            (false, false, true) => &[Arrive(ARRIVED), Combine(ARRIVED, Fold::Left)],
-            (false, true, _) => &[Arrive(ARRIVED), Keep, Carry, Publish],
-        }
-    }
-
-    fn sends(&self) -> bool {
-        self.0.rank.wrapping_add(1) < self.0.size
-    }
-}
-
-/// What a rank of a chain does before it sends; each needs what is before it.
+/// What a rank of a chain does.
 #[derive(Clone, Copy)]
 enum Local {
-    /// The rank's own part to the output.
-    Own,
+    /// Something that is complete at once.
+    Do(Operation),
+    /// What covers the ranks before arrives.
     Arrive(Span),
-    /// Into the output.
-    Combine(Span, Fold),
-    /// The rank's own part to where it is carried on.
-    Keep,
-    /// What arrived into what is carried on.
-    Carry,
-    /// What arrived to the output.
-    Publish,
+    /// What the next rank adds its part to.
+    Pass(Span),
+}
+
+impl Chain {
+    /// Steps and their needs. The last rank passes nothing on.
+    const fn steps(&self) -> &'static [(Local, u64)] {
+        use Local::{Arrive, Do, Pass};
+        const OWN: Local = Do(Operation::Copy { from: INPUT, into: OUTPUT });
+        const COMBINE: Local = Do(Operation::Reduce { from: INPUT, into: OUTPUT, fold: Fold::Right });
+        const COMBINE_IN_PLACE: Local = Do(Operation::Reduce { from: ARRIVED, into: OUTPUT, fold: Fold::Left });
+        const KEEP: Local = Do(Operation::Copy { from: INPUT, into: CARRIED });
+        const CARRY: Local = Do(Operation::Reduce { from: ARRIVED, into: CARRIED, fold: Fold::Left });
+        const PUBLISH: Local = Do(Operation::Copy { from: ARRIVED, into: OUTPUT });
+        let last = self.0.rank.wrapping_add(1) == self.0.size;
+        match (self.0.rank, self.0.exclusive, self.0.in_place) {
+            (0, true, _) => &[(Pass(INPUT), 0)],
+            (0, false, true) => &[(Pass(OUTPUT), 0)],
+            (0, false, false) => &[(OWN, 0), (Pass(OUTPUT), 0b1)],
+            (_, false, false) if last => &[(Arrive(OUTPUT), 0), (COMBINE, 0b1)],
+            (_, false, false) => &[(Arrive(OUTPUT), 0), (COMBINE, 0b1), (Pass(OUTPUT), 0b1)],
+            (_, false, true) if last => &[(Arrive(ARRIVED), 0), (COMBINE_IN_PLACE, 0b1)],
+            (_, false, true) => &[(Arrive(ARRIVED), 0), (COMBINE_IN_PLACE, 0b1), (Pass(OUTPUT), 0b1)],
+            (_, true, _) if last => &[(Arrive(OUTPUT), 0)],
+            (_, true, _) => &[(Arrive(ARRIVED), 0), (KEEP, 0), (CARRY, 0b11), (Pass(CARRIED), 0b1), (PUBLISH, 0b1100)],
+        }
+    }
 }
 
 impl Part for Chain {
     fn len(&self) -> u32 {
-        (self.local().len() as u32).wrapping_add(u32::from(self.sends()))
+        self.steps().len() as u32
     }
 
     fn keys(&self) -> u32 {
@@ -201,32 +205,28 @@ impl Part for Chain {
     }
 
     fn scratch(&self) -> u32 {
+        let last = self.0.rank.wrapping_add(1) == self.0.size;
         match (self.0.rank, self.0.exclusive, self.0.in_place) {
             (0, _, _) | (_, false, false) => 0,
             (_, false, true) => 1,
-            (_, true, _) => 2,
+            (_, true, _) => {
+                if last {
+                    0
+                } else {
+                    2
+                }
+            }
         }
     }
 
     fn step(&self, i: u32) -> Step {
-        let operation = match self.local().get(i as usize) {
-            Some(Local::Own) => Operation::Copy { from: INPUT, into: OUTPUT },
-            Some(Local::Arrive(into)) => {
-                Operation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into: *into }
-            }
-            Some(Local::Combine(from, fold)) => Operation::Reduce { from: *from, into: OUTPUT, fold: *fold },
-            Some(Local::Keep) => Operation::Copy { from: INPUT, into: CARRIED },
-            Some(Local::Carry) => Operation::Reduce { from: ARRIVED, into: CARRIED, fold: Fold::Left },
-            Some(Local::Publish) => Operation::Copy { from: ARRIVED, into: OUTPUT },
-            None => {
-                let from = match (self.0.exclusive, self.0.rank) {
-                    (true, 0) => INPUT,
-                    (true, _) => CARRIED,
-                    (false, _) => OUTPUT,
-                };
-                Operation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from }
-            }
+        let nothing = (Local::Do(Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }), 0);
+        let (local, needs) = self.steps().get(i as usize).copied().unwrap_or(nothing);
+        let operation = match local {
+            Local::Do(operation) => operation,
+            Local::Arrive(into) => Operation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into },
+            Local::Pass(from) => Operation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from },
         };
-        Step { operation, needs: needs::steps(i, 0, i) }
+        Step { operation, needs }
     }
 }

@@ -169,6 +169,10 @@ impl Part for Down {
         };
         Step { operation, needs }
     }
+
+    fn waits(&self, _: u32) -> bool {
+        self.load != Load::Nothing || self.tree.parent.is_none()
+    }
 }
 
 /// Towards the root: fan-in, gather.

@@ -5,7 +5,8 @@
 
 use crate::group::{ALGORITHMS, Group, VERBS, call, rooted};
 use crate::window::Window;
-use std::collections::{BTreeMap, HashMap};
+use alloc::collections::BTreeMap;
+use std::collections::HashMap;
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Rank, Verb};
 
 /// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.
@@ -18,20 +19,23 @@ struct Cost {
     blocks: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Port {
     sending: bool,
     receiving: bool,
 }
 
+/// Sender, its step, receiver, its step, port.
+type Message = (usize, usize, usize, usize, usize);
+
 fn time(group: &Group, startup: u64, block: u64) -> u64 {
     let size = group.size();
     let mut windows = vec![Window::default(); size];
-    let mut ports: HashMap<(usize, u8), Port> = HashMap::new();
+    let mut ports = vec![[Port::default(); Plan::PORTS as usize]; size];
     let mut sends: Vec<BTreeMap<usize, Operation>> = vec![BTreeMap::new(); size];
     let mut receives: HashMap<(u32, u32, u32), usize> = HashMap::new();
     // Messages under way by the time they arrive.
-    let mut ends: BTreeMap<u64, Vec<(usize, usize, usize, usize, u8)>> = BTreeMap::new();
+    let mut ends: BTreeMap<u64, Vec<Message>> = BTreeMap::new();
     let mut now = 0;
     loop {
         for rank in 0..size {
@@ -53,16 +57,15 @@ fn time(group: &Group, startup: u64, block: u64) -> u64 {
                 }
             }
         }
-        for rank in 0..size {
-            sends[rank].retain(|i, send| {
+        for (rank, sends) in sends.iter_mut().enumerate() {
+            sends.retain(|i, send| {
                 let Operation::Send { to, port, key, from } = *send else { return false };
                 let Some(j) = receives.get(&(rank as u32, to.0, key)) else { return true };
-                let receiver = to.0 as usize;
-                let busy = ports.entry((rank, port)).or_default().sending
-                    || ports.entry((receiver, port)).or_default().receiving;
+                let (receiver, port) = (to.0 as usize, usize::from(port));
+                let busy = ports[rank][port].sending || ports[receiver][port].receiving;
                 if !busy {
-                    ports.entry((rank, port)).or_default().sending = true;
-                    ports.entry((receiver, port)).or_default().receiving = true;
+                    ports[rank][port].sending = true;
+                    ports[receiver][port].receiving = true;
                     let end = now + startup + block * u64::from(from.blocks.len());
                     ends.entry(end).or_default().push((rank, *i, receiver, *j, port));
                 }
@@ -74,8 +77,8 @@ fn time(group: &Group, startup: u64, block: u64) -> u64 {
         for (sender, i, receiver, j, port) in messages {
             windows[sender].finish(i);
             windows[receiver].finish(j);
-            ports.entry((sender, port)).or_default().sending = false;
-            ports.entry((receiver, port)).or_default().receiving = false;
+            ports[sender][port].sending = false;
+            ports[receiver][port].receiving = false;
         }
     }
     assert!(windows.iter().zip(&group.steps).all(|(window, steps)| window.base == steps.len()), "{:?}", group.call);

@@ -2,12 +2,15 @@
 //!
 //! `cargo test -p unisono-core schedule` runs all of it.
 
+extern crate alloc;
+
 mod bounds;
 mod cases;
 mod every;
 mod group;
 mod hockney;
 mod memory;
+mod mutants;
 mod order;
 mod progress;
 mod verify;

@@ -158,7 +158,8 @@ impl Memory {
     }
 
     pub(crate) fn load(&self, span: Span) -> Result<Vec<Value>, String> {
-        let read = |block| self.read(span.place, block, span.segment).ok_or(format!("no block {block} in {span:?}"));
+        let read =
+            |block| self.read(span.place, block, span.segment).ok_or_else(|| format!("no block {block} in {span:?}"));
         span.blocks.iter().map(read).collect()
     }
 
@@ -167,7 +168,7 @@ impl Memory {
             return Err(format!("{} blocks for {span:?}", values.len()));
         }
         for (block, value) in span.blocks.iter().zip(values) {
-            let cell = self.buffers.cell(span.place, block).ok_or(format!("no block {block} in {span:?}"))?;
+            let cell = self.buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
             if !self.buffers.writable(span.place) {
                 return Err(format!("writes the input: {span:?}"));
             }

@@ -59,7 +59,7 @@ struct Touched {
 
 fn add(to: &mut Cells, buffers: &Buffers, span: Span, writes: bool) -> Result<(), String> {
     for block in span.blocks.iter() {
-        to.insert(buffers.cell(span.place, block).ok_or(format!("no block {block} in {span:?}"))?);
+        to.insert(buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
         if writes {
             buffers.overlaid(span.place).for_each(|cell| to.insert(cell));
         }

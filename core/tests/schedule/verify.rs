@@ -25,7 +25,7 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
         }
     }
     for (message, (sender, i)) in &sends {
-        let (receiver, j) = receives.get(message).ok_or(format!("nobody receives {message:?}"))?;
+        let (receiver, j) = receives.get(message).ok_or_else(|| format!("nobody receives {message:?}"))?;
         match (steps[*sender][*i].operation, steps[*receiver][*j].operation) {
             (Operation::Send { from, port, .. }, Operation::Receive { into, port: other, .. })
                 if from.blocks.len() == into.blocks.len() && from.segment == into.segment && port == other => {}
