@@ -57,7 +57,7 @@ pub enum Refused {
     Varying,
     /// The algorithm needs a size that is a power of its base.
     Power,
-    /// Steps or blocks beyond 32 bits.
+    /// More than [`Plan::RANKS`], or steps beyond 32 bits.
     TooLong,
 }
 
@@ -136,6 +136,8 @@ pub struct Plan {
     call: Call,
     parts: [Option<Kind>; PARTS],
     blocks: u32,
+    /// For each segment after all segments: where a result overlays what other segments still read.
+    last: Option<Copy>,
     /// Per segment.
     steps: u32,
     keys: u32,
@@ -147,22 +149,24 @@ impl Plan {
     /// The most ports: a round's receives and sends fit in the 64 steps that may be under way.
     pub const PORTS: u8 = 16;
 
+    /// The most ranks: steps, and the blocks of scratch that a tree's inner rank combines, are counted in 32 bits.
+    pub const RANKS: u32 = 1 << 22;
+
     /// The schedule of `call.rank`.
     ///
     /// # Errors
     /// See [`Refused`]. All ranks of a group get the same answer.
     pub fn new(call: Call) -> Result<Self, Refused> {
         check(&call)?;
-        let mut plan = Self { call, parts: [None; PARTS], blocks: 1, steps: 0, keys: 0, early: 0 };
+        let mut plan = Self { call, parts: [None; PARTS], last: None, blocks: 1, steps: 0, keys: 0, early: 0 };
         if call.size == 1 {
             plan.alone();
         } else {
             plan.compose()?;
         }
-        let longest = plan.blocks.checked_mul(u32::from(Self::PORTS).wrapping_add(2).wrapping_mul(2));
-        let steps = call.size.checked_mul(8).and_then(|steps| steps.checked_add(256));
-        let steps = steps.and_then(|steps| steps.checked_mul(call.segments));
-        longest.and(steps).map(|_| plan).ok_or(Refused::TooLong)
+        // No schedule has more steps than eight per rank and those of a tree.
+        let steps = call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments);
+        steps.map(|_| plan).ok_or(Refused::TooLong)
     }
 
     /// What was called for.
@@ -177,13 +181,17 @@ impl Plan {
 
     /// Steps of this rank.
     pub const fn steps(&self) -> u32 {
-        self.steps.wrapping_mul(self.call.segments)
+        let each = if self.last.is_some() { self.steps.wrapping_add(1) } else { self.steps };
+        each.wrapping_mul(self.call.segments)
     }
 
     /// Step `i`, or `None` after the last one. Pure: any step, in any order.
     pub fn step(&self, i: u32) -> Option<Step> {
         if i >= self.steps() {
             return None;
+        }
+        if let (Some(after), Some(copy)) = (i.checked_sub(self.steps.wrapping_mul(self.call.segments)), self.last) {
+            return Some(Step { operation: copy.step(0).operation.placed(after, 0), needs: needs::steps(i, 0, i) });
         }
         let segment = quotient(i, self.steps);
         let mut left = remainder(i, self.steps);
@@ -450,17 +458,23 @@ impl Plan {
     fn reduce_scatter(&mut self) -> Result<(), Refused> {
         let (size, rank) = (self.call.size, self.rank());
         self.blocks = size;
-        let follows = self.call.algorithm == Algorithm::Halving && !self.groups().leads();
+        let in_place = self.call.in_place;
+        let direct = !in_place && self.call.algorithm == Algorithm::Halving && !self.groups().leads();
         if self.call.algorithm == Algorithm::Knomial {
             let tree = self.tree(0);
             let reduction = Reduction { tree, blocks: size, into: Place::Scratch, in_place: false };
             self.push_early(Kind::TreeReduction(reduction));
             self.push(Kind::Down(Down { tree, load: Load::Held { place: Place::Scratch } }));
         } else {
-            self.scatter_result(Place::Scratch, false, Own::Output)?;
+            let own = if in_place { Own::Held(Place::Scratch) } else { Own::Output };
+            self.scatter_result(Place::Scratch, false, own)?;
         }
-        if !follows {
-            self.copy(Place::Scratch, Blocks::one(rank), Place::Output, Blocks::one(0));
+        let (from, into) = (Span::new(Place::Scratch, Blocks::one(rank)), Span::new(Place::Output, Blocks::one(0)));
+        let copy = Copy { from, into, scratch: rank.wrapping_add(1) };
+        if in_place {
+            self.last = Some(copy);
+        } else if !direct {
+            self.push(Kind::Copy(copy));
         }
         Ok(())
     }
@@ -592,7 +606,7 @@ fn check(call: &Call) -> Result<(), Refused> {
     if call.segments == 0 {
         return Err(Refused::Segments);
     }
-    if call.size.checked_mul(u32::from(Plan::PORTS)).is_none() {
+    if call.size > Plan::RANKS {
         return Err(Refused::TooLong);
     }
     let exact = Groups::new(base(call), call.size, call.rank.0).exact();

@@ -5,6 +5,7 @@
 extern crate alloc;
 
 mod bounds;
+mod bytes;
 mod cases;
 mod every;
 mod group;

@@ -102,7 +102,8 @@ impl Buffers {
         })
     }
 
-    /// Cells that are destroyed when `place` is written: the result of a reduce-scatter in place lies over the input.
+    /// Cells of which all segments are destroyed when `place` is written: the result of a reduce-scatter in place lies over
+    /// the input.
     pub(crate) fn overlaid(&self, place: Place) -> core::ops::Range<u32> {
         if self.shared && self.verb == Verb::ReduceScatter && place == Place::Output && self.input > 1 {
             self.output + self.scratch..self.cells()
@@ -174,7 +175,8 @@ impl Memory {
             }
             self.cells[(cell * self.buffers.segments + span.segment) as usize] = *value;
             for cell in self.buffers.overlaid(span.place) {
-                self.cells[(cell * self.buffers.segments + span.segment) as usize] = Value::Undefined;
+                let segments = self.buffers.segments;
+                self.cells[(cell * segments) as usize..((cell + 1) * segments) as usize].fill(Value::Undefined);
             }
         }
         Ok(())

@@ -55,14 +55,13 @@ struct Touched {
     segment: u32,
     reads: Cells,
     writes: Cells,
+    /// Written in all segments.
+    overlays: Cells,
 }
 
-fn add(to: &mut Cells, buffers: &Buffers, span: Span, writes: bool) -> Result<(), String> {
+fn add(to: &mut Cells, buffers: &Buffers, span: Span) -> Result<(), String> {
     for block in span.blocks.iter() {
         to.insert(buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
-        if writes {
-            buffers.overlaid(span.place).for_each(|cell| to.insert(cell));
-        }
     }
     Ok(())
 }
@@ -71,23 +70,27 @@ fn touched(buffers: &Buffers, operation: &Operation) -> Result<Touched, String> 
     let (mut reads, mut writes) = (Cells::default(), Cells::default());
     let segment = match operation {
         Operation::Send { from, .. } => {
-            add(&mut reads, buffers, *from, false)?;
+            add(&mut reads, buffers, *from)?;
             from.segment
         }
         Operation::Receive { into, .. } => {
-            add(&mut writes, buffers, *into, true)?;
+            add(&mut writes, buffers, *into)?;
             into.segment
         }
         Operation::Copy { from, into } | Operation::Reduce { from, into, .. } => {
             if from.segment != into.segment {
                 return Err(format!("from one segment into another: {operation:?}"));
             }
-            add(&mut reads, buffers, *from, false)?;
-            add(&mut writes, buffers, *into, true)?;
+            add(&mut reads, buffers, *from)?;
+            add(&mut writes, buffers, *into)?;
             into.segment
         }
     };
-    Ok(Touched { segment, reads, writes })
+    let mut overlays = Cells::default();
+    if let Operation::Receive { into, .. } | Operation::Copy { into, .. } | Operation::Reduce { into, .. } = operation {
+        buffers.overlaid(into.place).for_each(|cell| overlays.insert(cell));
+    }
+    Ok(Touched { segment, reads, writes, overlays })
 }
 
 /// Whether every two steps that touch the same cell, one of them writing, have an order.
@@ -101,7 +104,8 @@ pub(crate) fn no_race(buffers: &Buffers, steps: &[Step]) -> Result<(), String> {
                 && (early.writes.meets(&late.reads)
                     || early.writes.meets(&late.writes)
                     || early.reads.meets(&late.writes));
-            if meets && !is_before(&promised, earlier, i) {
+            let overlaid = early.overlays.meets(&late.reads) || early.reads.meets(&late.overlays);
+            if (meets || overlaid) && !is_before(&promised, earlier, i) {
                 return Err(format!("step {earlier} {:?} races with step {i} {:?}", steps[earlier], steps[i]));
             }
         }

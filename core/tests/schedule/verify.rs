@@ -104,7 +104,9 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     let mut flying: HashMap<(u32, u32, u32), (Vec<Value>, Known)> = HashMap::new();
     let mut windows = vec![Window::default(); size];
     let steps: Vec<&[Step]> = steps.iter().zip(until).map(|(steps, until)| &steps[..steps.len().min(*until)]).collect();
-    let promised: Vec<Vec<u64>> = steps.iter().map(|steps| promised(steps)).collect();
+    // Who has entered is asked of signals only.
+    let signals = matches!(group.call.verb, Verb::Barrier | Verb::FanIn | Verb::FanOut);
+    let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // What each receive told.
     let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
     let mut moved = true;
@@ -125,7 +127,9 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                     Operation::Receive { of, key, into, .. } => {
                         let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else { continue };
                         memory.store(into, &values)?;
-                        told[rank].push((i, known));
+                        if signals {
+                            told[rank].push((i, known));
+                        }
                     }
                     Operation::Copy { from, into } => {
                         let values = memory.load(from)?;
