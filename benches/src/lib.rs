@@ -6,6 +6,12 @@ extern crate alloc;
 #[cfg(target_os = "linux")]
 pub mod bare;
 pub mod callgrind;
+#[cfg(target_os = "linux")]
+pub mod floor;
+#[cfg(target_os = "linux")]
+pub mod iceoryx2;
+#[cfg(target_os = "linux")]
+pub mod node;
 pub mod null;
 #[cfg(target_os = "linux")]
 pub mod ours;
@@ -13,4 +19,6 @@ pub mod ours;
 pub mod peer;
 #[cfg(target_os = "linux")]
 pub mod race;
+#[cfg(target_os = "linux")]
+pub mod record;
 pub mod verdict;

@@ -236,7 +236,7 @@ pub struct NullMemory {
 
 impl NullMemory {
     /// The region.
-    pub const REGION: Region = Region { index: 0, life: 1 };
+    pub const REGION: Region = Region::new(0, 1);
 }
 
 impl Memory for NullMemory {

@@ -1,10 +1,15 @@
 //! Runs `unisono` as a user does, and reads what it measured.
 
 use std::{
-    env, io,
-    path::PathBuf,
+    env,
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+/// Seconds after which a program that does not end is asked to, and those after which it is killed.
+const LIMIT: [&str; 2] = ["--kill-after=5", "60"];
 
 /// The `unisono` binary beside this one, built first where Cargo runs us.
 pub fn binary() -> io::Result<PathBuf> {
@@ -22,19 +27,62 @@ pub fn binary() -> io::Result<PathBuf> {
 }
 
 /// Runs a benchmark on two pinned ranks over UDP, `options` given to the launcher, and returns the number under `key`.
-pub fn measure(binary: &PathBuf, options: &[&str], benchmark: &[&str], key: &str) -> io::Result<f64> {
-    let mut command = Command::new(binary);
-    command.args(["run", "-n", "2", "--device", "udp", "--pin"]).args(options).arg("--").arg(binary);
-    command.arg("bench").args(benchmark).arg("--json");
-    number(command, |text| serde_json::from_str::<serde_json::Value>(text).ok()?.get(key)?.as_f64())
+pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -> io::Result<f64> {
+    let mut launcher = Command::new(binary);
+    launcher.args(["run", "-n", "2", "--device", "udp", "--pin"]).args(options);
+    job(launcher, binary, benchmark, "udp", key)
 }
 
-/// Runs a command and reads a number from its output.
-pub fn number(mut command: Command, read: impl FnOnce(&str) -> Option<f64>) -> io::Result<f64> {
+/// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless they
+/// are `crowded`.
+pub fn within_node(binary: &Path, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
+    let mut launcher = limited(binary.as_os_str());
+    launcher.args(["run", "-n", &ranks.to_string(), "--device", "shm"]);
+    if !crowded {
+        launcher.arg("--pin");
+    }
+    job(launcher, binary, benchmark, "shm", key)
+}
+
+fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {
+    launcher.arg("--").arg(binary).arg("bench").args(benchmark).arg("--json");
+    read(launcher, |text| figure(text, device, key))
+}
+
+/// The number under `key` of what was measured over `device`.
+fn figure(text: &str, device: &str, key: &str) -> Option<f64> {
+    let object: serde_json::Value = serde_json::from_str(text).ok()?;
+    let number = object.get(key)?.as_f64()?;
+    (object.get("device")? == device).then_some(number)
+}
+
+/// A command that is ended when it takes too long.
+pub fn limited(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(LIMIT).arg(program);
+    command
+}
+
+/// Runs a command and reads what it measured from its output.
+pub fn read<T>(mut command: Command, read: impl FnOnce(&str) -> Option<T>) -> io::Result<T> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     read(text.trim()).filter(|_| output.status.success()).ok_or_else(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
         io::Error::other(format!("{command:?} ended with {}: {text}{errors}", output.status))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::figure;
+
+    #[test]
+    fn a_figure_of_another_device_is_none() {
+        let text = r#"{"bench":"barrier","device":"shm","ranks":2,"bytes":0,"time_ns":140}"#;
+        assert_eq!(figure(text, "shm", "time_ns"), Some(140.0));
+        assert_eq!(figure(text, "udp", "time_ns"), None);
+        assert_eq!(figure(text, "shm", "one_way_ns_p50"), None);
+        assert_eq!(figure("unisono: no such device", "shm", "time_ns"), None);
+    }
 }

@@ -24,7 +24,8 @@ pub struct Verdict {
     pub ours: f64,
     /// The other's.
     pub theirs: f64,
-    /// Ours to theirs: of the figures, or the median over pairs.
+    /// Ours to theirs, or of times theirs to ours where it is said how many times as fast ours is: of the figures, or the
+    /// median over pairs or rounds.
     pub ratio: f64,
     /// What it must be.
     pub bar: Bar,
@@ -60,8 +61,24 @@ impl Verdict {
         }
         let wanted =
             value.map_or(String::new(), |value| format!("{sign} {value:<5} {}", if met { "met" } else { "MISSED" }));
-        println!("{name:44} ours {ours:>12.0} theirs {theirs:>12.0} {unit:5} ratio {ratio:6.3}  {wanted}");
+        println!("{name:60} ours {ours:>12.0} theirs {theirs:>12.0} {unit:5} ratio {ratio:6.3}  {wanted}");
     }
+
+    /// Prints the same where one side has no figure: no ratio, nothing met or missed.
+    pub fn print_lack(&self, as_json: bool) {
+        let Self { name, unit, ours, theirs, .. } = self;
+        if as_json {
+            println!("{}", serde_json::json!({ "bench": name, "unit": unit, "ours": ours, "theirs": theirs }));
+            return;
+        }
+        let [ours, theirs] = [*ours, *theirs].map(figure);
+        println!("{name:60} ours {ours:>12} theirs {theirs:>12} {unit:5} no figure");
+    }
+}
+
+/// A figure, or that there is none.
+fn figure(value: f64) -> String {
+    if value.is_finite() { format!("{value:.0}") } else { "none".to_owned() }
 }
 
 /// Load average of the last minute: other work on this machine shows in the figures.

@@ -50,11 +50,13 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let mut received = false;
+    let (mut received, mut verdict) = (false, Verdict::Release);
     for _ in 0..budget {
-        // By reference, as in `transmit`.
-        let (slot, verdict) = match &device.receive(lane) {
-            Some(datagram) => (datagram.slot(), endpoint.handle_datagram(now, datagram, above)),
+        let slot = match &device.receive(lane) {
+            Some(datagram) => {
+                endpoint.handle_datagram(now, datagram, above, &mut verdict);
+                datagram.slot()
+            }
             None => break,
         };
         carry_out(device, memory, slot, &verdict);
@@ -67,7 +69,7 @@ where
 }
 
 /// Every held datagram whose turn has come, or that is not needed any more.
-#[inline]
+#[inline(always)]
 fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
     endpoint: &mut Endpoint<S, W, BITS>,
@@ -118,6 +120,7 @@ where
     posted
 }
 
+#[inline(always)]
 fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: &Verdict) {
     match *verdict {
         Verdict::Release => {}

@@ -2,7 +2,7 @@
 //!
 //! # Calling contract
 //! - `now` never goes back.
-//! - [`handle_datagram`](Endpoint::handle_datagram) returns a verdict on a datagram, which is carried out before anything
+//! - [`handle_datagram`](Endpoint::handle_datagram) gives a verdict on a datagram, which is carried out before anything
 //!   else is asked. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
 //!   until nothing is left.
 //! - [`poll_transmit`](Endpoint::poll_transmit) is called with a free token in hand, and its answer is posted.
@@ -22,13 +22,18 @@
 #[cfg(debug_assertions)]
 mod audit;
 mod events;
+mod farewell;
 mod grant;
 mod in_use;
+mod landing;
 mod life;
+mod pooled;
 mod receive;
+mod release;
 mod send;
 mod timeout;
 mod transmit;
+mod turn;
 
 pub use in_use::InUse;
 pub use send::GrantError;
@@ -288,6 +293,9 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     reset: <S::Time as Time>::Stamp,
     /// Where the search for an idle window goes on.
     hand: u32,
+    /// The lap in which watched peers share windows that are scarce, modulo 2, as in their flags; and since when it lasts.
+    lap: u16,
+    lap_since: <S::Time as Time>::Stamp,
 }
 
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
@@ -333,6 +341,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             reclaimed: stamp,
             reset: stamp,
             hand: 0,
+            lap: 0,
+            lap_since: stamp,
         }
     }
 

@@ -10,7 +10,8 @@
 //! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
 //! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
 //! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
-//! - [`schedule`]: what each rank of a group does in a collective, step by step.
+//! - [`collective`]: what a group does together, whatever carries it.
+//! - [`schedule`]: what each rank does in a collective over messages, step by step.
 //! - [`counters`]: what happened, counted beside the machine.
 //!
 //! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
@@ -27,6 +28,7 @@
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 
 pub mod bitmap;
+pub mod collective;
 pub mod congestion;
 pub mod counters;
 mod credit;

@@ -70,7 +70,7 @@ impl Operation {
         link: NONE,
         waiting: NONE,
         what: What::Eager,
-        payload: Span { region: Region { index: 0, life: 0 }, offset: 0, bytes: 0 },
+        payload: Span { region: Region::new(0, 0), offset: 0, bytes: 0 },
         head: [0; MESSAGE_HEAD],
         head_bytes: 0,
         error: None,

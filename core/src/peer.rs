@@ -51,6 +51,10 @@ pub(crate) const NEWS: u16 = 1 << 6;
 pub(crate) const TOLD: u16 = 1 << 7;
 /// Its queue waits for a send window.
 pub(crate) const WINDOWLESS: u16 = 1 << 8;
+/// The event that waits says that it parted.
+pub(crate) const PARTED: u16 = 1 << 10;
+/// The lap in which it was last given a window to be watched, modulo 2.
+pub(crate) const LAP: u16 = 1 << 11;
 
 /// Its `outgoing` is a send window.
 const WINDOWED: u16 = 1 << 9;
@@ -111,7 +115,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
             ack_link: former.ack_link,
             credit_link: former.credit_link,
             queue: former.queue,
-            flags: former.flags & (LISTED | HUNGRY | NEWS),
+            flags: former.flags & (LISTED | HUNGRY | NEWS | PARTED),
             ..Self::UNMET
         };
         peer.set_life(Life::Alive);

@@ -43,6 +43,8 @@ pub(crate) enum Stage {
     Open {
         bytes: u32,
         left: u32,
+        /// The opening's PSN; those of the segments follow it.
+        psn: u32,
     },
     /// Filled; the event waits.
     Filled {
@@ -70,7 +72,7 @@ impl Placement {
         stage: Stage::Free,
         peer: NONE,
         incarnation: Incarnation(0),
-        to: Span { region: crate::span::Region { index: 0, life: 0 }, offset: 0, bytes: 0 },
+        to: Span { region: crate::span::Region::new(0, 0), offset: 0, bytes: 0 },
         link: NONE,
         generation: 0,
     };

@@ -1,12 +1,26 @@
 //! Names for memory: the core never holds an address.
 
 /// Memory registered with the rim. A region that is made again under the same index has another life.
+///
+/// One word: what is written in halves and read whole stalls the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Region {
+pub struct Region(u64);
+
+impl Region {
+    /// The registration `life` of the place `index` in the rim's table.
+    pub const fn new(index: u32, life: u32) -> Self {
+        Self((life as u64) << 32 | index as u64)
+    }
+
     /// Index into the rim's table.
-    pub index: u32,
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
     /// Which registration of that index.
-    pub life: u32,
+    pub const fn life(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// Bytes of a region.

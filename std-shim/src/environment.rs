@@ -4,7 +4,7 @@
 mod choice;
 mod period;
 
-pub use choice::{DeviceChoice, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
+pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence};
 
 use crate::{
@@ -49,6 +49,8 @@ pub struct Locality {
     pub rank: Option<u32>,
     /// Ranks of the node.
     pub size: Option<u32>,
+    /// The node's segment of shared memory. `None`: its ranks make one themselves.
+    pub segment: Option<GivenSegment>,
 }
 
 /// How messages move.
@@ -68,6 +70,29 @@ pub struct Transport {
     pub on_death: OnDeath,
     /// Silence that counts as death, if that is to be decided by silence alone.
     pub silence: Option<Silence>,
+}
+
+impl Transport {
+    /// Whether so many ranks of a node share memory. Faults are asked for to see them: then datagrams carry everything.
+    pub fn shares(&self, ranks: usize) -> bool {
+        match self.device {
+            DeviceChoice::Auto => ranks > 1 && self.faults.is_none(),
+            DeviceChoice::Shm => ranks > 0,
+            DeviceChoice::Udp | DeviceChoice::Verbs => false,
+        }
+    }
+
+    /// Whether the settings fit together.
+    ///
+    /// # Errors
+    /// Faults for a device that has no datagrams.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.device != DeviceChoice::Shm || self.faults.is_none() {
+            return Ok(());
+        }
+        let reason = String::from("faults are injected into datagrams, and this device has none");
+        Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
+    }
 }
 
 /// What only the launcher reads.
@@ -140,6 +165,7 @@ impl Settings {
             locality.node.and_then(|node| text("NODE", &node)),
             locality.rank.and_then(|rank| text("LOCAL_RANK", &rank)),
             locality.size.and_then(|size| text("LOCAL_SIZE", &size)),
+            locality.segment.and_then(|segment| text("SEGMENT", &segment)),
             text("DEVICE", &transport.device),
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
@@ -262,7 +288,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 28] = [
+    const NAMES: [&str; 29] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -273,6 +299,7 @@ impl Reading {
         "NODE",
         "LOCAL_RANK",
         "LOCAL_SIZE",
+        "SEGMENT",
         "DEVICE",
         "PROGRESS",
         "MTU",
@@ -330,6 +357,7 @@ impl Reading {
             "NODE" => store(&mut locality.node, value),
             "LOCAL_RANK" => store(&mut locality.rank, value),
             "LOCAL_SIZE" => store(&mut locality.size, value),
+            "SEGMENT" => store(&mut locality.segment, value),
             "DEVICE" => replace(&mut transport.device, value),
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
@@ -374,6 +402,7 @@ impl Reading {
         if settings.bootstrap.is_some() && settings.secret.is_none() {
             return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
         }
+        settings.transport.check()?;
         Ok(settings)
     }
 }

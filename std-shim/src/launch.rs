@@ -13,6 +13,7 @@ mod order;
 mod output;
 mod remote;
 mod rendezvous;
+mod segments;
 mod verdict;
 mod watch;
 
@@ -25,6 +26,7 @@ use crate::{
 };
 use core::{net::SocketAddr, time::Duration};
 use std::{ffi::OsString, io};
+use unisono_shmem::file::FileError;
 
 /// Time between SIGTERM and SIGKILL unless said otherwise.
 const GRACE: Duration = Duration::from_secs(2);
@@ -51,6 +53,15 @@ pub enum LaunchError {
     /// A device that this version does not contain.
     #[error("the {0} device is not built yet")]
     Device(DeviceChoice),
+    /// A device that needs all ranks on one node.
+    #[error("the shm device needs all ranks on one node, not on {nodes}")]
+    Apart {
+        /// Nodes of the job.
+        nodes: u32,
+    },
+    /// The shared memory that the device needs cannot be had.
+    #[error("no shared memory: {0}")]
+    Segment(FileError),
     /// The system has no random bits.
     #[error("no random bits: {0}")]
     Random(#[from] getrandom::Error),
@@ -94,7 +105,7 @@ impl LaunchError {
         match self {
             Self::Start { error, .. } | Self::Rsh { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Start { .. } | Self::Rsh { .. } => 126,
-            Self::Settings(_) | Self::Device(_) | Self::Text(_) => 2,
+            Self::Settings(_) | Self::Device(_) | Self::Apart { .. } | Self::Text(_) => 2,
             _ => 1,
         }
     }

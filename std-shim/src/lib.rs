@@ -6,6 +6,8 @@ pub mod bootstrap;
 pub mod environment;
 pub mod fault;
 pub mod launch;
+#[cfg(target_os = "linux")]
+pub mod node;
 pub mod rank;
 pub mod records;
 pub mod region;

@@ -18,6 +18,17 @@ pub struct Address {
     bytes: usize,
 }
 
+// SAFETY: as above; regions are memory of users and of the table, and rings are neither.
+unsafe impl unisono_shmem::lent::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
 // SAFETY: an address is a number with a length; those who read or write through it answer for races (see its methods).
 unsafe impl Send for Address {}
 // SAFETY: as above: sharing the number touches no memory.
@@ -137,15 +148,15 @@ impl Regions {
 
     /// Ends the region: no address of it is given out any more. Says whether it lived.
     pub fn revoke(&mut self, region: Region) -> bool {
-        let Some(entry) = self.entries.get_mut(region.index as usize) else { return false };
-        if !entry.alive || entry.life != region.life {
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
+        if !entry.alive || entry.life != region.life() {
             return false;
         }
         entry.alive = false;
         match entry.life.checked_add(1) {
             Some(life) if entry.owner == Owner::Caller => {
                 entry.life = life;
-                self.free.push(region.index);
+                self.free.push(region.index());
             }
             _ => {}
         }
@@ -157,9 +168,9 @@ impl Regions {
     /// # Safety
     /// No posting, copy or other use of an address of it is unfinished or follows.
     pub unsafe fn free(&mut self, region: Region) -> bool {
-        let Some(entry) = self.entries.get_mut(region.index as usize) else { return false };
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
         let Owner::Table(layout) = entry.owner else { return false };
-        if entry.life != region.life {
+        if entry.life != region.life() {
             return false;
         }
         // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
@@ -168,7 +179,7 @@ impl Regions {
         (entry.owner, entry.alive) = (Owner::Nobody, false);
         if let Some(life) = entry.life.checked_add(1) {
             entry.life = life;
-            self.free.push(region.index);
+            self.free.push(region.index());
         }
         true
     }
@@ -185,11 +196,11 @@ impl Regions {
         let free = self.free.pop();
         if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
             *entry = Entry { start, bytes, life: entry.life, alive: true, owner };
-            return Ok(Region { index, life: entry.life });
+            return Ok(Region::new(index, entry.life));
         }
         let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
         self.entries.push(Entry { start, bytes, life: 1, alive: true, owner });
-        Ok(Region { index, life: 1 })
+        Ok(Region::new(index, 1))
     }
 }
 
@@ -197,10 +208,10 @@ impl Memory for Regions {
     type Address = Address;
 
     fn address(&self, span: Span) -> Option<Address> {
-        let entry = self.entries.get(span.region.index as usize)?;
+        let entry = self.entries.get(span.region.index() as usize)?;
         let bytes = span.bytes as usize;
         let end = span.offset.checked_add(bytes)?;
-        if !entry.alive || entry.life != span.region.life || end > entry.bytes {
+        if !entry.alive || entry.life != span.region.life() || end > entry.bytes {
             return None;
         }
         // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
@@ -229,7 +240,7 @@ mod tests {
         for (offset, bytes) in [(0, 101), (41, 60), (101, 0), (usize::MAX, 1), (usize::MAX, u32::MAX), (50, u32::MAX)] {
             assert_eq!(regions.address(span(region, offset, bytes)), None, "{offset} {bytes}");
         }
-        let unknown = Region { index: 7, life: 1 };
+        let unknown = Region::new(7, 1);
         assert_eq!(regions.address(span(unknown, 0, 0)), None);
         assert_eq!(Regions::new().address(Span::default()), None);
         assert_eq!(regions.address(Span::default()), None);
@@ -260,7 +271,7 @@ mod tests {
         assert!(regions.revoke(first) && !regions.revoke(first));
         // SAFETY: as above.
         let second = unsafe { regions.register(start, 16) }.unwrap();
-        assert_eq!((second.index, second.life), (first.index, first.life + 1));
+        assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
         assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
         assert!(!regions.revoke(first) && regions.live() == 1);
     }
@@ -270,12 +281,12 @@ mod tests {
         let mut regions = Regions::new();
         let first = regions.allocate(1).unwrap();
         regions.entries[0].life = u32::MAX;
-        let last = Region { life: u32::MAX, ..first };
+        let last = Region::new(first.index(), u32::MAX);
         assert!(regions.address(span(last, 0, 1)).is_some());
         // SAFETY: no address of it is used.
         assert!(unsafe { regions.free(last) });
         let next = regions.allocate(1).unwrap();
-        assert_eq!((next.index, next.life), (1, 1));
+        assert_eq!((next.index(), next.life()), (1, 1));
         assert!(regions.address(span(last, 0, 1)).is_none());
         // SAFETY: no address of it is used.
         assert!(unsafe { regions.free(next) });
@@ -287,15 +298,15 @@ mod tests {
         let region = regions.allocate(0).unwrap();
         assert!(regions.revoke(region));
         assert_ne!(
-            regions.allocate(4).unwrap().index,
-            region.index,
+            regions.allocate(4).unwrap().index(),
+            region.index(),
             "a revoked slab keeps its index until it is freed"
         );
         // SAFETY: no address of it was ever made.
         assert!(unsafe { regions.free(region) });
         // SAFETY: as above.
         assert!(!unsafe { regions.free(region) });
-        assert_eq!(regions.allocate(4).unwrap().index, region.index);
+        assert_eq!(regions.allocate(4).unwrap().index(), region.index());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod address_table;
 mod bell;
 mod checksum;
+mod cutting;
 mod faulty_link;
 mod receive_pool;
 mod send_ring;
@@ -44,7 +45,7 @@ use faulty_link::FaultyLink;
 use receive_pool::{Batch, ReceivePool};
 use send_ring::SendRing;
 use socket::Socket;
-use transmitter::{Answer, Transmitter};
+use transmitter::{Answer, BATCH, Transmitter, run_of};
 
 /// Smallest MTU: bytes of UDP payload, header and checksum included.
 pub const MTU_MIN: u32 = 576;
@@ -173,7 +174,7 @@ impl Udp {
             let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
             Ok(Queue {
                 bell: Bell::new(Arc::clone(&socket))?,
-                ring: SendRing::new(mtu as usize),
+                ring: SendRing::new(mtu as usize, gso),
                 batch: pool.batch(),
                 link: faulty.then(|| FaultyLink::new(Faults { seed, ..options.faults })),
                 socket,
@@ -218,6 +219,14 @@ impl Udp {
     /// The MTU in bytes of UDP payload, header and checksum included: what the others give to [`set_path`](Self::set_path).
     pub const fn mtu(&self) -> u32 {
         self.limits.mtu + TRAILER as u32
+    }
+
+    /// How many datagrams of `bytes` bytes, checksum excluded, leave best together: at most `most`, and where the kernel cuts
+    /// runs, whole ones.
+    pub fn batch_of(&self, bytes: usize, most: usize) -> usize {
+        let run = if self.transmitter.cuts() { run_of(bytes.saturating_add(TRAILER)) } else { 1 };
+        let most = most.clamp(1, BATCH);
+        if most < run { most } else { most - most % run }
     }
 
     /// To wait for a lane's arrivals without holding the device.

@@ -18,8 +18,11 @@
 //!
 //! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
 
+pub mod collective;
 mod keys;
+mod lock;
 mod matching;
+mod near;
 mod process;
 mod progress;
 mod request;
@@ -42,16 +45,18 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub use near::{AllocateError, Buffer};
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
+use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
 use process::{Process, SendFailure, Silence};
-use progress::{Leaves, Shared};
+use progress::{Awaits, Leaves, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -78,6 +83,9 @@ pub enum WorldError {
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// The shared memory of the node cannot be used.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// A job that this process is part of. Dropping it finishes; in a panic it gives up instead, which the others are told.
@@ -85,6 +93,8 @@ pub struct World {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
+    node: Option<Arc<Node>>,
+    group: Option<collective::Group>,
     rank: Rank,
     size: u32,
     finished: bool,
@@ -119,7 +129,8 @@ impl World {
         let path = device.local()?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
-        let membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let mut membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
@@ -134,11 +145,12 @@ impl World {
         let clock = Instant::now();
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), clock, endpoint, device, membership, silence);
+        let process = Process::new((rank, size), clock, endpoint, device, membership, silence, node.clone());
         let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
-        Ok(Self { shared, thread, tally, rank, size, finished: false })
+        let group = node.as_ref().and_then(|node| collective::Group::new(node, size));
+        Ok(Self { shared, thread, tally, node, group, rank, size, finished: false })
     }
 
     /// This process's number.
@@ -149,6 +161,11 @@ impl World {
     /// Processes of the job.
     pub const fn size(&self) -> u32 {
         self.size
+    }
+
+    /// The memory that this process shares with the other ranks of its node.
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        self.node.as_ref()
     }
 
     /// What the endpoint has counted so far.
@@ -168,7 +185,9 @@ impl World {
 
     /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
     pub fn eager_limit(&self) -> usize {
-        self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD)
+        let whole = self.shared.lock().is_whole();
+        let far = self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
+        if whole { near::EAGER_LIMIT } else { far.min(near::EAGER_LIMIT) }
     }
 
     /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds
@@ -194,7 +213,11 @@ impl World {
         source: Rank,
         tag: Tag,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), Some(source), Some(tag))?;
+        let bytes = data.as_mut_bytes();
+        if let Some(ended) = self.shared.lock().receive_at_once(bytes, source, tag) {
+            return ended;
+        }
+        let request = self.start_receive(bytes, Some(source), Some(tag))?;
         self.shared.wait(request)
     }
 
@@ -209,6 +232,15 @@ impl World {
     ) -> Result<Status, Failure> {
         let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
         self.shared.wait(request)
+    }
+
+    /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
+    ///
+    /// # Errors
+    /// [`AllocateError`]: this rank's part of the shared memory is used up.
+    pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
+        let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
+        Buffer::new(pool.as_ref(), count)
     }
 
     /// Makes progress once, and tells whether everything that was sent has arrived.
@@ -237,11 +269,16 @@ impl World {
         let start = NonNull::from(bytes).cast();
         loop {
             let mut process = self.shared.lock();
+            let started = |(request, region)| progress::Started { request, region, peer: Some(to) };
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+            if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
+                return sent.map(|sent| sent.map(started));
+            }
+            // SAFETY: as above.
             match unsafe { process.send(to, tag, start, bytes.len()) } {
-                Ok(started) => {
+                Ok(sent) => {
                     process.let_leave(leaves, bytes.len());
-                    return Ok(started.map(|(request, region)| progress::Started { request, region }));
+                    return Ok(sent.map(started));
                 }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
@@ -260,7 +297,7 @@ impl World {
         let count = bytes.len();
         // SAFETY: as in `start_send`; the borrow is exclusive.
         let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(progress::Started { request, region })
+        Ok(progress::Started { request, region, peer: source })
     }
 
     /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone, and everybody who lives
@@ -274,17 +311,20 @@ impl World {
 
     fn end(&mut self) -> Result<(), Failure> {
         self.finished = true;
-        self.shared.until(|process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
         // The job may have been ended meanwhile.
         process.hear();
         process.endpoint.leave();
+        process.part(false);
         drop(process);
-        let deadline = Instant::now() + FAREWELL;
-        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+        self.wait_until_gone();
         self.stop();
+        if let Some(node) = &self.node {
+            node.leave();
+        }
         if let Some(membership) = self.shared.lock().membership.take() {
             let left = membership.leave(FAREWELL);
             tracing::debug!(?left, "left");
@@ -311,7 +351,7 @@ impl World {
                 bell.ring();
                 fenced
             });
-            self.shared.until(|_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
+            self.shared.until(Awaits::Bell, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
             waiting.join().unwrap_or(Err(AwaitError::Aborted))
         });
         self.shared.lock().membership = Some(membership);
@@ -321,8 +361,12 @@ impl World {
     /// Ends everything that is under way because of a panic, and tells the others.
     fn give_up(&self) {
         self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
+        self.wait_until_gone();
+    }
+
+    fn wait_until_gone(&self) {
         let deadline = Instant::now() + FAREWELL;
-        self.shared.until(|process| (process.endpoint.is_gone() || Instant::now() >= deadline).then_some(()));
+        self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
     }
 
     fn stop(&mut self) {
@@ -346,13 +390,6 @@ impl Drop for World {
             tracing::error!(%error, "the job did not finish well");
         }
     }
-}
-
-/// Processors that the ranks of this node share: those of this process, or of its parent, which may have pinned it to some of
-/// its own.
-fn processors() -> u32 {
-    let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
-    of(None).max(of(rustix::process::getppid()))
 }
 
 /// The address that the others reach this process at: the one that it reaches the rendezvous server from.

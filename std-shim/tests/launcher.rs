@@ -288,7 +288,8 @@ fn pinned_ranks_get_processors_of_their_own() {
 #[test]
 fn what_cannot_be_done_is_refused() {
     for (options, code, reason) in [
-        ("-n 1 --device shm", 2, "the shm device is not built yet"),
+        ("-n 2 --nodes 2 --device shm", 2, "the shm device needs all ranks on one node, not on 2"),
+        ("-n 2 --device shm --loss 5%", 2, "faults are injected into datagrams"),
         ("-n 1 --device verbs", 2, "the verbs device is not built yet"),
         ("-n 1 --watchdog 3s", 2, "--watchdog: this part of unisono is not built yet"),
         ("-n 1 --bare-metal 1", 2, "--bare-metal: this part of unisono is not built yet"),

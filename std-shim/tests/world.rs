@@ -1,23 +1,50 @@
-//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface.
+//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface and over shared memory.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::Instant;
 
 use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::Settings;
 use unisono::rank::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::world::{AllocateError, Failure, Tag, World};
 use unisono_core::peer::Incarnation;
+use unisono_shmem::file::SegmentFile;
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
 const TAG: Tag = Tag(1);
 
-/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
+/// How the ranks of a job reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    Udp,
+    /// All in one segment.
+    Memory(Waiting),
+    /// The first two in one segment, the others elsewhere.
+    Both,
+}
+
+const EVERY_WAY: [Over; 4] = [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
+
+/// As [`job_over`], over UDP.
 fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
+    job_over(Over::Udp, size, more, body);
+}
+
+/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
+fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
     // The port is free: it was given out a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let (together, waiting) = match over {
+        Over::Udp => (0, Waiting::Shared),
+        Over::Memory(waiting) => (size, waiting),
+        Over::Both => (2.min(size), Waiting::Shared),
+    };
+    let sizes = Sizes { pool: 1 << 20, ..Sizes::of_node(together.max(1), waiting) };
+    let segment = SegmentFile::create(&Layout::new(sizes).expect("a layout")).expect("a segment");
     thread::scope(|scope| {
         for rank in 0..size {
             let body = &body;
@@ -26,11 +53,26 @@ fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
                 ("UNISONO_SIZE".into(), size.to_string().into()),
                 ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
                 ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+                ("UNISONO_DEVICE".into(), if over == Over::Udp { "udp" } else { "auto" }.into()),
             ];
+            if rank < together {
+                let number = segment.as_fd().as_raw_fd();
+                variables.extend([
+                    ("UNISONO_NODE".into(), "0".into()),
+                    ("UNISONO_LOCAL_RANK".into(), rank.to_string().into()),
+                    ("UNISONO_LOCAL_SIZE".into(), together.to_string().into()),
+                    ("UNISONO_SEGMENT".into(), number.to_string().into()),
+                ]);
+            } else {
+                variables.push(("UNISONO_NODE".into(), (1 + rank).to_string().into()));
+            }
             variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
             scope.spawn(move || {
                 let settings = Settings::from_variables(variables).expect("settings");
-                body(World::join_as(&settings).expect("a world"));
+                let world = World::join_as(&settings).expect("a world");
+                let near = world.node().map_or(0, |node| node.size());
+                assert_eq!(near, if rank < together { together } else { 0 });
+                body(world);
             });
         }
     });
@@ -45,7 +87,8 @@ fn data(seed: usize, words: usize) -> Vec<u32> {
 /// Every rank sends messages of all sizes to every other one.
 fn everyone_to_everyone(world: World) {
     let (rank, size) = (world.rank().0, world.size());
-    let lengths = [0, 1, 2, 9, 10, 300, 5_000, 40_000];
+    // Across every threshold: the entry, the bulk, fragments, another process's memory, and more than one part of it.
+    let lengths = [0, 1, 2, 9, 10, 12, 13, 300, 4_095, 4_097, 5_000, 16_383, 16_385, 40_000, 600_000];
     for (round, words) in lengths.into_iter().enumerate() {
         let sent = data(rank as usize * 100 + round, words);
         let mut received = vec![vec![0_u32; words]; size as usize];
@@ -71,8 +114,10 @@ fn everyone_to_everyone(world: World) {
 
 #[test]
 fn messages_of_all_sizes_arrive_in_every_progress_mode() {
-    for progress in ["engine", "thread", "hybrid"] {
-        job(3, &[("PROGRESS", progress)], everyone_to_everyone);
+    for over in EVERY_WAY {
+        for progress in ["engine", "thread", "hybrid"] {
+            job_over(over, 3, &[("PROGRESS", progress)], everyone_to_everyone);
+        }
     }
 }
 
@@ -87,7 +132,11 @@ fn messages_of_all_sizes_arrive_under_faults() {
 
 #[test]
 fn tags_select_and_order_holds_within_a_tag() {
-    job(2, &[], |world| {
+    EVERY_WAY.into_iter().for_each(tags_select_and_order_holds_within_a_tag_over);
+}
+
+fn tags_select_and_order_holds_within_a_tag_over(over: Over) {
+    job_over(over, 2, &[], |world| {
         if world.rank() == Rank(0) {
             for i in 0..100_u32 {
                 world.send(&[i], Rank(1), Tag(i % 2)).expect("sent");
@@ -112,7 +161,11 @@ fn tags_select_and_order_holds_within_a_tag() {
 
 #[test]
 fn receive_from_anyone_names_the_source() {
-    job(4, &[], |world| {
+    EVERY_WAY.into_iter().for_each(receive_from_anyone_names_the_source_over);
+}
+
+fn receive_from_anyone_names_the_source_over(over: Over) {
+    job_over(over, 4, &[], |world| {
         if world.rank() == Rank(0) {
             let mut seen = [false; 4];
             for _ in 1..4 {
@@ -132,19 +185,22 @@ fn receive_from_anyone_names_the_source() {
 
 #[test]
 fn message_longer_than_its_receive_is_an_error_at_both_ends_or_at_the_receiver() {
-    job(2, &[("MTU", "1500")], |world| {
-        for words in [4_usize, 4_000] {
-            if world.rank() == Rank(0) {
-                let sent = world.send(&data(1, words), Rank(1), TAG);
-                let expected = if words == 4 { Ok(()) } else { Err(Failure::TooLongForReceive(Rank(1))) };
-                assert_eq!(sent, expected);
-            } else {
-                let failed = world.receive_into(&mut [0_u32; 3], Rank(0), TAG);
-                assert_eq!(failed, Err(Failure::Truncated { bytes: words as u64 * 4 }));
+    for over in EVERY_WAY {
+        job_over(over, 2, &[("MTU", "1500")], |world| {
+            let long = world.eager_limit();
+            for words in [4_usize, 400, long] {
+                if world.rank() == Rank(0) {
+                    let sent = world.send(&data(1, words), Rank(1), TAG);
+                    let announced = words * 4 > long;
+                    assert_eq!(sent, if announced { Err(Failure::TooLongForReceive(Rank(1))) } else { Ok(()) });
+                } else {
+                    let failed = world.receive_into(&mut [0_u32; 3], Rank(0), TAG);
+                    assert_eq!(failed, Err(Failure::Truncated { bytes: words as u64 * 4 }));
+                }
             }
-        }
-        world.finish().expect("everybody finishes");
-    });
+            world.finish().expect("everybody finishes");
+        });
+    }
 }
 
 #[test]
@@ -158,7 +214,11 @@ fn misuse_is_a_typed_error() {
 
 #[test]
 fn test_tells_the_end_once() {
-    job(2, &[], |world| {
+    EVERY_WAY.into_iter().for_each(test_tells_the_end_once_over);
+}
+
+fn test_tells_the_end_once_over(over: Over) {
+    job_over(over, 2, &[], |world| {
         let mut value = [0_u64];
         if world.rank() == Rank(0) {
             world.scope(|scope| {
@@ -212,10 +272,14 @@ fn lent_buffers_come_back_and_are_lent_again() {
 
 #[test]
 fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
+    EVERY_WAY.into_iter().for_each(rank_that_gives_up_is_reported_to_those_who_wait_for_it_over);
+}
+
+fn rank_that_gives_up_is_reported_to_those_who_wait_for_it_over(over: Over) {
     for progress in ["engine", "thread", "hybrid"] {
         let survivors = AtomicU32::new(0);
         let outcome = std::panic::catch_unwind(|| {
-            job(3, &[("PROGRESS", progress), ("ON_DEATH", "tell")], |world| {
+            job_over(over, 3, &[("PROGRESS", progress), ("ON_DEATH", "tell")], |world| {
                 if world.rank() == Rank(2) {
                     // Give the others time to wait.
                     thread::sleep(Duration::from_millis(30));
@@ -241,7 +305,11 @@ fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
 
 #[test]
 fn world_is_used_from_several_threads() {
-    job(2, &[("PROGRESS", "hybrid")], |world| {
+    EVERY_WAY.into_iter().for_each(world_is_used_from_several_threads_over);
+}
+
+fn world_is_used_from_several_threads_over(over: Over) {
+    job_over(over, 2, &[("PROGRESS", "hybrid")], |world| {
         let other = Rank(1 - world.rank().0);
         thread::scope(|scope| {
             for thread in 0..4_u32 {
@@ -262,9 +330,13 @@ fn world_is_used_from_several_threads() {
 
 #[test]
 fn panic_within_a_scope_ends_although_its_requests_cannot() {
+    EVERY_WAY.into_iter().for_each(panic_within_a_scope_ends_although_its_requests_cannot_over);
+}
+
+fn panic_within_a_scope_ends_although_its_requests_cannot_over(over: Over) {
     let (started, survivors) = (Instant::now(), AtomicU32::new(0));
     let outcome = std::panic::catch_unwind(|| {
-        job(2, &[("PROGRESS", "hybrid")], |world| {
+        job_over(over, 2, &[("PROGRESS", "hybrid")], |world| {
             let mut value = [0_u32; 5_000];
             if world.rank() == Rank(0) {
                 world.scope(|scope| {
@@ -286,9 +358,13 @@ fn panic_within_a_scope_ends_although_its_requests_cannot() {
 
 #[test]
 fn death_before_a_receive_from_anyone_ends_it_once() {
+    EVERY_WAY.into_iter().for_each(death_before_a_receive_from_anyone_ends_it_once_over);
+}
+
+fn death_before_a_receive_from_anyone_ends_it_once_over(over: Over) {
     let survivors = AtomicU32::new(0);
     let outcome = std::panic::catch_unwind(|| {
-        job(3, &[("PROGRESS", "hybrid"), ("ON_DEATH", "tell")], |world| {
+        job_over(over, 3, &[("PROGRESS", "hybrid"), ("ON_DEATH", "tell")], |world| {
             if world.rank() == Rank(2) {
                 world.receive_into(&mut [0_u8], Rank(0), TAG).expect("arrives");
                 std::panic::resume_unwind(Box::new("given up"));
@@ -327,6 +403,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             ("UNISONO_SIZE", String::from("2")),
             ("UNISONO_BOOTSTRAP", format!("127.0.0.1:{port}")),
             ("UNISONO_SECRET", String::from("0123456789abcdef0123456789abcdef")),
+            ("UNISONO_DEVICE", String::from("udp")),
         ];
         Settings::from_variables(variables.map(|(name, value)| (name.into(), value.into()))).expect("settings")
     };
@@ -342,4 +419,90 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
         let finished = World::join_as(&settings(0)).expect("a world").finish();
         assert_eq!(finished, Err(Failure::Aborted { rank: Rank(1), code: 3 }));
     });
+}
+
+#[test]
+fn what_lies_in_the_segment_is_sent_from_there() {
+    for over in EVERY_WAY {
+        job_over(over, 3, &[], |world| {
+            let (rank, size) = (world.rank().0, world.size());
+            for words in [1, 12, 13, 1_024, 1_025, 5_000, 60_000] {
+                let mut from = world.allocate::<u32>(words).expect("the pool has room");
+                assert!(from.iter().all(|word| *word == 0) && from.is_shared() == world.node().is_some());
+                from.copy_from_slice(&data(rank as usize, words));
+                let mut into = world.allocate::<u32>(words).expect("the pool has room");
+                for distance in 0..size {
+                    let (to, source) = ((rank + distance) % size, (rank + size - distance) % size);
+                    world.scope(|scope| {
+                        let sent = scope.immediate_send(&from, Rank(to), TAG).expect("started");
+                        let status = world.receive_into(&mut into, Rank(source), TAG).expect("arrives");
+                        assert_eq!((status.bytes, status.source), (words * 4, Rank(source)));
+                        sent.wait().expect("sent");
+                    });
+                    assert_eq!(*into, data(source as usize, words));
+                }
+            }
+            world.finish().expect("everybody finishes");
+        });
+    }
+}
+
+#[test]
+fn pool_gives_what_it_has_and_takes_it_back() {
+    job_over(Over::Memory(Waiting::Shared), 1, &[("DEVICE", "shm")], |world| {
+        for _ in 0..3 {
+            let whole = world.allocate::<u8>(1 << 20).expect("the whole pool");
+            assert!(matches!(world.allocate::<u8>(1), Err(AllocateError::Full { bytes: 1, left: 0 })));
+            drop(whole);
+            let mut parts: Vec<_> = (0..8).map(|_| world.allocate::<u64>(1 << 14).expect("an eighth")).collect();
+            parts.swap(0, 5);
+            parts.truncate(4);
+            let left = world.allocate::<u8>((1 << 20) + 1).expect_err("more than there is");
+            assert!(matches!(left, AllocateError::Full { left, .. } if left < 1 << 20));
+            parts.swap(1, 2);
+        }
+        assert!(matches!(world.allocate::<u64>(usize::MAX / 4), Err(AllocateError::TooLong)));
+        world.finish().expect("a job of one finishes");
+    });
+}
+
+/// More than rings and bulk hold, in both directions, before anything is received.
+#[test]
+fn many_outstanding_messages_arrive_in_order() {
+    const MESSAGES: usize = 600;
+    for over in EVERY_WAY {
+        job_over(over, 2, &[], |world| {
+            let other = Rank(1 - world.rank().0);
+            let words = |i: usize| [1, 30, 3_000, 2, 9_000][i % 5];
+            let sent: Vec<_> = (0..MESSAGES).map(|i| data(i, words(i))).collect();
+            world.scope(|scope| {
+                let mut requests = Vec::new();
+                for message in &sent {
+                    requests.push(scope.immediate_send(message, other, TAG).expect("started"));
+                }
+                for (i, message) in sent.iter().enumerate() {
+                    let mut into = vec![0_u32; words(i)];
+                    let status = world.receive_into(&mut into, other, TAG).expect("arrives");
+                    assert_eq!((status.bytes, &into), (words(i) * 4, message), "{i}");
+                }
+                requests.into_iter().for_each(|request| assert!(request.wait().is_ok()));
+            });
+            world.finish().expect("everybody finishes");
+        });
+    }
+}
+
+#[test]
+fn message_to_oneself_arrives() {
+    for over in EVERY_WAY {
+        job_over(over, 2, &[], |world| {
+            for words in [0, 5, 20_000] {
+                world.send(&data(3, words), world.rank(), TAG).expect("sent");
+                let mut into = vec![0_u32; words];
+                world.receive_into(&mut into, world.rank(), TAG).expect("arrives");
+                assert_eq!(into, data(3, words));
+            }
+            world.finish().expect("everybody finishes");
+        });
+    }
 }

@@ -3,6 +3,9 @@
 //! The clock starts when the original leaves its sender and stops when a copy reaches the receiver's device. Half a round
 //! trip each is unavoidable for something later to arrive, for the NACK, and for the copy: 1.5 in all.
 
+pub mod udp;
+mod watched;
+
 use alloc::rc::Rc;
 use core::{cell::RefCell, num::NonZeroU64};
 use std::collections::HashMap;

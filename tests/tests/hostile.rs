@@ -1,6 +1,7 @@
 //! Endpoints against a network that lies (`--bin hostile` does it ten million times).
 
 use proptest::prelude::*;
+use unisono_core::counters::Reason;
 use unisono_core::device::Cause;
 use unisono_core::endpoint::Event;
 use unisono_core::placement::Key;
@@ -106,4 +107,45 @@ fn segment_that_is_never_taken_ends_the_pair() {
     nodes[0].endpoint.place(0, NodeId(1).into(), placement, Key(1), from).expect("room");
     nodes[0].wake();
     assert!(both_end(&network, &mut nodes), "{:?}", nodes[0].inbox.counters);
+}
+
+/// Places 9000 bytes of which the segment `index` arrives once with `at` changed to `value`; the resent one is sound.
+fn placement_with_altered_segment(index: u32, at: core::ops::Range<usize>, value: u32) {
+    let network = Network::new(1, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    network.tamper(move |passing| {
+        let header = Header::<32>::parse(passing.bytes);
+        let original = header.is_ok_and(|header| header.kind == Kind::Segment && header.flags.count() == 0);
+        if original && passing.bytes.get(28..32) == Some(&index.to_le_bytes()[..]) {
+            passing.bytes[at.clone()].copy_from_slice(&value.to_le_bytes());
+        }
+        Verdict::Pass
+    });
+    let data: Vec<u8> = (0..9000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    let region = nodes[1].memory.make(9000);
+    let to = Span { region, offset: 0, bytes: 9000 };
+    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, Key(1)).expect("room");
+    let source = nodes[0].memory.make(9000);
+    nodes[0].memory.write(source, 0, &data).expect("room");
+    let from = Span { region: source, offset: 0, bytes: 9000 };
+    nodes[0].endpoint.place(0, NodeId(1).into(), placement, Key(1), from).expect("room");
+    nodes[0].wake();
+    let mut delivered = false;
+    while let Some(step) = network.step_until(SECOND) {
+        let events = nodes[step.node.0 as usize].drive(step.lane);
+        delivered |= events.contains(&Event::Delivered(placement, 9000));
+    }
+    assert!(delivered, "the grant stays unfilled: {:?}", nodes[1].inbox.counters);
+    assert_eq!(nodes[1].inbox.counters.dropped_for(Reason::Refused), 1, "{:?}", nodes[1].inbox.counters);
+    assert!(nodes[1].memory.read(to) == Some(data), "bytes differ");
+}
+
+#[test]
+fn altered_segment_leaves_no_grant_unfilled() {
+    // Of no grant that is out.
+    placement_with_altered_segment(2, 24..28, 0x7777_0000);
+    placement_with_altered_segment(2, 24..28, 0xffff);
+    // In another's place.
+    placement_with_altered_segment(2, 28..32, 3);
+    placement_with_altered_segment(0, 28..32, 1);
 }

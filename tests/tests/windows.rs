@@ -127,3 +127,42 @@ fn placement_that_no_datagram_can_carry_is_refused_at_once() {
         assert_eq!(placed, Err(SendError::TooLong), "{mtu}");
     }
 }
+
+#[test]
+fn deaths_among_more_watched_peers_than_windows_are_noticed_while_others_send() {
+    const PEERS: u32 = 24;
+    const DEAD: [u32; 3] = [5, 13, 22];
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, PEERS + 1, |_, sizes| sizes.windows = 4);
+    for dead in DEAD {
+        network.crash(NodeId(dead));
+    }
+    let mut silent = Vec::new();
+    // Looked at every 20 ms, as processes do, and something is sent all the time.
+    for look in 1..300_u64 {
+        let now = network.now();
+        for peer in 1..=PEERS {
+            nodes[0].endpoint.watch(now, PeerId(peer), true);
+        }
+        for other in 0..4 {
+            let to = NodeId((look * 4 + other) as u32 % PEERS + 1);
+            if !DEAD.contains(&to.0) {
+                nodes[0].send(to, b"busy").expect("room");
+            }
+        }
+        nodes[0].wake();
+        run(&network, &mut nodes, look * SECOND / 50, |node, events| {
+            if node.id == NodeId(0) {
+                for event in events {
+                    if let Event::Silent(peer) = event {
+                        silent.push(peer.0);
+                        node.endpoint.fail(network.now(), peer);
+                    }
+                }
+            }
+            false
+        });
+    }
+    silent.sort_unstable();
+    assert_eq!(silent, DEAD, "whose silence was noticed within 6 s");
+}

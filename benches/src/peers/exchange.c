@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Seconds until a rank whose launcher was killed ends. */
+enum { LIMIT = 90 };
 
 enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, DATA = 6, ARRIVED = 8 };
 
@@ -89,6 +93,7 @@ static void bandwidth(int rank, int bytes)
 int main(int count, char **arguments)
 {
     int rank, size;
+    alarm(LIMIT);
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

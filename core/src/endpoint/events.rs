@@ -3,7 +3,7 @@
 use super::{Endpoint, Event, Now, SILENT};
 use crate::device::PeerId;
 use crate::operation::{Operation, OperationId};
-use crate::peer::{Life, NEWS};
+use crate::peer::{NEWS, PARTED};
 use crate::placement::{PlacementId, Stage};
 use crate::storage::Storage;
 
@@ -29,19 +29,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(rank) = self.news.pop(self.peers.as_mut(), |peer| &mut peer.queue) {
             let peer = self.peer_mut(rank)?;
-            peer.unset(NEWS);
-            let parted = peer.life() == Life::Parted;
+            let parted = peer.has(PARTED);
+            peer.unset(NEWS | PARTED);
             return Some(if parted { Event::Parted(PeerId(rank)) } else { Event::Failed(PeerId(rank)) });
         }
-        let senders = self.senders.as_mut();
-        let i = self.silent.pop(senders, |sender| &mut sender.news_link)?;
-        let sender = senders.get_mut(i as usize)?;
-        sender.flags &= !SILENT;
-        let peer = PeerId(sender.peer);
-        if sender.flags & super::ORPHAN != 0 {
+        while let Some(i) = self.silent.pop(self.senders.as_mut(), |sender| &mut sender.news_link) {
+            let sender = self.senders.as_mut().get_mut(i as usize)?;
+            sender.flags &= !SILENT;
+            if sender.flags & super::ORPHAN == 0 {
+                return Some(Event::Silent(PeerId(sender.peer)));
+            }
             self.settle_sender(now, i);
-            return self.poll_event(now);
         }
-        Some(Event::Silent(peer))
+        None
     }
 }

@@ -1,19 +1,19 @@
 //! What arrives: datagrams, and held datagrams whose turn has come.
 
-use super::{Above, Endpoint, Now, ORPHAN, Verdict};
+use super::landing::Landed;
+use super::{Above, Endpoint, Now, Verdict};
 use crate::counters::{Happened, Reason};
-use crate::device::{PeerId, Received, Slot, Ticket};
+use crate::device::{PeerId, Received};
 use crate::inbound::Order;
-use crate::list::NONE;
 use crate::operation::{OperationError, What};
 use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::placement::{PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::receive_window::Early;
 use crate::send_window::Piece;
+use crate::span::Span;
 use crate::storage::Storage;
 use crate::time::{Time, units};
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, Opening, ParseError, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, ParseError};
 
 impl From<ParseError> for Reason {
     fn from(error: ParseError) -> Self {
@@ -24,91 +24,21 @@ impl From<ParseError> for Reason {
     }
 }
 
-/// What a datagram did at its turn, or before it.
-struct Effect {
-    verdict: Verdict,
-    /// The placement it counts towards.
-    landed: Option<PlacementId>,
-}
-
-const NO_EFFECT: Effect = Effect { verdict: Verdict::Release, landed: None };
-
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// A datagram arrived. The verdict says what to do with it.
+    /// A datagram arrived. The verdict, written in place, says what to do with it: handed on from call to call, its parts
+    /// would be read together just after they were written one by one, which stalls the processor.
     #[inline]
     pub fn handle_datagram(
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Verdict {
-        match self.receive(now, datagram, above) {
-            Ok(verdict) => verdict,
-            Err(reason) => {
-                above.saw(Happened::Dropped(reason));
-                Verdict::Release
-            }
-        }
-    }
-
-    /// The next held datagram whose turn has come, or that is not needed any more. It stays first until
-    /// [`handle_held`](Self::handle_held).
-    #[inline]
-    pub fn poll_deferred(&mut self) -> Option<Slot> {
-        if self.deferred.is_empty() { None } else { self.next_deferred() }
-    }
-
-    #[inline(never)]
-    fn next_deferred(&mut self) -> Option<Slot> {
-        loop {
-            let i = self.deferred.first()?;
-            let window = self.receivers.as_ref().get(i as usize)?;
-            let waiting = if window.owner == NONE { window.first() } else { window.front() };
-            if let Early::Held(slot) = waiting {
-                return Some(slot);
-            }
-            self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-            if self.receivers.as_ref().get(i as usize).is_some_and(|window| window.owner == NONE) {
-                self.free_receiver(i);
-            }
-        }
-    }
-
-    /// The turn of the datagram that [`poll_deferred`](Self::poll_deferred) named has come.
-    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
-        self.held = self.held.saturating_sub(1);
-        let Some(i) = self.deferred.first() else { return Verdict::Release };
-        let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };
-        if window.owner == NONE {
-            window.take_first();
-            return Verdict::Release;
-        }
-        let owner = window.owner;
-        self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-        let effect = match Header::parse(datagram.head()) {
-            Ok(header) => self.take_effect(owner, &header, datagram, above).unwrap_or(NO_EFFECT),
-            Err(_) => NO_EFFECT,
-        };
-        self.pass(owner, effect.landed);
-        effect.verdict
-    }
-
-    /// The device has finished every posting up to `upto`.
-    pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
-        if self.posted.is_empty() {
-            return;
-        }
-        let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
-        while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
-            let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
-            sender.window.handle_completed(upto);
-            let posted = sender.window.is_posted();
-            if posted {
-                self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);
-            } else {
-                sender.flags &= !super::POSTING;
-            }
-            self.release(now, i);
+        verdict: &mut Verdict,
+    ) {
+        *verdict = Verdict::Release;
+        if let Err(reason) = self.receive(now, datagram, above, verdict) {
+            above.saw(Happened::Dropped(reason));
+            *verdict = Verdict::Release;
         }
     }
 
@@ -118,7 +48,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let head = datagram.head();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
@@ -148,8 +79,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if peer.sender() != NO_WINDOW {
                 self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
             }
-            return self.receive_data(now, &header, datagram, above);
+            return self.receive_data(now, &header, datagram, above, verdict);
         }
+        // One that gives a grant back too late would give back what was granted since.
+        let late = peer.inbound.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
         if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // Late, or it lacks what was released long ago: a window keeps count.
@@ -159,10 +92,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if header.kind == Kind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
-            self.take_grant_back(from, header.flags);
+            if !late {
+                self.take_grant_back(from, header.flags);
+            }
             self.take_ack(now, from, &ack, above)?;
             above.saw(Happened::Accepted { kind: header.kind, bytes });
-            return Ok(Verdict::Release);
+            return Ok(());
         }
         if bytes as usize != HEADER {
             return Err(Reason::Malformed);
@@ -172,7 +107,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.receive_control(now, &header)?;
         above.saw(Happened::Accepted { kind: header.kind, bytes });
-        Ok(Verdict::Release)
+        Ok(())
     }
 
     #[inline(never)]
@@ -229,7 +164,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header: &Header<BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let (from, psn, bytes) = (header.rank, header.psn(), datagram.bytes());
         let arrived = match datagram.age_ns() {
             Some(age) => S::Time::before(now, units(u64::from(age))),
@@ -240,23 +176,23 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         match peer.inbound.order(psn, receiver) {
             Order::Next => {
                 let gap = receiver.is_some();
-                let effect = self.take_effect(from, header, datagram, above)?;
+                let landed = self.take_effect(from, header, datagram, above, verdict)?;
                 self.note(from, arrived, header, gap);
-                self.pass(from, effect.landed);
+                self.pass(from, landed);
                 above.saw(Happened::Accepted { kind: header.kind, bytes });
-                Ok(effect.verdict)
+                Ok(())
             }
             Order::Early(distance) => {
-                let verdict = self.receive_early(header, datagram, distance, arrived)?;
+                self.receive_early(header, datagram, distance, arrived, verdict)?;
                 above.saw(Happened::Accepted { kind: header.kind, bytes });
                 above.saw(Happened::OutOfOrder);
-                Ok(verdict)
+                Ok(())
             }
             Order::Duplicate => {
                 peer.inbound.hurry();
                 self.list_ack(from);
                 above.saw(Happened::Duplicate { resent: header.flags.count() != 0 });
-                Ok(Verdict::Release)
+                Ok(())
             }
             Order::Outside => Err(Reason::Outside),
         }
@@ -269,7 +205,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         datagram: &impl Received,
         distance: u32,
         arrived: <S::Time as Time>::Stamp,
-    ) -> Result<Verdict, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<(), Reason> {
         let from = header.rank;
         let Some(receiver) = self.take_receiver(from) else {
             if let Some(peer) = self.peer_mut(from) {
@@ -278,17 +215,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.list_ack(from);
             return Err(Reason::NoRoom);
         };
-        let effect = match header.kind {
+        let landed = match header.kind {
             Kind::Open => self.open(header, datagram).map(Some),
-            Kind::Segment => self.land(header, datagram),
+            Kind::Segment => self.land(header, datagram, verdict),
             _ => Ok(None),
         };
-        let effect = effect.inspect_err(|_| self.drop_empty_receiver(from))?;
-        let (early, verdict) = match effect {
-            Some(Effect { verdict, landed }) => (landed.map_or(Early::Missing, Early::Landed), verdict),
+        let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
+        let early = match landed {
+            Some(placement) => Early::Landed(placement),
             None if self.held < self.config.holdable => {
                 self.held = self.held.wrapping_add(1);
-                (Early::Held(datagram.slot()), Verdict::Hold)
+                *verdict = Verdict::Hold;
+                Early::Held(datagram.slot())
             }
             None => {
                 if let Some(peer) = self.peer_mut(from) {
@@ -309,7 +247,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             peer.inbound.handle_gap();
         }
         self.note(from, arrived, header, false);
-        Ok(verdict)
+        Ok(())
     }
 
     /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
@@ -356,202 +294,34 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Carries out a datagram whose turn it is.
     #[inline(always)]
-    fn take_effect(
+    pub(super) fn take_effect(
         &mut self,
         from: u32,
         header: &Header<BITS>,
         datagram: &impl Received,
         above: &mut impl Above,
-    ) -> Result<Effect, Reason> {
+        verdict: &mut Verdict,
+    ) -> Result<Landed, Reason> {
         match header.kind {
             Kind::Eager => {
                 let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
                 let bytes = datagram.bytes().saturating_sub(HEADER as u32);
-                let mut effect = Effect { verdict: above.handle_eager(PeerId(from), message, bytes), landed: None };
-                match &mut effect.verdict {
-                    Verdict::Place { to, start } => {
-                        *start = start.saturating_add(HEADER as u16);
-                        to.bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(*start)));
-                    }
-                    verdict => *verdict = Verdict::Release,
+                if let Verdict::Place { to, start } = above.handle_eager(PeerId(from), message, bytes) {
+                    let start = start.saturating_add(HEADER as u16);
+                    let bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(start)));
+                    *verdict = Verdict::Place { to: Span { bytes, ..to }, start };
                 }
-                Ok(effect)
+                Ok(None)
             }
-            Kind::Open => self.open(header, datagram),
-            Kind::Segment => match self.land(header, datagram)? {
-                Some(effect) => Ok(effect),
-                None => {
+            Kind::Open => self.open(header, datagram).map(Some),
+            Kind::Segment => {
+                let landed = self.land(header, datagram, verdict)?;
+                if landed.is_none() {
                     above.saw(Happened::Withdrawn);
-                    Ok(NO_EFFECT)
                 }
-            },
-            _ => Ok(NO_EFFECT),
-        }
-    }
-
-    /// An opening takes effect when it arrives, whatever gaps precede it. What its key does not cover is answered by a
-    /// refusal and not acknowledged.
-    fn open(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<Effect, Reason> {
-        let opening = Opening::parse(datagram.head(), datagram.bytes())?;
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
-            && placement.stage == Stage::Granted(opening.key)
-            && placement.peer == header.rank
-            && placement.incarnation == incarnation
-            && opening.bytes <= placement.to.bytes
-        {
-            let left = segments(opening.bytes, segment).wrapping_add(1);
-            placement.stage = Stage::Open { bytes: opening.bytes, left };
-            return Ok(Effect { verdict: Verdict::Release, landed: Some(opening.placement) });
-        }
-        self.notify(super::Notice {
-            to: header.rank,
-            kind: Kind::Refuse,
-            expected: incarnation,
-            psn: header.psn,
-            ..super::Notice::FREE
-        });
-        Err(Reason::Refused)
-    }
-
-    /// A segment goes straight to its place, if its placement is open for its peer.
-    #[inline(always)]
-    fn land(&self, header: &Header<BITS>, datagram: &impl Received) -> Result<Option<Effect>, Reason> {
-        let segment = SegmentHeader::parse(datagram.head())?;
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = segment.placement.among(self.placements.as_ref()) else { return Ok(None) };
-        let Stage::Open { bytes, .. } = placement.stage else { return Ok(None) };
-        if placement.peer != header.rank || placement.incarnation != peer.incarnation {
-            return Ok(None);
-        }
-        let size = peer.segment();
-        let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
-        let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
-        if payload != bytes.saturating_sub(start).min(size) {
-            return Err(Reason::Refused);
-        }
-        let to = placement.to.part(start, payload);
-        let verdict = Verdict::Place { to, start: SEGMENT_HEADER as u16 };
-        Ok(Some(Effect { verdict, landed: Some(segment.placement) }))
-    }
-
-    /// A datagram has had its turn, and those behind it that have already landed.
-    #[inline(always)]
-    fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
-        if let Some(placement) = landed {
-            self.count_down(placement);
-        }
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        if peer.receiver == NO_WINDOW {
-            peer.inbound.advance::<W>(None);
-        } else {
-            self.pass_gap(from);
-        }
-    }
-
-    #[inline(never)]
-    fn pass_gap(&mut self, from: u32) {
-        loop {
-            let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-            let receiver = u32::from(peer.receiver);
-            let window = self.receivers.as_mut().get_mut(receiver as usize);
-            match peer.inbound.advance(window) {
-                Early::Landed(placement) => self.count_down(placement),
-                Early::Held(_) => {
-                    self.deferred.push(self.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
-                    return;
-                }
-                Early::Missing => break,
+                Ok(landed)
             }
+            _ => Ok(None),
         }
-        self.drop_empty_receiver(from);
-    }
-
-    #[inline]
-    fn count_down(&mut self, placement: PlacementId) {
-        let placements = self.placements.as_mut();
-        let Some(record) = placement.among_mut(placements) else { return };
-        let Stage::Open { bytes, left } = &mut record.stage else { return };
-        *left = left.saturating_sub(1);
-        if *left == 0 {
-            record.stage = Stage::Filled { bytes: *bytes };
-            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
-        }
-    }
-
-    fn take_receiver(&mut self, from: u32) -> Option<u32> {
-        let peer = self.peers.as_mut().get_mut(from as usize)?;
-        if peer.receiver != NO_WINDOW {
-            return Some(u32::from(peer.receiver));
-        }
-        let receivers = self.receivers.as_mut();
-        let i = self.free_receivers.pop(receivers, |receiver| &mut receiver.link)?;
-        receivers.get_mut(i as usize)?.owner = from;
-        peer.receiver = i as u16;
-        Some(i)
-    }
-
-    fn drop_empty_receiver(&mut self, from: u32) {
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        let i = peer.receiver;
-        if self.receivers.as_ref().get(usize::from(i)).is_some_and(crate::receive_window::ReceiveWindow::is_empty) {
-            peer.receiver = NO_WINDOW;
-            self.free_receiver(u32::from(i));
-        }
-    }
-
-    /// The peer says what it has. An error when that ended it.
-    fn take_ack(
-        &mut self,
-        now: Now<S, W, BITS>,
-        from: u32,
-        ack: &Acknowledgement<BITS>,
-        above: &mut impl Above,
-    ) -> Result<(), Reason> {
-        let pace = self.pace();
-        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
-            return Ok(());
-        };
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
-        record.window.handle_heard();
-        let outcome = record.window.handle_ack(now, ack, &pace);
-        if record.window.is_contradicted() {
-            self.give_up(now, from);
-            return Err(Reason::Ended);
-        }
-        if outcome.stale {
-            return Ok(());
-        }
-        if outcome.spurious {
-            above.saw(Happened::Spurious);
-        }
-        if let Some(units) = outcome.round_trip {
-            record.asked = S::Time::stamp(now);
-            above.saw(Happened::RoundTrip(units));
-        }
-        self.release(now, sender);
-        Ok(())
-    }
-
-    /// Takes finished segments out of a window, and lets what waited go on.
-    pub(super) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        let operations = self.operations.as_mut();
-        while let Some(Piece { operation, .. }) = record.window.release() {
-            let Some(finished) = operations.get_mut(operation as usize) else { continue };
-            finished.released = finished.released.wrapping_add(1);
-            if finished.released == finished.parts {
-                self.completed.push(operations, operation, |operation| &mut operation.link);
-            }
-        }
-        if record.flags & ORPHAN != 0 {
-            #[cfg(not(mutant = "orphan_kept"))]
-            if record.window.is_empty() {
-                self.free_sender(now, sender);
-            }
-            return;
-        }
-        self.settle_sender(now, sender);
     }
 }

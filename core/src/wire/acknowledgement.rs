@@ -68,9 +68,10 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         if length as usize != head.len() || has_bitmap == words.is_empty() || words.len() > Bitmap::WORDS {
             return Err(ParseError::Malformed);
         }
+        let echo = Echo { psn: header.psn(), count: header.flags.count(), hold: wire.hold.get() };
         Ok(Self {
             beyond: Bitmap::from_words(words.iter().map(|word| word.get())),
-            echo: Some(Echo { psn: header.psn(), count: header.flags.count(), hold: wire.hold.get() }),
+            echo: (!header.flags.contains(Flags::DRAINED)).then_some(echo),
             answers: header.flags.contains(Flags::ANSWER),
             nack: header.flags.contains(Flags::NACK),
             ..Self::piggybacked(header)
@@ -85,8 +86,10 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         flags.set(Flags::BITMAP, !self.beyond.is_empty());
         flags.set(Flags::ANSWER, self.answers);
         let mut hold = u32::MAX;
-        // Without an echo, a number that no window reaches: nothing is learned from it.
-        let mut psn = self.cumulative.add(1 << BITS.wrapping_sub(1));
+        // Without an echo, a number that no window reaches: nothing is learned from it. With a grant that is given back, the
+        // next PSN to be sent, so that it is not taken for a later one.
+        let unreached = self.cumulative.add(1 << BITS.wrapping_sub(1));
+        let mut psn = if flags.contains(Flags::DRAINED) { from.psn() } else { unreached };
         if let Some(echo) = &self.echo {
             (hold, psn) = (echo.hold, echo.psn);
             flags = flags.with_count(echo.count);

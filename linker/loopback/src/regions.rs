@@ -33,13 +33,13 @@ impl<'m, const N: usize> Regions<'m, N> {
         let free = |entry: &Entry<'_>| entry.bytes.is_none() && entry.life < u32::MAX;
         let (index, entry) = (0_u32..).zip(&mut self.0).find(|(_, entry)| free(entry))?;
         *entry = Entry { life: entry.life.wrapping_add(1), bytes: Some(bytes) };
-        Some(Region { index, life: entry.life })
+        Some(Region::new(index, entry.life))
     }
 
     /// Ends a region's life and gives its bytes back.
     pub fn retire(&mut self, region: Region) -> Option<Bytes<'m>> {
-        let entry = self.0.get_mut(usize::try_from(region.index).ok()?)?;
-        if entry.life == region.life { entry.bytes.take() } else { None }
+        let entry = self.0.get_mut(usize::try_from(region.index()).ok()?)?;
+        if entry.life == region.life() { entry.bytes.take() } else { None }
     }
 }
 
@@ -53,8 +53,8 @@ impl<'m, const N: usize> Memory for Regions<'m, N> {
     type Address = Bytes<'m>;
 
     fn address(&self, span: Span) -> Option<Bytes<'m>> {
-        let entry = self.0.get(usize::try_from(span.region.index).ok()?)?;
+        let entry = self.0.get(usize::try_from(span.region.index()).ok()?)?;
         let end = span.offset.checked_add(usize::try_from(span.bytes).ok()?)?;
-        if entry.life == span.region.life { entry.bytes?.get(span.offset..end) } else { None }
+        if entry.life == span.region.life() { entry.bytes?.get(span.offset..end) } else { None }
     }
 }

@@ -1,24 +1,21 @@
 //! A process's place in its job: joins, knows everybody, hears what happens to them.
 
+mod join;
+mod notice;
+
+pub use join::JoinError;
+pub use notice::{Liveness, Notice};
+
 use super::{
-    connect::connect,
-    entry::{Ending, Entry, Incarnation, Offer},
+    entry::Entry,
     host::Host,
-    host_port::HostPort,
-    link::{LinkError, Role, Sealed},
-    message::{KEY_MAX, Refusal, Say, Tell, VALUE_MAX},
+    link::{LinkError, Sealed},
+    message::{KEY_MAX, Say, Tell, VALUE_MAX},
 };
-use crate::{
-    environment::{Seat, Settings, SettingsError, Switch},
-    rank::Rank,
-};
+use crate::{environment::Seat, rank::Rank};
 use alloc::collections::VecDeque;
-use core::{
-    net::{Ipv4Addr, Ipv6Addr},
-    time::Duration,
-};
+use core::time::Duration;
 use std::{
-    io,
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
@@ -27,103 +24,6 @@ use std::{
 pub const AGENT_SILENCE: Duration = Duration::from_secs(30);
 /// Most notices that wait to be read.
 const NOTICES_MAX: usize = 1 << 20;
-
-/// What happened to another process, or to the job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Notice {
-    /// A life of a rank is over.
-    Died {
-        /// The rank.
-        rank: Rank,
-        /// The life.
-        incarnation: Incarnation,
-        /// How.
-        ending: Ending,
-    },
-    /// A rank has a new life. The table has its new line already.
-    Met {
-        /// The rank.
-        rank: Rank,
-        /// Its new line.
-        entry: Entry,
-    },
-    /// The answer to [`Membership::ask`].
-    Liveness {
-        /// The rank that was asked about.
-        rank: Rank,
-        /// What is known.
-        liveness: Liveness,
-    },
-    /// A rank asked for the end of the job, or its death is to end the job: this process should end.
-    Aborted {
-        /// The rank.
-        rank: Rank,
-        /// The exit code to end with.
-        code: i32,
-    },
-    /// The connection to the rendezvous server is gone: there will be no further notice, and a process that a launcher
-    /// started should end.
-    Lost(LinkError),
-}
-
-/// What an agent knows of a process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Liveness {
-    /// Its process runs, whatever it computes.
-    Alive,
-    /// Its process is gone.
-    Dead,
-    /// Nobody answered within [`AGENT_SILENCE`]: to be taken for dead.
-    Unanswered,
-}
-
-/// Why a process could not join its job.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum JoinError {
-    /// A setting is missing.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The rendezvous server's name cannot be resolved.
-    #[error("{place} cannot be resolved: {reason}")]
-    Resolve {
-        /// Its name.
-        place: HostPort,
-        /// Why.
-        reason: io::ErrorKind,
-    },
-    /// Rank 0 cannot serve there.
-    #[error("rank 0 cannot listen at {place}: {reason}")]
-    Serve {
-        /// Where.
-        place: HostPort,
-        /// Why.
-        reason: io::ErrorKind,
-    },
-    /// The rendezvous server could not be reached, or is not ours.
-    #[error("the rendezvous server at {place}: {reason}")]
-    Connect {
-        /// Where.
-        place: HostPort,
-        /// Why, at the last attempt.
-        reason: LinkError,
-    },
-    /// The server refused this process.
-    #[error("the rendezvous server refuses rank {rank}: {refusal}")]
-    Refused {
-        /// This process.
-        rank: Rank,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// Another rank asked for the end of the job meanwhile.
-    #[error("rank {rank} ended the job with code {code}")]
-    Aborted {
-        /// Who.
-        rank: Rank,
-        /// With which exit code.
-        code: i32,
-    },
-}
 
 /// Why a question to the server has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -154,83 +54,6 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins the job that the settings name and waits until all its ranks have. Blocks, at most for
-    /// [`Settings::assembly`] once a rank has come.
-    pub fn join(settings: &Settings, offer: Offer) -> Result<Self, JoinError> {
-        let deadline = Instant::now() + settings.assembly();
-        let seat = settings.seat.unwrap_or(Seat { rank: Rank(0), size: 1 });
-        let Some(place) = &settings.bootstrap else {
-            return Ok(Self::alone(seat, settings, offer));
-        };
-        let secret = settings.secret.as_ref().ok_or(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" })?;
-        let serves = seat.rank.0 == 0 && settings.serve != Some(Switch::Off);
-        let host = if serves { Some(Host::start(settings, seat, secret, place)?) } else { None };
-        let key = secret.for_job(settings.job.as_str());
-        let places = core::slice::from_ref(place);
-        let (connection, _) = connect(places, Role::Member(seat.rank.0), &key, deadline)
-            .map_err(|reason| JoinError::Connect { place: place.clone(), reason })?;
-        let mut membership = Self {
-            seat,
-            table: Vec::new(),
-            notices: VecDeque::new(),
-            asked: VecDeque::new(),
-            connection: Some(connection),
-            host,
-        };
-        // The server, whose clock starts with the first rank, says who is missing: it is given the time to.
-        let deadline = deadline + Duration::from_secs(2);
-        let outcome = membership.assemble(settings, offer, deadline);
-        match outcome {
-            Ok(None) => Ok(membership),
-            Ok(Some(refused)) => Err(refused),
-            Err(reason) => Err(JoinError::Connect { place: place.clone(), reason }),
-        }
-    }
-
-    fn alone(seat: Seat, settings: &Settings, offer: Offer) -> Self {
-        let mut lanes = offer.lanes;
-        for lane in lanes.iter_mut().filter(|lane| lane.ip().is_unspecified()) {
-            lane.set_ip(if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-        }
-        let node = settings.locality.node.unwrap_or(0);
-        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes };
-        let (notices, asked) = (VecDeque::new(), VecDeque::new());
-        Self { seat, table: vec![entry], notices, asked, connection: None, host: None }
-    }
-
-    fn assemble(
-        &mut self,
-        settings: &Settings,
-        offer: Offer,
-        deadline: Instant,
-    ) -> Result<Option<JoinError>, LinkError> {
-        let join = Say::Join { offer, pid: std::process::id(), node: settings.locality.node, host: host_identity() };
-        let Some(connection) = &mut self.connection else {
-            return Ok(None);
-        };
-        connection.send(&join.encode())?;
-        let size = usize::try_from(self.seat.size).unwrap_or(usize::MAX);
-        while self.table.len() < size {
-            let Some(connection) = &mut self.connection else {
-                return Err(LinkError::Closed);
-            };
-            let frame = connection.next(deadline)?;
-            match Tell::decode(&frame)? {
-                Tell::Refused(refusal) => return Ok(Some(JoinError::Refused { rank: self.seat.rank, refusal })),
-                Tell::Aborted { rank, code } => return Ok(Some(JoinError::Aborted { rank, code })),
-                Tell::Table { first, lines } => {
-                    let next = u32::try_from(self.table.len()).ok();
-                    if next != Some(first) || lines.is_empty() || lines.len() > size - self.table.len() {
-                        return Err(LinkError::OutOfTurn(frame.kind));
-                    }
-                    self.table.extend(lines);
-                }
-                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind))?,
-            }
-        }
-        Ok(None)
-    }
-
     /// This process.
     pub const fn rank(&self) -> Rank {
         self.seat.rank
@@ -260,6 +83,12 @@ impl Membership {
             return Some(Notice::Liveness { rank, liveness: Liveness::Unanswered });
         }
         self.notices.pop_front()
+    }
+
+    /// Notices that have arrived and wait to be read, none of which is taken away.
+    pub(crate) fn heard(&mut self) -> impl Iterator<Item = &Notice> {
+        self.listen();
+        self.notices.iter()
     }
 
     /// Takes what has arrived, without waiting.
@@ -424,13 +253,6 @@ impl Membership {
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.connection.as_ref().map(|connection| connection.link.as_fd())
     }
-}
-
-/// What tells hosts apart where no launcher numbers the nodes: the name, and the boot so that clones of one name differ.
-fn host_identity() -> String {
-    let name = rustix::system::uname();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    format!("{} {}", name.nodename().to_string_lossy(), boot.trim())
 }
 
 #[cfg(test)]

@@ -2,78 +2,24 @@
 //!
 //! `handle_*` takes what a link said or the launcher knows; [`Roll::poll`] gives what is to be done, in order.
 
+mod deaths;
+mod report;
+mod store;
+
+pub(crate) use report::Act;
+pub use report::Report;
+
 use super::{
-    entry::{Ending, Entry, Incarnation, Offer},
-    message::{KEY_MAX, Refusal, Tell, VALUE_MAX},
+    entry::{Ending, Entry, Offer},
+    message::{Refusal, Tell},
 };
 use crate::{environment::OnDeath, rank::Rank};
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
 use std::collections::HashMap;
 
-/// Bytes of all stored keys and values.
-const STORE_MAX: usize = 16 << 20;
-
 /// The number that the server gave a connection.
 pub(crate) type LinkId = usize;
-
-/// What happened, for who runs the server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Report {
-    /// Every rank has joined.
-    Assembled,
-    /// A rank that had joined died.
-    Died {
-        /// The rank.
-        rank: Rank,
-        /// How.
-        ending: Ending,
-    },
-    /// A rank asked for the end of the job.
-    Aborted {
-        /// The rank.
-        rank: Rank,
-        /// With this exit code.
-        code: i32,
-    },
-    /// A node's agent is connected.
-    AgentHere(u32),
-    /// A node's agent is gone, and so are its ranks.
-    AgentLost(u32),
-    /// An agent started a rank.
-    Started {
-        /// The rank.
-        rank: Rank,
-        /// Its process on that node.
-        pid: u32,
-    },
-    /// An agent's rank ended.
-    Ended {
-        /// The rank.
-        rank: Rank,
-        /// How.
-        ending: Ending,
-        /// Why it did not start, if it did not.
-        reason: String,
-    },
-    /// No rank is left that could speak.
-    Finished,
-}
-
-/// What the server is to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
-    /// Tell one link.
-    Tell(LinkId, Tell),
-    /// Tell every member.
-    TellAll(Tell),
-    /// Send the whole table, from the first line on.
-    SendTable(LinkId),
-    /// Close a link, after what it is still to be told.
-    Close(LinkId),
-    /// Say what happened.
-    Report(Report),
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
@@ -147,21 +93,6 @@ impl Roll {
     pub(crate) fn lines(&self, first: u32, limit: usize) -> Vec<Entry> {
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         self.members.iter().skip(first).take(limit).map_while(|member| member.entry().copied()).collect()
-    }
-
-    /// The deaths that who has just received the table is to be told.
-    pub(crate) fn deaths(&self) -> Vec<Tell> {
-        if self.policy != OnDeath::Tell {
-            return Vec::new();
-        }
-        let dead = |(rank, member): (usize, &State)| match member {
-            State::Ended { entry: Some(entry), ending } => {
-                let rank = Rank(u32::try_from(rank).ok()?);
-                Some(Tell::Died { rank, incarnation: entry.incarnation, ending: *ending })
-            }
-            _ => None,
-        };
-        self.members.iter().enumerate().filter_map(dead).collect()
     }
 
     /// A member's first words. `seen` is the host its connection comes from.
@@ -253,115 +184,10 @@ impl Roll {
         }
     }
 
-    /// An agent's rank ended, or could not be started.
-    pub(crate) fn handle_agent_ended(&mut self, node: u32, rank: Rank, ending: Ending, reason: String) {
-        let owner = self.agent_of.get(&rank);
-        let known = owner == Some(&node) || (owner.is_none() && ending == Ending::NotStarted);
-        if known && self.member(rank).is_some() {
-            self.acts.push_back(Act::Report(Report::Ended { rank, ending, reason }));
-            self.handle_ended(rank, ending);
-        }
-    }
-
-    /// An agent is gone.
-    pub(crate) fn handle_agent_lost(&mut self, node: u32) {
-        if self.agents.remove(&node).is_none() {
-            return;
-        }
-        self.acts.push_back(Act::Report(Report::AgentLost(node)));
-        let mut lost: Vec<Rank> = self.agent_of.iter().filter(|(_, of)| **of == node).map(|(rank, _)| *rank).collect();
-        lost.sort_unstable();
-        for rank in lost {
-            self.handle_ended(rank, Ending::NodeLost);
-        }
-    }
-
-    /// The process of a rank has ended, as the launcher or an agent knows.
-    pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending) {
-        match self.member(rank) {
-            Some(State::Here { watched: true, .. }) => self.handle_death(rank, ending),
-            Some(State::Awaited) => {
-                self.replace(rank, State::Ended { entry: None, ending });
-                self.cannot_assemble();
-            }
-            Some(State::Left { entry }) => {
-                let entry = Some(*entry);
-                self.replace(rank, State::Ended { entry, ending: Ending::Exited(0) });
-            }
-            _ => {}
-        }
-    }
-
-    /// A member's connection is closed.
-    pub(crate) fn handle_link_lost(&mut self, link: LinkId, rank: Rank) {
-        match self.member_mut(rank) {
-            Some(State::Here { link: current, watched, .. }) if *current == Some(link) => {
-                *current = None;
-                if !*watched {
-                    self.handle_death(rank, Ending::Disconnected);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_death(&mut self, rank: Rank, ending: Ending) {
-        let Some(State::Here { entry, fenced, .. }) = self.member(rank) else {
-            return;
-        };
-        let (entry, fenced) = (*entry, *fenced);
-        self.replace(rank, State::Ended { entry: Some(entry), ending });
-        self.absent(fenced);
-        self.acts.push_back(Act::Report(Report::Died { rank, ending }));
-        match self.policy {
-            OnDeath::Tell => {
-                let incarnation: Incarnation = entry.incarnation;
-                self.acts.push_back(Act::TellAll(Tell::Died { rank, incarnation, ending }));
-            }
-            // Under a launcher the processes are ended; elsewhere they end themselves.
-            OnDeath::End if !self.watched && ending != Ending::Replaced => {
-                let code = match ending.code() {
-                    0 => 1,
-                    code => code,
-                };
-                self.acts.push_back(Act::TellAll(Tell::Aborted { rank, code }));
-            }
-            OnDeath::End | OnDeath::Silent => {}
-        }
-        self.cannot_assemble();
-        self.check_fence();
-        self.check_finish();
-    }
-
     fn cannot_assemble(&mut self) {
         if self.awaited > 0 && !self.doomed {
             self.doomed = true;
             self.acts.push_back(Act::TellAll(Tell::Refused(Refusal::Ending)));
-        }
-    }
-
-    /// A member asks about another.
-    pub(crate) fn handle_ask(&mut self, link: LinkId, asker: Rank, rank: Rank) {
-        let alive = match self.member(rank) {
-            Some(State::Here { link, watched, .. }) => *watched || link.is_some(),
-            Some(State::Awaited | State::Left { .. }) => true,
-            Some(State::Ended { .. }) | None => false,
-        };
-        let agent = self.agent_of.get(&rank).and_then(|node| self.agents.get(node));
-        match agent {
-            Some(agent) if alive => self.acts.push_back(Act::Tell(*agent, Tell::Ask { rank, asker })),
-            _ => self.acts.push_back(Act::Tell(link, Tell::Liveness { rank, alive })),
-        }
-    }
-
-    /// An agent answers.
-    pub(crate) fn handle_liveness(&mut self, node: u32, rank: Rank, asker: Rank, alive: bool) {
-        if self.agent_of.get(&rank) != Some(&node) {
-            return;
-        }
-        if let Some(State::Here { link: Some(link), .. }) = self.member(asker) {
-            let link = *link;
-            self.acts.push_back(Act::Tell(link, Tell::Liveness { rank, alive }));
         }
     }
 
@@ -386,23 +212,6 @@ impl Roll {
             }
         }
         self.acts.push_back(Act::TellAll(Tell::Fenced));
-    }
-
-    /// A member stores a value.
-    pub(crate) fn handle_put(&mut self, link: LinkId, key: Vec<u8>, value: Vec<u8>) {
-        let bytes = key.len() + value.len();
-        let before = self.store.get(&key).map_or(0, |old| key.len() + old.len());
-        let fits = key.len() <= KEY_MAX && value.len() <= VALUE_MAX && self.stored - before + bytes <= STORE_MAX;
-        if fits {
-            self.stored = self.stored - before + bytes;
-            self.store.insert(key, value);
-        }
-        self.acts.push_back(Act::Tell(link, Tell::Stored(fits)));
-    }
-
-    /// A member asks for a value.
-    pub(crate) fn handle_get(&mut self, link: LinkId, key: &[u8]) {
-        self.acts.push_back(Act::Tell(link, Tell::Value(self.store.get(key).cloned())));
     }
 
     /// A member asks for the end of the job.

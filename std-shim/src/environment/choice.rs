@@ -55,7 +55,7 @@ words! {
 impl DeviceChoice {
     /// Whether this version contains the device.
     pub const fn is_built(self) -> bool {
-        matches!(self, Self::Auto | Self::Udp)
+        matches!(self, Self::Auto | Self::Shm | Self::Udp)
     }
 }
 
@@ -99,6 +99,43 @@ impl Switch {
         matches!(self, Self::On)
     }
 }
+
+/// The segment of a node, as its launcher hands it over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GivenSegment {
+    /// By a descriptor of this number.
+    Descriptor(u32),
+    /// There is none.
+    Nothing,
+}
+
+impl FromStr for GivenSegment {
+    type Err = GivenSegmentError;
+
+    fn from_str(text: &str) -> Result<Self, GivenSegmentError> {
+        match text {
+            "none" => Ok(Self::Nothing),
+            _ if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                text.parse().map(Self::Descriptor).map_err(|_| GivenSegmentError)
+            }
+            _ => Err(GivenSegmentError),
+        }
+    }
+}
+
+impl fmt::Display for GivenSegment {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Descriptor(number) => number.fmt(to),
+            Self::Nothing => to.write_str("none"),
+        }
+    }
+}
+
+/// No segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the number of a descriptor, or none, is expected")]
+pub struct GivenSegmentError;
 
 /// A text that is none of the words an option knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -164,6 +201,19 @@ mod tests {
         }
         for switch in Switch::ALL {
             assert_eq!(switch.to_string().parse(), Ok(*switch));
+        }
+    }
+
+    #[test]
+    fn segments_are_given_by_number_or_not_at_all() {
+        for (text, given) in
+            [("0", GivenSegment::Descriptor(0)), ("17", GivenSegment::Descriptor(17)), ("none", GivenSegment::Nothing)]
+        {
+            assert_eq!(text.parse(), Ok(given));
+            assert_eq!(given.to_string(), text);
+        }
+        for text in ["", "-1", "+1", "None", "4294967296", "0x3"] {
+            assert_eq!(text.parse::<GivenSegment>(), Err(GivenSegmentError), "{text}");
         }
     }
 

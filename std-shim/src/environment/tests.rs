@@ -45,6 +45,15 @@ fn bad_values_name_their_variable() {
 }
 
 #[test]
+fn faults_are_for_datagrams() {
+    let refused = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
+    assert_eq!(refused, "UNISONO_DEVICE=shm: faults are injected into datagrams, and this device has none");
+    let shares = |variables: &[_], ranks| read(variables).expect("good").transport.shares(ranks);
+    assert!(shares(&[], 2) && !shares(&[], 1) && !shares(&[("UNISONO_LOSS", "5%")], 2));
+    assert!(shares(&[("UNISONO_DEVICE", "shm")], 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2));
+}
+
+#[test]
 fn a_seat_needs_its_neighbours() {
     assert_eq!(read(&SEATED).expect("complete").seat, Seat::new(Rank(1), 2));
     assert_eq!(refused(&SEATED[..1]), "UNISONO_RANK is set but UNISONO_SIZE is not");
@@ -76,6 +85,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_NODE", "3"),
         ("UNISONO_LOCAL_RANK", "1"),
         ("UNISONO_LOCAL_SIZE", "4"),
+        ("UNISONO_SEGMENT", "17"),
         ("UNISONO_DEVICE", "udp"),
         ("UNISONO_PROGRESS", "hybrid"),
         ("UNISONO_MTU", "1500"),

@@ -2,14 +2,16 @@
 
 use super::{
     crew::{Crew, Input, Program},
+    layout::Berth,
     mark,
-    order::Order,
+    order::{Order, Post},
     output::{Output, Source},
+    segments::Segments,
     variables,
 };
 use crate::{
     bootstrap::{Ending, HostPort, LinkError, Role, Say, Sealed, Secret, SecretError, Tell, connect},
-    environment::{Seat, Settings},
+    environment::{Seat, Settings, SettingsError, Transport},
     rank::Rank,
 };
 use alloc::sync::Arc;
@@ -106,6 +108,12 @@ pub fn run() -> Result<(), AgentError> {
     served
 }
 
+/// What the ranks are told of how messages move.
+fn transport(order: &Order) -> Result<Transport, SettingsError> {
+    let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
+    Settings::from_variables(told).map(|settings| settings.transport)
+}
+
 /// Where the launcher may be: where the remote shell came from, and what it knows of itself.
 fn places(order: &Order) -> Vec<HostPort> {
     let mut places: Vec<HostPort> = order.places.iter().filter_map(|place| place.parse().ok()).collect();
@@ -135,20 +143,23 @@ impl Agent {
             captured: order.tagged,
         };
         if !Path::new(&order.directory).is_dir() {
-            let reason = format!("{} is no directory here", order.directory);
-            for post in &order.ranks {
-                let (rank, ending, reason) = (Rank(post.rank), Ending::NotStarted, reason.clone());
-                self.say(&Say::Ended { rank, ending, reason })?;
-            }
-            return Ok((None, None));
+            return self.decline(order, &format!("{} is no directory here", order.directory));
         }
+        let berths: Vec<Berth> = order.ranks.iter().copied().map(Post::berth).collect();
+        let transport = match transport(order) {
+            Ok(transport) => transport,
+            Err(error) => return self.decline(order, &error.to_string()),
+        };
+        let segments = match Segments::create(&transport, &berths) {
+            Ok(segments) => segments,
+            Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
+        };
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
-        for (index, post) in order.ranks.iter().enumerate() {
-            let berth = post.berth();
+        for (index, berth) in berths.iter().enumerate() {
             let own = Settings {
                 seat: Seat::new(berth.rank, order.size),
                 bootstrap: Some(at.into()),
-                locality: berth.locality(),
+                locality: segments.locality(berth),
                 ..Settings::default()
             };
             // The order's settings hold what is the same for all; a rank's own come last and stand.
@@ -156,7 +167,8 @@ impl Agent {
             given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
             given.extend(order.variables.iter().cloned());
             let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
-            match self.crew.start(&program, &berth, (index, order.ranks.len()), &given, input) {
+            let (place, segment) = ((index, berths.len()), segments.of(berth.node));
+            match self.crew.start(&program, berth, place, &given, input, segment) {
                 Ok((pid, pipes)) => {
                     let source = |from| Source { from, mark: mark(berth.rank) };
                     outputs.extend(pipes.output.map(|from| source(from.into())));
@@ -172,6 +184,15 @@ impl Agent {
         }
         let output = if order.tagged { Some(Output::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
         Ok((output, rank_zero))
+    }
+
+    /// Starts nothing, for this reason.
+    fn decline(&mut self, order: &Order, reason: &str) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+        for post in &order.ranks {
+            let (rank, ending, reason) = (Rank(post.rank), Ending::NotStarted, reason.to_owned());
+            self.say(&Say::Ended { rank, ending, reason })?;
+        }
+        Ok((None, None))
     }
 
     fn say(&mut self, what: &Say) -> Result<(), LinkError> {

@@ -11,6 +11,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io,
+    os::fd::{AsRawFd, BorrowedFd},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
@@ -92,6 +93,7 @@ impl Crew {
         (index, count): (usize, usize),
         variables: &[(String, String)],
         input: Input,
+        segment: Option<BorrowedFd<'_>>,
     ) -> io::Result<(u32, Pipes)> {
         let spawn = |name: &OsStr| {
             let mut command = Command::new(name);
@@ -110,9 +112,17 @@ impl Crew {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
             let processors = if program.pinned { affinity::share(index, count) } else { None };
-            bind_life(&mut command, move || match &processors {
-                Some(processors) => rustix::thread::sched_setaffinity(None, processors).map_err(io::Error::from),
-                None => Ok(()),
+            let segment = segment.map(|segment| segment.as_raw_fd());
+            bind_life(&mut command, move || {
+                if let Some(segment) = segment {
+                    // SAFETY: the descriptors of the child are those of this process, where this one is borrowed meanwhile.
+                    let segment = unsafe { BorrowedFd::borrow_raw(segment) };
+                    rustix::io::fcntl_setfd(segment, rustix::io::FdFlags::empty())?;
+                }
+                match &processors {
+                    Some(processors) => rustix::thread::sched_setaffinity(None, processors).map_err(io::Error::from),
+                    None => Ok(()),
+                }
             });
             command.spawn()
         };
@@ -217,8 +227,8 @@ pub(crate) fn bind_life(command: &mut Command, prepare: impl Fn() -> io::Result<
         prepare()
     };
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. `in_child` makes system calls (prctl,
-    // getppid, and `prepare`, which callers in this module's parent keep to sched_setaffinity on a set made before the
-    // fork), allocates nothing and takes no lock.
+    // getppid, and `prepare`, which callers in this module's parent keep to fcntl, and sched_setaffinity on a set made
+    // before the fork), allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(in_child);
     }

@@ -78,7 +78,7 @@ pub struct Berth {
 impl Berth {
     /// As the process itself is told.
     pub const fn locality(&self) -> Locality {
-        Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size) }
+        Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size), segment: None }
     }
 }
 
@@ -145,6 +145,11 @@ impl Layout {
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         u32::try_from(self.berths.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> u32 {
+        self.berths.last().map_or(0, |last| last.node + 1)
     }
 
     /// The name of a rank's host, for people.
@@ -224,6 +229,7 @@ mod tests {
     fn hosts_are_filled_in_order() {
         let layout = Layout::over(&"a:2,localhost:2,c:9".parse().expect("good"), Some(3)).expect("fits");
         assert_eq!(layout.hosts(), [Some("a".to_owned()), None]);
+        assert_eq!(layout.nodes(), 2);
         assert_eq!(layout.host_name(Rank(1)), "a");
         assert_eq!(layout.host_name(Rank(2)), "localhost");
         let last = layout.berths()[2];

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bootstrap::{Ending, Hosting, Report, Secret, Server},
-    environment::{Period, Settings, Switch},
+    environment::{DeviceChoice, Period, Settings, Switch},
     rank::Rank,
 };
 use core::time::Duration;
@@ -41,6 +41,11 @@ const LAST_OUTPUT: Duration = Duration::from_secs(30);
 pub fn run(job: &Job) -> Result<u8, LaunchError> {
     if !job.settings.transport.device.is_built() {
         return Err(LaunchError::Device(job.settings.transport.device));
+    }
+    job.settings.transport.check()?;
+    let nodes = job.layout.nodes();
+    if job.settings.transport.device == DeviceChoice::Shm && nodes > 1 {
+        return Err(LaunchError::Apart { nodes });
     }
     let mut launch = Launch::new(job)?;
     launch.start()?;

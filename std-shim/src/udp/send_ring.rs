@@ -7,7 +7,7 @@ use unisono_core::device::{HEAD, Ticket, Token, Transmit};
 use super::{
     checksum::{self, TRAILER},
     slab::Slab,
-    transmitter::{BATCH, Datagram, Piece},
+    transmitter::{BATCH, Datagram, Piece, run_of},
 };
 use crate::region::Address;
 
@@ -33,6 +33,10 @@ pub(super) struct SendRing {
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
     mtu: usize,
+    /// The kernel cuts runs: one that does not fit whole is left to the next batch.
+    whole_runs: bool,
+    /// Length of the datagrams of the present run, and how many of them the run still takes.
+    run: (usize, usize),
 }
 
 // SAFETY: the pieces posted point into the ring's own slab and to lent payload, which whoever registered it lets any
@@ -40,7 +44,7 @@ pub(super) struct SendRing {
 unsafe impl Send for SendRing {}
 
 impl SendRing {
-    pub(super) fn new(mtu: usize) -> Self {
+    pub(super) fn new(mtu: usize, whole_runs: bool) -> Self {
         Self {
             frames: Slab::new(1, BATCH * (HEAD + COPIED.min(mtu) + TRAILER) + HEAD),
             cursor: 0,
@@ -49,12 +53,24 @@ impl SendRing {
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
+            whole_runs,
+            run: (0, 0),
         }
     }
 
     /// A free entry, or `None` while the ring is full.
     pub(super) fn token(&mut self) -> Option<UdpToken<'_>> {
-        (self.posted.len() < BATCH).then_some(UdpToken { ring: self })
+        let left = BATCH - self.posted.len();
+        let cut = self.whole_runs && matches!(self.run, (bytes, 0) if left < run_of(bytes)) && left < BATCH;
+        (left > 0 && !cut).then_some(UdpToken { ring: self })
+    }
+
+    /// A datagram of `bytes` bytes joins the present run, or begins one.
+    fn count_run(&mut self, bytes: usize) {
+        self.run = match self.run {
+            (same, left @ 1..) if same == bytes => (same, left - 1),
+            _ => (bytes, run_of(bytes) - 1),
+        };
     }
 
     /// The postings, each with its checksum.
@@ -93,6 +109,7 @@ impl SendRing {
         self.posted.clear();
         self.sealed = 0;
         self.cursor = 0;
+        self.run = (0, 0);
         self.completed = self.last;
     }
 }
@@ -142,6 +159,7 @@ impl Token for UdpToken<'_> {
         ring.cursor += end + TRAILER;
         ring.posted.push(Datagram { to: transmit.to, at: transmit.at, first, rest, bytes: head + lent + TRAILER });
         ring.last = ring.last.next();
+        ring.count_run(head + lent + TRAILER);
         if ring.posted.len() - ring.sealed == GROUP {
             ring.seal();
         }

@@ -39,7 +39,7 @@ pub struct Tally {
     pub lost_too_large: Counter,
     /// Lost: any other error.
     pub lost_other: Counter,
-    /// Times that the kernel refused segmentation offload, which is off from then on.
+    /// Times that the kernel refused segmentation offload, which then pauses.
     pub gso_refused: Counter,
     /// Received with a correct checksum.
     pub received: Counter,

@@ -8,6 +8,7 @@ use unisono_core::device::{Lane, PeerId};
 use super::{
     MTU_MAX,
     address_table::{AddressTable, Name},
+    cutting::Cutting,
     socket::{Control, SEGMENTS_MAX, Socket, no_message, wait_writable},
     tally::Tally,
 };
@@ -75,7 +76,7 @@ pub(super) struct Transmitter {
     names: Vec<Name>,
     controls: Box<[Control; BATCH]>,
     messages: Box<[libc::mmsghdr; BATCH]>,
-    gso: bool,
+    cutting: Cutting,
 }
 
 // SAFETY: the pointers in the arrays are dead outside `send`, which writes them before the kernel reads them.
@@ -90,8 +91,13 @@ impl Transmitter {
             names: Vec::with_capacity(BATCH),
             controls: Box::new([Control::NONE; BATCH]),
             messages: Box::new([no_message(); BATCH]),
-            gso,
+            cutting: Cutting::new(gso),
         }
+    }
+
+    /// Whether the kernel cuts.
+    pub(super) const fn cuts(&self) -> bool {
+        self.cutting.is_on()
     }
 
     /// Sends datagrams in order. What the kernel does not take after a bounded number of attempts (four of one millisecond
@@ -108,6 +114,7 @@ impl Transmitter {
     ) -> Answer {
         let mut answer = Answer::Silent;
         for batch in datagrams.chunks(BATCH) {
+            self.cutting.pass();
             let mut rest = batch;
             while !rest.is_empty() {
                 self.gather(table, rest, tally);
@@ -128,7 +135,7 @@ impl Transmitter {
         self.names.clear();
         let (mut index, mut named) = (0, None);
         while let Some((first, after)) = datagrams.get(index..).and_then(<[Datagram]>::split_first) {
-            let count = if self.gso { 1 + followers(first, after) } else { 1 };
+            let count = if self.cutting.is_on() { 1 + followers(first, after) } else { 1 };
             if named != Some((first.to, first.at)) {
                 let Some(name) = table.name(first.to, first.at) else {
                     tally.lost_no_path.add(count as u64);
@@ -166,7 +173,7 @@ impl Transmitter {
         }
     }
 
-    /// Sends the runs. `Some(n)`: cutting was refused and is off from now on; datagrams from the n-th on are not sent.
+    /// Sends the runs. `Some(n)`: cutting was refused and pauses; datagrams from the n-th on are not sent.
     fn transmit(&mut self, socket: &Socket, tally: &Tally) -> (Option<usize>, Answer) {
         let (pieces, names) = (self.pieces.as_mut_ptr(), self.names.as_ptr());
         for ((run, message), control) in self.runs.iter().zip(self.messages.iter_mut()).zip(self.controls.iter_mut()) {
@@ -203,6 +210,9 @@ impl Transmitter {
             };
             tally.send_calls.add(1);
             if let Ok(sent @ 1..) = usize::try_from(sent) {
+                if left.iter().take(sent).any(|run| run.segment.is_some()) {
+                    self.cutting.handle_taken();
+                }
                 for run in left.iter().take(sent) {
                     tally.sent.add(run.datagrams.1 as u64);
                     tally.sent_bytes.add(run.bytes as u64);
@@ -219,7 +229,7 @@ impl Transmitter {
                     continue;
                 }
                 libc::EIO | libc::EINVAL | libc::EMSGSIZE if run.segment.is_some() => {
-                    self.gso = false;
+                    self.cutting.handle_refused();
                     tally.gso_refused.add(1);
                     return (Some(run.datagrams.0), answer);
                 }
@@ -241,6 +251,15 @@ impl Transmitter {
             done += 1;
         }
         (None, answer)
+    }
+}
+
+/// Datagrams of `bytes` bytes that make one message where the kernel cuts.
+pub(super) const fn run_of(bytes: usize) -> usize {
+    match (MTU_MAX as usize).checked_div(bytes) {
+        Some(0) => 1,
+        Some(run) if run < SEGMENTS_MAX => run,
+        _ => SEGMENTS_MAX,
     }
 }
 
@@ -293,6 +312,13 @@ mod tests {
         assert_eq!(run(&[8192; 10]), 7);
         assert_eq!(run(&[65507, 4]), 1);
         assert_eq!(run(&[65500, 7]), 2);
+    }
+
+    #[test]
+    fn run_of_equal_datagrams_is_as_long_as_stated() {
+        for bytes in [1, 600, 1060, 1500, 8228, 32754, 65507] {
+            assert_eq!(run(&[bytes; 100]), run_of(bytes), "{bytes}");
+        }
     }
 
     #[test]

@@ -23,8 +23,9 @@ use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::{Above, Verdict};
 use unisono_core::placement::{Key, PlacementId};
-use unisono_core::span::Span;
+use unisono_core::span::{Region, Span};
 
+use super::near::Announced;
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
 use crate::region::{Address, Regions};
@@ -61,6 +62,9 @@ pub(super) struct Posted {
 }
 
 impl Posted {
+    const NONE: Self =
+        Self { source: None, tag: None, into: Span { region: Region::new(0, 0), offset: 0, bytes: 0 }, request: 0 };
+
     fn matches(&self, from: PeerId, tag: Tag) -> bool {
         self.source.is_none_or(|source| source == from) && self.tag.is_none_or(|own| own == tag)
     }
@@ -84,6 +88,8 @@ enum Body {
         sending: u32,
         bytes: u64,
     },
+    /// Through the ring of a rank of this node.
+    Near(Announced),
 }
 
 /// What is to be done once the endpoint is free again.
@@ -93,6 +99,8 @@ pub(super) enum Errand {
     Grant { to: PeerId, sending: u32, into: Span, request: u32, tag: Tag },
     /// Say that an announced message is too long.
     Refuse { to: PeerId, sending: u32 },
+    /// Copy what a rank of this node announced.
+    Fetch { from: PeerId, message: Announced, into: Span, fetched: u32, request: u32, tag: Tag },
     /// The peer granted memory for a message of ours.
     Place { to: PeerId, sending: u32, placement: PlacementId, key: Key },
     /// The peer's receive is too short for a message of ours.
@@ -113,11 +121,11 @@ impl Matching {
     }
 
     /// A receive: takes the first message that waits for it, or waits itself.
+    #[inline]
     pub(super) fn post(&mut self, receive: Posted, regions: &RefCell<Regions>, requests: &mut Requests) {
         let first = self.unexpected.iter().position(|message| receive.matches(message.from, message.tag));
         let Some(message) = first.and_then(|i| self.unexpected.remove(i)) else {
-            self.posted.push_back(receive);
-            return;
+            return self.wait(&receive);
         };
         let (from, tag) = (message.from, message.tag);
         match message.body {
@@ -142,6 +150,21 @@ impl Matching {
                 requests.finish(receive.request, outcome(from, tag, u64::from(span.bytes), receive.into));
             }
             Body::Announced { sending, bytes } => self.answer(from, tag, sending, bytes, receive, requests),
+            Body::Near(message) => self.fetch(from, tag, message, receive, requests),
+        }
+    }
+
+    /// Appended part by part, for the reason that [`take_first_posted`](Self::take_first_posted) states.
+    #[inline(always)]
+    fn wait(&mut self, receive: &Posted) {
+        self.posted.push_back(Posted::NONE);
+        if let Some(place) = self.posted.back_mut() {
+            place.source = receive.source;
+            place.tag = receive.tag;
+            place.into.region = receive.into.region;
+            place.into.offset = receive.into.offset;
+            place.into.bytes = receive.into.bytes;
+            place.request = receive.request;
         }
     }
 
@@ -156,12 +179,49 @@ impl Matching {
         self.errands.push_back(Errand::Grant { to, sending, into, request: receive.request, tag });
     }
 
-    /// The first receive that a message matches.
-    fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
-        match self.posted.iter().position(|receive| receive.matches(from, tag))? {
-            0 => self.posted.pop_front(),
-            first => self.posted.remove(first),
+    /// A rank of this node announces a message.
+    pub(super) fn announce_near(&mut self, from: PeerId, tag: Tag, message: Announced, requests: &mut Requests) {
+        match self.take_posted(from, tag) {
+            Some(receive) => self.fetch(from, tag, message, receive, requests),
+            None => self.unexpected.push_back(Unexpected { from, tag, body: Body::Near(message) }),
         }
+    }
+
+    fn fetch(&mut self, from: PeerId, tag: Tag, message: Announced, receive: Posted, requests: &mut Requests) {
+        if message.bytes > receive.into.bytes {
+            self.errands.push_back(Errand::Refuse { to: from, sending: message.sending });
+            requests.finish(receive.request, outcome(from, tag, message.bytes.into(), receive.into));
+            return;
+        }
+        let (into, request) = (receive.into.part(0, message.bytes), receive.request);
+        self.errands.push_back(Errand::Fetch { from, message, into, fetched: 0, request, tag });
+    }
+
+    /// A message that came before its receive.
+    pub(super) fn keep(&mut self, from: PeerId, tag: Tag, bytes: Vec<u8>) {
+        self.unexpected.push_back(Unexpected { from, tag, body: Body::Short(bytes) });
+    }
+
+    /// Whether nothing waits for anything.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.posted.is_empty() && self.unexpected.is_empty()
+    }
+
+    /// The first receive that a message matches.
+    pub(super) fn take_posted(&mut self, from: PeerId, tag: Tag) -> Option<Posted> {
+        let first = self.posted.iter().position(|receive| receive.matches(from, tag))?;
+        self.posted.remove(first)
+    }
+
+    /// Where the message that is the first receive's goes, and for which request. Read where it stands: the whole of it, just
+    /// written in parts, would stall the processor.
+    #[inline(always)]
+    fn take_first_posted(&mut self, from: PeerId, tag: Tag) -> Option<(Span, u32)> {
+        let first = self.posted.front().filter(|receive| receive.matches(from, tag))?;
+        let (into, request) = (first.into, first.request);
+        self.posted.pop_front();
+        Some((into, request))
     }
 
     /// Forgets what only `peer` can bring about, now that it is gone. Returns the requests that end with it: its own, and
@@ -175,13 +235,15 @@ impl Matching {
             }
             !ends
         });
-        self.unexpected.retain(|message| message.from != peer || !matches!(message.body, Body::Announced { .. }));
+        self.unexpected
+            .retain(|message| message.from != peer || !matches!(message.body, Body::Announced { .. } | Body::Near(_)));
         self.errands.retain(|errand| {
             let (Errand::Grant { to, .. }
+            | Errand::Fetch { from: to, .. }
             | Errand::Refuse { to, .. }
             | Errand::Place { to, .. }
             | Errand::Truncated { to, .. }) = errand;
-            if let Errand::Grant { request, .. } = errand
+            if let Errand::Grant { request, .. } | Errand::Fetch { request, .. } = errand
                 && *to == peer
             {
                 ended.push(*request);
@@ -277,9 +339,14 @@ impl Mail<'_> {
     #[inline(always)]
     fn take_eager(&mut self, from: PeerId, tag: Tag, head: &[u8], bytes: u32) -> Verdict {
         let length = bytes.saturating_sub(EAGER_HEAD as u32);
-        if let Some(receive) = self.matching.take_posted(from, tag) {
-            self.requests.finish(receive.request, outcome(from, tag, u64::from(length), receive.into));
-            return Verdict::Place { to: receive.into.part(0, length), start: EAGER_HEAD as u16 };
+        let first = self.matching.take_first_posted(from, tag);
+        let first = match first {
+            None => self.matching.take_posted(from, tag).map(|receive| (receive.into, receive.request)),
+            first => first,
+        };
+        if let Some((into, request)) = first {
+            self.requests.finish(request, outcome(from, tag, u64::from(length), into));
+            return Verdict::Place { to: into.part(0, length), start: EAGER_HEAD as u16 };
         }
         let shown = head.get(EAGER_HEAD..).unwrap_or_default();
         if shown.len() >= length as usize {

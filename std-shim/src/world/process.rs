@@ -3,7 +3,9 @@
 mod deaths;
 mod errands;
 mod messages;
+mod near;
 
+use alloc::sync::Arc;
 use core::cell::RefCell;
 use std::time::Instant;
 
@@ -14,15 +16,19 @@ use unisono_core::endpoint::Event;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
+use unisono_core::wire::HEADER;
 
 pub(super) use messages::SendFailure;
 
+use self::near::Placing;
 use super::keys::Keys;
 use super::matching::{EAGER_HEAD, Mail, Matching, SharedRegions};
+use super::near::Near;
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
+use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
 use crate::region::Regions;
@@ -36,9 +42,8 @@ const ROUNDS: u32 = 64;
 const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Sends and their bytes that are collected before they leave by themselves: a batch of the device, and a few of what a
-/// system cuts at once.
-const CORKED: (u32, usize) = (BUDGET, 1 << 18);
+/// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
+const CORKED: usize = 1 << 18;
 
 /// What silence of a peer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +81,15 @@ struct Granted {
     request: u32,
 }
 
+/// Sends that were collected.
+#[derive(Clone, Copy, Default, Debug)]
+struct Corked {
+    sends: usize,
+    /// After so many they leave: whole runs of such as the first.
+    most: usize,
+    bytes: usize,
+}
+
 pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -87,6 +101,7 @@ pub(super) struct Process {
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
     pub(super) aborted: Option<Failure>,
+    pub(super) node: Option<Arc<Node>>,
     clock: Instant,
     regions: RefCell<Regions>,
     matching: Matching,
@@ -95,11 +110,13 @@ pub(super) struct Process {
     uses: Vec<Use>,
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
+    placings: Vec<Option<Placing>>,
+    pub(super) near: Option<Near>,
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
     tended: u64,
-    corked: (u32, usize),
+    corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
     pub(super) latest: u64,
 }
@@ -112,7 +129,9 @@ impl Process {
         device: Udp,
         membership: Membership,
         silence: Silence,
+        node: Option<Arc<Node>>,
     ) -> Self {
+        let near = node.clone().and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
         let mut process = Self {
@@ -125,6 +144,7 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
+            node,
             clock,
             regions: RefCell::new(regions),
             matching: Matching::new(),
@@ -133,10 +153,12 @@ impl Process {
             uses: Vec::new(),
             sendings: Vec::new(),
             granted: Vec::new(),
+            placings: Vec::new(),
+            near,
             watched: Vec::new(),
             untold: Vec::new(),
             tended: 0,
-            corked: (0, 0),
+            corked: Corked::default(),
             latest: 0,
         };
         for (rank, entry) in membership.table().iter().enumerate() {
@@ -155,7 +177,8 @@ impl Process {
     fn meet(&mut self, rank: Rank, entry: &Entry) {
         let [polled, interrupt] = entry.lanes;
         let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
-        if rank == self.rank {
+        // Those of this node are met in its segment.
+        if rank == self.rank || self.near.as_ref().is_some_and(|near| near.at(rank.into()).is_some()) {
             return;
         }
         if let Err(error) = self.device.set_path(rank.into(), path, entry.mtu) {
@@ -173,7 +196,18 @@ impl Process {
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        self.corked = (0, 0);
+        let moved = self.progress_near();
+        self.corked = Corked::default();
+        // Without peers the endpoint has nothing to do.
+        let moved = moved | if self.is_whole() { self.follow(now) } else { self.progress_far(now, interrupt) };
+        if now.wrapping_sub(self.tended) >= TENDING {
+            self.tended = now;
+            self.tend(now);
+        }
+        moved
+    }
+
+    fn progress_far(&mut self, now: u64, interrupt: bool) -> bool {
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { matching, requests, regions: regions.0, counters };
@@ -186,17 +220,12 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        moved |= self.follow(now);
-        if now.wrapping_sub(self.tended) >= TENDING {
-            self.tended = now;
-            self.tend(now);
-        }
-        moved
+        moved | self.follow(now)
     }
 
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
-        self.corked = (0, 0);
+        self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
         let mut mail = Mail { matching, requests, regions, counters };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
@@ -205,8 +234,14 @@ impl Process {
 
     /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
-        self.corked = (self.corked.0 + 1, self.corked.1.saturating_add(bytes));
-        if leaves == Leaves::AtOnce || self.corked.0 >= CORKED.0 || self.corked.1 >= CORKED.1 {
+        let corked = &mut self.corked;
+        if corked.sends == 0 {
+            let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + EAGER_HEAD), most);
+        }
+        corked.sends += 1;
+        corked.bytes = corked.bytes.saturating_add(bytes);
+        if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
             // Whoever collects may have computed meanwhile.
             let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
             self.push(now);
@@ -264,6 +299,7 @@ impl Process {
             }
             Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
             Event::Parted(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
+            Event::Silent(peer) if self.has_ended(peer) => self.endpoint.fail(now, peer),
             Event::Silent(peer) => match (self.silence, &mut self.membership) {
                 (Silence::Question, Some(membership)) => membership.ask(peer.into()),
                 (Silence::Question, None) => {}
@@ -275,6 +311,7 @@ impl Process {
         }
     }
 
+    #[inline(always)]
     fn note(&mut self, operation: OperationId, what: Use) {
         let i = operation.0 as usize;
         if self.uses.len() <= i {
@@ -287,7 +324,9 @@ impl Process {
 
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&self) -> bool {
-        self.sendings.iter().all(Option::is_none) && self.endpoint.is_acknowledged()
+        self.sendings.iter().all(Option::is_none)
+            && self.endpoint.is_acknowledged()
+            && self.near.as_ref().is_none_or(Near::is_flushed)
     }
 
     /// Nanoseconds that may pass before the endpoint needs to be asked again; `None`: any number.

@@ -6,14 +6,18 @@ use core::time::Duration;
 use std::io;
 use std::thread::JoinHandle;
 
-use parking_lot::{Mutex, MutexGuard};
 use unisono_core::device::Lane;
 use unisono_core::span::Region;
+use unisono_shmem::layout::Waiting;
+use unisono_shmem::rest::Look;
 
+use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
 use crate::environment::Progress;
+use crate::node::Node;
+use crate::rank::Rank;
 use crate::udp::Bell;
 
 /// How often the thread of the thread mode wakes.
@@ -25,6 +29,10 @@ const ROUNDS: u32 = 64;
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 5_000;
+/// Longest sleep while something may come through shared memory, which rings no bell.
+const NAP: Duration = Duration::from_micros(100);
+/// Nanoseconds between two looks whether the ranks of this node live.
+const LOOKS: u64 = 1_000_000;
 
 /// When a send leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,14 +48,29 @@ pub(super) enum Leaves {
 pub(super) struct Started {
     pub(super) request: u32,
     pub(super) region: Region,
+    /// With whom, unless with anyone.
+    pub(super) peer: Option<Rank>,
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaits {
+    /// Something that this rank does.
+    Rank(Rank),
+    /// Something that anyone does.
+    Anyone,
+    /// Something that takes long, such as the end of the others, and rings the bell.
+    Bell,
 }
 
 /// A process, its lock, and the bells of its lanes.
 pub(super) struct Shared {
-    process: Mutex<Process>,
+    process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
     crowded: bool,
+    /// Where some ranks are reached through shared memory.
+    node: Option<Arc<Node>>,
     /// Threads that sleep on the polled lane's bell.
     sleepers: AtomicU32,
     stopped: AtomicBool,
@@ -56,10 +79,11 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { process: Mutex::new(process), polled, interrupt, crowded, sleepers, stopped }
+        let node = process.near.as_ref().filter(|near| near.met > 0).map(|near| Arc::clone(&near.node));
+        Self { process: Lock::new(process), polled, interrupt, crowded, node, sleepers, stopped }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Process> {
+    pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
     }
 
@@ -69,7 +93,84 @@ impl Shared {
     }
 
     /// Makes progress until `done` says what came of it.
-    pub(super) fn until<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+    pub(super) fn until<R>(&self, awaits: Awaits, done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        match &self.node {
+            Some(node) => self.until_near(node, awaits, done),
+            None => self.until_far(done),
+        }
+    }
+
+    /// Where some ranks are reached through shared memory.
+    fn until_near<R>(&self, node: &Node, awaits: Awaits, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let mut rest = node.rest();
+        let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
+        let rank = if let Awaits::Rank(rank) = awaits { Some(rank) } else { None };
+        loop {
+            let mut process = self.process.lock();
+            if let Some(result) = done(&mut process) {
+                return result;
+            }
+            let in_memory = match awaits {
+                Awaits::Rank(rank) => process.is_near(rank.into()),
+                Awaits::Anyone => process.is_whole(),
+                Awaits::Bell => false,
+            };
+            rounds = rounds.wrapping_add(1);
+            // Rings that are never empty must not keep this process from its other traffic.
+            let moved = if in_memory && !rounds.is_multiple_of(ROUNDS) {
+                process.progress_near()
+            } else {
+                process.progress(false)
+            };
+            if moved {
+                (rest, idle_since) = (node.rest(), None);
+                continue;
+            }
+            if in_memory {
+                let word = rank.and_then(|rank| process.awaited(rank));
+                drop(process);
+                let look = rest.rest(word);
+                if look != Look::Nowhere {
+                    let mut process = self.process.lock();
+                    process.progress(false);
+                    if look == Look::Everywhere {
+                        process.look_near(rank);
+                    }
+                }
+                continue;
+            }
+            let (now, since) = (process.latest, *idle_since.get_or_insert(process.latest));
+            if now - looked >= LOOKS {
+                looked = now;
+                process.look_near(rank);
+            }
+            let spins = node.waiting() == Waiting::Dedicated && awaits == Awaits::Anyone;
+            if now - since >= if self.crowded { SPIN_CROWDED } else { SPIN } && !spins {
+                let longest = if awaits == Awaits::Anyone { NAP } else { INTERVAL };
+                self.sleep(process, longest);
+                continue;
+            }
+            drop(process);
+            if self.crowded {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Sleeps on the polled lane's bell.
+    fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        if process.arm(Lane::Polled) {
+            let tends_in = process.tends_in();
+            let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
+            drop(process);
+            self.polled.wait(Some(rest.min(longest)));
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Where all ranks are reached through the endpoint.
+    fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let spin = if self.crowded { SPIN_CROWDED } else { SPIN };
         let mut idle_since: Option<u64> = None;
         loop {
@@ -83,14 +184,7 @@ impl Shared {
             }
             let idle = process.latest - *idle_since.get_or_insert(process.latest);
             if idle >= spin {
-                self.sleepers.fetch_add(1, Ordering::Relaxed);
-                if process.arm(Lane::Polled) {
-                    let tends_in = process.tends_in();
-                    let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
-                    drop(process);
-                    self.polled.wait(Some(rest));
-                }
-                self.sleepers.fetch_sub(1, Ordering::Relaxed);
+                self.sleep(process, LONGEST);
                 continue;
             }
             drop(process);
@@ -102,7 +196,7 @@ impl Shared {
 
     /// Waits for a request; its memory is free afterwards.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
-        self.until(|process| {
+        self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
             let result = process.requests.result(started.request)?;
             process.revoke(started.request, started.region);
             Some(result)
@@ -133,7 +227,7 @@ impl Shared {
 
     /// One round of the progress thread. Returns for how long it may sleep.
     fn serve(&self) -> Duration {
-        let mut process = self.process.lock();
+        let mut process = self.process.lock_rarely();
         let before = process.requests.finished();
         // Others want the lock, too.
         let mut rounds = 0..ROUNDS;
@@ -142,7 +236,8 @@ impl Shared {
             self.polled.ring();
         }
         if !rounds.is_empty() && process.arm(Lane::Interrupt) {
-            process.rest().map_or(LONGEST, Duration::from_nanos)
+            let longest = if self.node.is_some() { INTERVAL } else { LONGEST };
+            process.rest().map_or(longest, Duration::from_nanos).min(longest)
         } else {
             Duration::ZERO
         }

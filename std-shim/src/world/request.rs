@@ -37,6 +37,9 @@ pub enum Failure {
     /// The receive at the other end is shorter than this message.
     #[error("the receive at rank {0} is shorter than the message")]
     TooLongForReceive(Rank),
+    /// A rank of this node, or somebody in its name, wrote to shared memory what no rank writes.
+    #[error("what rank {0} wrote to shared memory is no message")]
+    Corrupted(Rank),
     /// There is no such rank.
     #[error("there is no rank {0}")]
     UnknownRank(Rank),

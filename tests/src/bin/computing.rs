@@ -66,6 +66,7 @@ fn job(mode: &str, computing: Duration, rounds: usize) -> Outcome {
             value("BOOTSTRAP", format!("127.0.0.1:{port}")),
             value("SECRET", "0123456789abcdef0123456789abcdef".into()),
             value("PROGRESS", mode.into()),
+            value("DEVICE", "udp".into()),
         ]);
         World::join_as(&settings.expect("settings")).expect("a world")
     };

@@ -270,7 +270,7 @@ impl<M: Memory> Memory for FlawedMemory<M> {
     type Address = M::Address;
 
     fn address(&self, span: Span) -> Option<M::Address> {
-        let latest = self.regions.iter().rev().find(|region| region.index == span.region.index);
+        let latest = self.regions.iter().rev().find(|region| region.index() == span.region.index());
         let region = match (self.flaw, latest) {
             (Flaw::ForgetsLives, Some(&region)) => region,
             _ => span.region,

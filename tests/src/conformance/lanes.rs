@@ -155,9 +155,9 @@ pub(super) fn dead_and_foreign_spans_have_no_address<F: Fixture>(bench: &mut Ben
         check(bench, region, offset, bytes, false)?;
     }
     for other in [
-        Region { life: region.life.wrapping_add(1), ..region },
-        Region { life: region.life.wrapping_sub(1), ..region },
-        Region { index: u32::MAX, ..region },
+        Region::new(region.index(), region.life().wrapping_add(1)),
+        Region::new(region.index(), region.life().wrapping_sub(1)),
+        Region::new(u32::MAX, region.life()),
         Region::default(),
     ] {
         check(bench, other, 0, 1, false)?;

@@ -66,28 +66,44 @@ impl Fixture for UdpFixture {
     }
 
     fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
-        memory.allocate(bytes).expect("a region of a test is small")
+        make(memory, bytes)
     }
 
     fn retire(&mut self, memory: &mut Regions, region: Region) {
-        memory.revoke(region);
-        // SAFETY: the suite retires what it lent after its ticket is complete, and what it placed into between calls of the
-        // device, which copies only when it is told to.
-        unsafe { memory.free(region) };
+        retire(memory, region);
     }
 
     fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-        let address = memory.address(Span { region, offset, bytes: bytes.len() as u32 });
-        let address = address.expect("the suite writes within its regions");
-        // SAFETY: the region lives, as its address proves, and everything runs on this thread.
-        unsafe { address.write(bytes) };
+        write(memory, region, offset, bytes);
     }
 
     fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        let address = memory.address(Span { region, offset, bytes: bytes as u32 });
-        let (address, mut read) = (address.expect("the suite reads within its regions"), vec![0; bytes]);
-        // SAFETY: as above.
-        unsafe { address.read(&mut read) };
-        read
+        read(memory, region, offset, bytes)
     }
+}
+
+pub(super) fn make(memory: &mut Regions, bytes: usize) -> Region {
+    memory.allocate(bytes).expect("a region of a test is small")
+}
+
+pub(super) fn retire(memory: &mut Regions, region: Region) {
+    memory.revoke(region);
+    // SAFETY: the suite retires what it lent after its ticket is complete, and what it placed into between calls of the
+    // device, which copies only when it is told to.
+    unsafe { memory.free(region) };
+}
+
+pub(super) fn write(memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
+    let address = memory.address(Span { region, offset, bytes: bytes.len() as u32 });
+    let address = address.expect("the suite writes within its regions");
+    // SAFETY: the region lives, as its address proves, and everything runs on this thread.
+    unsafe { address.write(bytes) };
+}
+
+pub(super) fn read(memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
+    let address = memory.address(Span { region, offset, bytes: bytes as u32 });
+    let (address, mut read) = (address.expect("the suite reads within its regions"), vec![0; bytes]);
+    // SAFETY: as above.
+    unsafe { address.read(&mut read) };
+    read
 }

@@ -5,6 +5,8 @@ use unisono::{
     udp::{MTU_MIN, Options},
 };
 
+use unisono_shmem::layout::{PAGE, Sizes, Waiting};
+
 use super::{
     flaw::{Flaw, Flawed},
     *,
@@ -58,6 +60,22 @@ fn udp_device_conforms_without_offload_at_the_smallest_mtu() {
 fn udp_device_conforms_on_a_faulty_link_and_over_ipv6() {
     let local = Ipv6Addr::LOCALHOST.into();
     assert_conforms(|| UdpFixture::new(Options { local, mtu: Some(1452), faults: faults(), ..udp() }));
+}
+
+fn segment() -> Sizes {
+    Sizes { board: PAGE as u32, pool: PAGE as u32, ..Sizes::of_node(3, Waiting::Shared) }
+}
+
+#[test]
+fn ring_device_conforms() {
+    assert_conforms(|| ShmemFixture::new(segment(), 40));
+}
+
+#[test]
+fn ring_device_conforms_at_the_smallest_sizes() {
+    let smallest = Sizes { ring_entries: 16, ring_bulk: 1 << 13, ..segment() };
+    assert_conforms(|| ShmemFixture::new(smallest, 1));
+    assert_conforms(|| ShmemFixture::new(Sizes { ring_entries: 8, ring_bulk: 1 << 14, ..segment() }, 3));
 }
 
 #[test]

@@ -42,25 +42,25 @@ impl Stores {
         let store = &mut self.all[index as usize];
         store.node = Some(node);
         store.bytes.resize(bytes, 0);
-        Region { index, life: store.life }
+        Region::new(index, store.life)
     }
 
     fn of_node(&self, node: u32, region: Region) -> Option<&[u8]> {
-        let store = self.all.get(region.index as usize)?;
-        (store.node == Some(node) && store.life == region.life).then_some(&store.bytes[..])
+        let store = self.all.get(region.index() as usize)?;
+        (store.node == Some(node) && store.life == region.life()).then_some(&store.bytes[..])
     }
 
     fn retire(&mut self, node: u32, region: Region) {
         if self.of_node(node, region).is_some() {
-            let store = &mut self.all[region.index as usize];
+            let store = &mut self.all[region.index() as usize];
             *store = Store { life: store.life.wrapping_add(1), ..Store::default() };
-            self.free.push(region.index);
+            self.free.push(region.index());
         }
     }
 
     pub(super) fn retire_all(&mut self, node: u32) {
         for index in 0..self.all.len() {
-            let region = Region { index: index as u32, life: self.all[index].life };
+            let region = Region::new(index as u32, self.all[index].life);
             self.retire(node, region);
         }
     }
@@ -73,8 +73,8 @@ impl Stores {
 
     /// `None` when the region was retired since the address was made.
     pub(super) fn read(&self, address: SimAddress) -> Option<&[u8]> {
-        let store = self.all.get(address.region.index as usize)?;
-        if store.life != address.region.life {
+        let store = self.all.get(address.region.index() as usize)?;
+        if store.life != address.region.life() {
             return None;
         }
         store.bytes.get(address.offset..)?.get(..address.bytes as usize)
@@ -82,8 +82,8 @@ impl Stores {
 
     /// As [`read`](Self::read). At most as many bytes as the address covers.
     pub(super) fn write(&mut self, address: SimAddress, from: &[u8]) -> Option<()> {
-        let store = self.all.get_mut(address.region.index as usize)?;
-        if store.life != address.region.life || from.len() > address.bytes as usize {
+        let store = self.all.get_mut(address.region.index() as usize)?;
+        if store.life != address.region.life() || from.len() > address.bytes as usize {
             return None;
         }
         store.bytes.get_mut(address.offset..)?.get_mut(..from.len())?.copy_from_slice(from);

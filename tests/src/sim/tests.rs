@@ -271,7 +271,7 @@ fn region_made_again_has_another_life() {
     assert_eq!(memory.read(Span { region: first, offset: 1, bytes: 5 }).as_deref(), Some(&b"\0abc\0"[..]));
     memory.retire(first);
     let second = memory.make(10);
-    assert_eq!((second.index, second.life), (first.index, first.life + 1));
+    assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
     let span = |region: Region, offset, bytes| Span { region, offset, bytes };
     assert_eq!(memory.address(span(first, 0, 1)), None);
     assert_eq!(memory.read(span(second, 0, 10)), Some(vec![0; 10]));

@@ -1,6 +1,8 @@
 //! `unisono bench`: what a job measures of itself.
 
+mod collective;
 mod exchange;
+mod floor;
 mod latency;
 mod pattern;
 mod stream;
@@ -12,7 +14,7 @@ use unisono::rank::Rank;
 use unisono::world::World;
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use core::{fmt, str::FromStr};
 
 /// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
@@ -64,6 +66,22 @@ pub(crate) enum Measure {
     Rate(Streamed),
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
     Exchange(Sized),
+    /// What the machine itself does between two processes; needs no launcher
+    Floor,
+    /// Nanoseconds of a barrier
+    Barrier,
+    /// Nanoseconds of a collective
+    Collective(Named),
+}
+
+/// Which collective, of how much.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    /// The collective
+    #[arg(value_enum)]
+    pub(crate) name: collective::Name,
+    #[command(flatten)]
+    pub(crate) sized: Sized,
 }
 
 /// How much is sent.
@@ -102,14 +120,20 @@ const ROUNDS: usize = 10_000;
 
 /// Measures. Returns whether what arrived was right.
 pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
-    let world = World::join()?;
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
         Measure::Bandwidth(streamed) => ("bandwidth", streamed.sized.bytes, 2),
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
+        Measure::Floor => {
+            floor::measure()?.print(options.json);
+            return Ok(true);
+        }
+        Measure::Barrier => ("barrier", Bytes(0), 1),
+        Measure::Collective(named) => ("collective", named.sized.bytes, 1),
     };
+    let world = World::join()?;
     if world.size() < needed {
         return Err(format!(
             "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
@@ -119,7 +143,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
     let mut right = true;
-    let mut facts = json!({ "bench": name, "device": "udp", "ranks": world.size(), "bytes": bytes });
+    let shares = matches!(options.measure, Measure::Barrier | Measure::Collective(_)) && world.node().is_some();
+    let device = if shares { "shm" } else { "udp" };
+    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -152,7 +178,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) => {}
+        Measure::Transfer(_) | Measure::Floor => {}
         Measure::Latency(_) => {
             let times = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
@@ -170,6 +196,17 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
         }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
+        Measure::Barrier => {
+            let time = collective::barrier(&world)?;
+            merge(&mut facts, json!({ "time_ns": time.round() }));
+            line = format!("of {} ranks: {time:.0} ns", world.size());
+        }
+        Measure::Collective(Named { name, .. }) => {
+            let time = collective::collective(&world, name, bytes)?;
+            let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
+            merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
+            line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
+        }
     }
     if options.counters {
         eprintln!("{}", counted(&world));
@@ -255,6 +292,12 @@ mod tests {
             ("bandwidth --bytes 64K", Measure::Bandwidth(streamed(65536, 1000))),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
+            ("floor", Measure::Floor),
+            ("barrier", Measure::Barrier),
+            (
+                "collective all_to_all --bytes 4K",
+                Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
+            ),
         ] {
             assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
             assert_eq!(
@@ -263,7 +306,9 @@ mod tests {
                 "{line}"
             );
         }
-        for line in ["", "transfer", "latency --bytes", "dance --bytes 8"] {
+        for line in
+            ["", "transfer", "latency --bytes", "dance --bytes 8", "barrier --bytes 8", "collective dance --bytes 8"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -1,5 +1,6 @@
 //! `unisono info`: what can be used on this machine.
 
+use crate::memory::Memory;
 use crate::offload::{has_gro, has_gso};
 use clap::Args;
 use core::net::{IpAddr, Ipv4Addr};
@@ -30,6 +31,9 @@ struct Info {
     /// Devices that this version contains and this machine lets it open.
     devices: Vec<String>,
     udp: Option<Udp>,
+    shared_memory: Option<Memory>,
+    /// Why there is none.
+    shared_memory_refused: Option<String>,
     interfaces: Vec<Interface>,
     receive_memory_limit_bytes: Option<u64>,
 }
@@ -62,9 +66,13 @@ pub(crate) fn print(options: Options) -> io::Result<()> {
 impl Info {
     fn ask() -> Self {
         let system = rustix::system::uname();
-        let udp = Udp::ask();
+        let (udp, memory) = (Udp::ask(), Memory::ask());
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
-        let works = |device: &&DeviceChoice| **device != DeviceChoice::Udp || udp.is_ok();
+        let works = |device: &&DeviceChoice| match device {
+            DeviceChoice::Udp => udp.is_ok(),
+            DeviceChoice::Shm => memory.is_ok(),
+            _ => true,
+        };
         let devices = built.filter(works).map(DeviceChoice::to_string).collect();
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
         let interface = |interface: if_addrs::Interface| {
@@ -82,13 +90,15 @@ impl Info {
             processors: thread::available_parallelism().map_or(1, usize::from),
             devices,
             udp: udp.ok(),
+            shared_memory_refused: memory.as_ref().err().map(ToString::to_string),
+            shared_memory: memory.ok(),
             interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
             receive_memory_limit_bytes: number("/proc/sys/net/core/rmem_max"),
         }
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let Self { version, rust_version, kernel, processors, devices, udp, interfaces, .. } = self;
+        let Self { version, rust_version, kernel, processors, devices, udp, shared_memory, interfaces, .. } = self;
         writeln!(to, "unisono {version} (Rust {rust_version} or later)")?;
         writeln!(to, "kernel             {kernel}")?;
         writeln!(to, "processors         {processors}")?;
@@ -106,6 +116,12 @@ impl Info {
             writeln!(to, "udp receive memory {granted} bytes granted of {asked} asked for")?;
             writeln!(to, "udp loopback       mtu {} bytes, {} receive slots", udp.loopback_mtu, udp.receive_slots)?;
             writeln!(to, "udp offload        gso {}, gro {}", yes(udp.gso), yes(udp.gro))?;
+        }
+        for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
+            writeln!(to, "{name:18} {what}")?;
+        }
+        if let Some(refused) = &self.shared_memory_refused {
+            writeln!(to, "shared memory      none: {refused}")?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ extern crate alloc;
 
 mod bench;
 mod info;
+mod memory;
 mod offload;
 mod run;
 

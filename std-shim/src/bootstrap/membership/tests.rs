@@ -1,7 +1,14 @@
 use super::*;
 use crate::{
-    bootstrap::{Hosting, Report, Secret, Server},
-    environment::OnDeath,
+    bootstrap::{
+        Hosting, Report, Secret, Server,
+        connect::connect,
+        entry::{Ending, Incarnation, Offer},
+        host_port::HostPort,
+        link::Role,
+        message::Refusal,
+    },
+    environment::{OnDeath, Settings},
 };
 use core::{
     net::SocketAddr,
@@ -9,7 +16,7 @@ use core::{
 };
 use std::{
     ffi::OsString,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     thread,

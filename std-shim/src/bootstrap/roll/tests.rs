@@ -1,4 +1,8 @@
-use super::*;
+use super::{store::STORE_MAX, *};
+use crate::bootstrap::{
+    entry::Incarnation,
+    message::{KEY_MAX, VALUE_MAX},
+};
 use core::net::{Ipv4Addr, SocketAddr};
 
 const SEEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));

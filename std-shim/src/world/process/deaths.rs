@@ -1,10 +1,13 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
+use alloc::sync::Arc;
+
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
+use crate::node::{Node, Standing};
 use crate::world::request::Failure;
 
 impl Process {
@@ -36,10 +39,23 @@ impl Process {
             }
         }
         for peer in &wanted {
+            if self.has_ended(*peer) {
+                self.endpoint.fail(now, *peer);
+            }
             // Without a free window: asked again at the next look.
             self.endpoint.watch(now, *peer, true);
         }
         self.watched = wanted;
+    }
+
+    /// Whether the system knows that the peer's process, of this node, has ended.
+    pub(super) fn has_ended(&self, peer: PeerId) -> bool {
+        let of_node = |node: &Arc<Node>| {
+            let local = node.local_of(peer.into())?;
+            let same_life = node.incarnation(local) == self.endpoint.incarnation(peer);
+            Some(same_life && node.standing(local) == Standing::Dead)
+        };
+        self.node.as_ref().and_then(of_node).unwrap_or(false)
     }
 
     /// The next rank that lives.
@@ -52,21 +68,30 @@ impl Process {
     fn handle_notice(&mut self, now: u64, notice: Notice) {
         match notice {
             Notice::Died { rank, incarnation, ending } => {
-                if self.endpoint.incarnation(rank.into()) == Some(incarnation) {
+                let near = self.near.as_ref().and_then(|near| near.at(rank.into()));
+                let known = near.map(|neighbour| neighbour.incarnation);
+                if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
-                    self.endpoint.fail(now, rank.into());
+                    self.fail(now, rank.into());
                 }
             }
             Notice::Met { rank, entry } => self.meet(rank, &entry),
             Notice::Liveness { rank, liveness } => {
                 if liveness != Liveness::Alive {
-                    self.endpoint.fail(now, rank.into());
+                    self.fail(now, rank.into());
                 }
             }
             Notice::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
             Notice::Lost(error) => tracing::debug!(%error, "rendezvous server lost"),
         }
         self.follow(now);
+    }
+
+    /// It is known that a peer has died.
+    fn fail(&mut self, now: u64, peer: PeerId) {
+        if !self.bury(peer, Failure::PeerFailed(peer.into())) {
+            self.endpoint.fail(now, peer);
+        }
     }
 
     /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
@@ -84,6 +109,14 @@ impl Process {
                 ended.push(granted.request);
             }
         }
+        for place in self.placings.iter_mut() {
+            if let Some(placing) = place.take_if(|placing| placing.from == peer) {
+                ended.push(placing.request);
+            }
+        }
+        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
+            ended.extend(neighbour.end(failure));
+        }
         if ended.is_empty() && anyone {
             self.untold.push(peer.into());
         }
@@ -96,6 +129,7 @@ impl Process {
     pub(in crate::world) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
         self.endpoint.abort();
+        self.part(true);
         self.requests.fail_all(failure);
     }
 }

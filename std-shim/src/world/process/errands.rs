@@ -35,6 +35,8 @@ impl Process {
                 }
                 put(&mut self.granted, placement.record() as u32, Granted { placement, to, tag, request });
             }
+            Errand::Fetch { .. } => self.fetch(errand),
+            Errand::Refuse { to, sending } if self.is_near(to) => self.refuse(to, sending),
             Errand::Refuse { to, sending } => {
                 match self.endpoint.send(now, to, &truncation(sending), None) {
                     Ok(operation) => self.note(operation, Use::Nothing),

@@ -4,7 +4,6 @@ use core::ptr::NonNull;
 
 use unisono_core::device::PeerId;
 use unisono_core::operation::SendError;
-use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 
 use super::{Process, SHORT, Sending, Use, put};
@@ -34,7 +33,7 @@ impl Process {
         if bytes > u32::MAX as usize {
             return Err(SendFailure::Failed(Failure::TooLong));
         }
-        if self.corked.0 == 0 {
+        if self.corked.sends == 0 {
             self.now();
         }
         // Those that leave together are sent at one time.
@@ -141,14 +140,11 @@ impl Process {
     /// Why a receive from `source` that matches nothing yet need not wait.
     fn hopeless(&mut self, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else { return self.untold.pop().map(Failure::PeerFailed) };
-        match self.endpoint.life(rank.into()) {
-            Life::Failed => {
-                self.untold.retain(|untold| *untold != rank);
-                Some(Failure::PeerFailed(rank))
-            }
-            Life::Parted => Some(Failure::Parted(rank)),
-            Life::Unmet | Life::Alive => None,
+        let ended = self.ended(rank)?;
+        if ended == Failure::PeerFailed(rank) {
+            self.untold.retain(|untold| *untold != rank);
         }
+        Some(ended)
     }
 
     /// A request's memory is its owner's again.

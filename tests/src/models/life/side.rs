@@ -245,7 +245,9 @@ impl Side {
         let cell = self.held.iter().position(Option::is_none).unwrap_or(HOLDABLE);
         let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
         let arrival = Arrival { datagram, slot: Slot(cell as u32), from: self.other() };
-        match self.endpoint.handle_datagram((), &arrival, &mut inbox) {
+        let mut verdict = Verdict::Release;
+        self.endpoint.handle_datagram((), &arrival, &mut inbox, &mut verdict);
+        match verdict {
             Verdict::Hold => match self.held.get_mut(cell) {
                 Some(cell) => *cell = Some(datagram),
                 None => inbox.seen.push(Seen::Broken("more datagrams are held than can be")),

@@ -1,0 +1,267 @@
+//! Unisono inside a host against the bare machine and against other libraries over shared memory (issue 4, bars 1 to 4), in
+//! interleaved rounds, pinned alike: medians of each round's ratio. Of a library that can be run in several ways the best of
+//! each round counts. Fails when a bar is missed or unisono shows no figure.
+//!
+//! The first run installs the peers into `target/peers` (python3, pip, a C compiler and libclang; some 200 MB).
+
+use core::error::Error;
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, ValueEnum};
+
+use unisono_benches::{
+    iceoryx2,
+    node::{self, Buffers, FLOOR, LATENCY, MPICH, MPIS, Node, OPEN_MPI, OURS, UCX},
+    record::{Better, middle, ratio},
+    verdict::{Bar, Verdict, load},
+};
+
+const BARRIERS: [u32; 4] = [2, 4, 8, 16];
+const STREAMS: [u32; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const COLLECTIVES: [&str; 4] = ["broadcast", "all_gather", "all_reduce", "all_to_all"];
+const RANKS: [u32; 3] = [2, 4, 8];
+const SIZES: [u32; 5] = [8, 256, 4 << 10, 64 << 10, 1 << 20];
+
+/// Ranks per processor.
+const CROWDS: [u32; 4] = [1, 2, 4, 8];
+
+/// Measures unisono inside a host against the machine and other libraries.
+#[derive(Parser, Debug)]
+struct Options {
+    /// What is measured
+    #[arg(default_value = "all")]
+    what: What,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 10)]
+    rounds: u64,
+    /// Where the peers are installed
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/peers")]
+    place: PathBuf,
+    /// One object per line, of every figure and every verdict
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// A barrier of 2 ranks, and of more than there are processors (bar 1)
+    Barrier,
+    /// 8 bytes one way (bar 2)
+    Latency,
+    /// A stream of messages of 64 KiB to 4 MiB (bar 3)
+    Bandwidth,
+    /// Broadcast, allgather, allreduce and alltoall (bar 4)
+    Collectives,
+    /// All of these
+    All,
+    /// A barrier with 1 to 8 ranks per processor
+    Waiting,
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let Options { what, rounds, place, json: as_json } = Options::parse();
+    let wanted = |one| what == one || (what == What::All && one != What::Waiting);
+    let mut node = Node::new(&place, as_json)?;
+    let crowds = CROWDS.map(|each| each * node.processors);
+    for _ in 0..rounds {
+        node.begin_round();
+        if [What::Barrier, What::Latency, What::Bandwidth].into_iter().any(wanted) {
+            node.floor(&STREAMS);
+        }
+        if wanted(What::Barrier) {
+            BARRIERS.into_iter().for_each(|ranks| node.barrier(ranks));
+        }
+        if wanted(What::Latency) {
+            node.latency();
+        }
+        if wanted(What::Bandwidth) {
+            STREAMS.into_iter().for_each(|bytes| node.bandwidth(bytes));
+        }
+        if wanted(What::Collectives) {
+            for (name, ranks) in COLLECTIVES.into_iter().flat_map(|name| RANKS.map(|ranks| (name, ranks))) {
+                node.collective(name, ranks, &SIZES);
+            }
+        }
+        if wanted(What::Waiting) {
+            crowds.into_iter().for_each(|ranks| node.barrier(ranks));
+        }
+    }
+    let mut judge = Judge { node: &node, as_json, all_met: !node.has_failed() };
+    if wanted(What::Barrier) {
+        judge.barrier();
+    }
+    if wanted(What::Latency) {
+        judge.latency();
+    }
+    if wanted(What::Bandwidth) {
+        judge.bandwidth();
+    }
+    if wanted(What::Collectives) {
+        judge.collectives();
+    }
+    if wanted(What::Waiting) {
+        judge.waiting(&crowds);
+    }
+    let all_met = judge.all_met;
+    if !as_json {
+        let [alone, throttled] = MPICH;
+        println!("{alone} is not run with more ranks than processors, where it takes minutes: {throttled} is");
+        println!("medians of {rounds} interleaved rounds, {} processors, load average {}", node.processors, load());
+    }
+    Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Compares what was noted.
+struct Judge<'n> {
+    node: &'n Node,
+    as_json: bool,
+    all_met: bool,
+}
+
+impl Judge<'_> {
+    /// Says how many times as good ours is as the best of `who`; `least` such times are wanted.
+    fn times_as_good(&mut self, what: &str, who: &[&'static str], label: &str, better: Better, bar: Bar) {
+        let [ours, theirs] = [&[OURS], who].map(|who| self.node.record.best(what, who, better));
+        let unit = match better {
+            Better::Less => "ns",
+            Better::More => "B/s",
+        };
+        self.tell(format!("{what}: {label}"), unit, [&ours, &theirs], ratio(&ours, &theirs, better), bar);
+    }
+
+    /// A comparison without a figure on both sides is no verdict on anything but ours.
+    fn tell(&mut self, name: String, unit: &'static str, [ours, theirs]: [&[f64]; 2], ratio: f64, bar: Bar) {
+        let (ours, theirs) = (middle(ours), middle(theirs));
+        let verdict = Verdict { name, unit, ours, theirs, ratio, bar };
+        if ratio.is_finite() {
+            verdict.print(self.as_json);
+            self.all_met &= verdict.is_met();
+        } else {
+            verdict.print_lack(self.as_json);
+            self.all_met &= ours.is_finite();
+        }
+    }
+
+    fn barrier(&mut self) {
+        let what = node::barrier(2);
+        self.above_floor(&what, "a bare barrier", Bar::Most(1.2));
+        for ranks in BARRIERS {
+            let what = node::barrier(ranks);
+            let bars = if ranks == 2 { [1.5, 3.0] } else { [1.2, 1.2] }.map(Bar::Least);
+            for ((label, who), bar) in [("Open MPI", OPEN_MPI), ("MPICH", MPICH)].into_iter().zip(bars) {
+                self.times_as_good(&what, &who, &format!("times as fast as {label}"), Better::Less, bar);
+            }
+        }
+    }
+
+    /// How many times as long ours takes as the machine itself.
+    fn above_floor(&mut self, what: &str, label: &str, bar: Bar) {
+        let [ours, floor] = [OURS, FLOOR].map(|who| self.node.record.best(what, &[who], Better::Less));
+        let times = ratio(&floor, &ours, Better::Less);
+        self.tell(format!("{what}: of {label}"), "ns", [&ours, &floor], times, bar);
+    }
+
+    fn latency(&mut self) {
+        self.above_floor(LATENCY, "half a line's round trip", Bar::Most(1.5));
+        let faster = Bar::Least(1.0);
+        let rivals: [(&str, &[&'static str], Bar); 4] = [
+            ("Open MPI", &OPEN_MPI, faster),
+            ("MPICH", &MPICH, faster),
+            (UCX, &[UCX], faster),
+            (iceoryx2::NAME, &[iceoryx2::NAME], Bar::None),
+        ];
+        for (label, who, bar) in rivals {
+            self.times_as_good(LATENCY, who, &format!("times as fast as {label}"), Better::Less, bar);
+        }
+    }
+
+    fn bandwidth(&mut self) {
+        for bytes in STREAMS {
+            let segment = node::bandwidth(bytes, Buffers::Segment);
+            self.times_as_good(&segment, &[FLOOR], "of a memcpy", Better::More, Bar::Least(0.9));
+            let private = node::bandwidth(bytes, Buffers::Private);
+            self.times_as_good(&private, &[FLOOR], "of the better bare loop", Better::More, Bar::Least(0.9));
+            let rivals: [(&str, &[&'static str], Bar); 3] =
+                [("Open MPI", &OPEN_MPI, Bar::Least(1.0)), ("MPICH", &MPICH, Bar::None), (UCX, &[UCX], Bar::None)];
+            for (label, who, bar) in rivals {
+                self.times_as_good(&private, who, &format!("times {label}"), Better::More, bar);
+            }
+        }
+    }
+
+    fn collectives(&mut self) {
+        let mut cells = Vec::new();
+        for (name, ranks) in COLLECTIVES.into_iter().flat_map(|name| RANKS.map(|ranks| (name, ranks))) {
+            for bytes in SIZES {
+                let what = node::collective(name, ranks, bytes);
+                let [ours, theirs] = [&[OURS][..], &MPIS].map(|who| self.node.record.best(&what, who, Better::Less));
+                let times = ratio(&ours, &theirs, Better::Less);
+                cells.push(Cell { name, ranks, bytes, ours: middle(&ours), theirs: middle(&theirs), ratio: times });
+            }
+        }
+        if self.as_json {
+            cells.iter().for_each(Cell::print);
+        } else {
+            table("the better of Open MPI and MPICH ÷ unisono", &cells, |cell| cell.ratio, 2);
+            table("unisono, ns", &cells, |cell| cell.ours, 0);
+            table("the better of Open MPI and MPICH, ns", &cells, |cell| cell.theirs, 0);
+        }
+        self.all_met &= cells.iter().all(|cell| cell.ours.is_finite());
+        cells.retain(|cell| cell.ratio.is_finite());
+        cells.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        for (label, index, bar) in [("median", cells.len() / 2, 1.2), ("least", 0, 0.9)] {
+            let Some(cell) = cells.get(index) else { break };
+            let what = node::collective(cell.name, cell.ranks, cell.bytes);
+            let name = format!("{label} cell, {what}: times as fast");
+            self.tell(name, "ns", [&[cell.ours], &[cell.theirs]], cell.ratio, Bar::Least(bar));
+        }
+    }
+
+    fn waiting(&mut self, crowds: &[u32]) {
+        for ranks in crowds {
+            let what = node::barrier(*ranks);
+            for (label, who) in [("Open MPI", OPEN_MPI), ("MPICH", MPICH)] {
+                self.times_as_good(&what, &who, &format!("times as fast as {label}"), Better::Less, Bar::None);
+            }
+        }
+    }
+}
+
+/// Of the table of collectives: medians in nanoseconds, and of the ratio.
+struct Cell {
+    name: &'static str,
+    ranks: u32,
+    bytes: u32,
+    ours: f64,
+    theirs: f64,
+    ratio: f64,
+}
+
+impl Cell {
+    fn print(&self) {
+        let Self { name, ranks, bytes, ours, theirs, ratio } = self;
+        let object = serde_json::json!({
+            "bench": name, "ranks": ranks, "bytes": bytes, "unit": "ns", "ours": ours, "theirs": theirs, "ratio": ratio,
+        });
+        println!("{object}");
+    }
+}
+
+fn table(title: &str, cells: &[Cell], figure: impl Fn(&Cell) -> f64, digits: usize) {
+    println!("{title}");
+    print!("{:12} {:>5}", "", "ranks");
+    SIZES.into_iter().for_each(|bytes| print!(" {:>10}", node::size(bytes)));
+    println!();
+    for row in cells.chunks(SIZES.len()) {
+        let Some(Cell { name, ranks, .. }) = row.first() else { continue };
+        print!("{name:12} {ranks:>5}");
+        for cell in row {
+            match figure(cell) {
+                figure if figure.is_finite() => print!(" {figure:>10.digits$}"),
+                _ => print!(" {:>10}", "none"),
+            }
+        }
+        println!();
+    }
+    println!();
+}

@@ -1,0 +1,100 @@
+//! Placements at the receiver: openings, and segments that go straight to their place.
+
+use super::{Endpoint, Verdict};
+use crate::counters::Reason;
+use crate::device::Received;
+use crate::placement::{Placement, PlacementId, Stage, segments};
+use crate::psn::Psn;
+use crate::storage::Storage;
+use crate::wire::{Header, Kind, Opening, SEGMENT_HEADER, SegmentHeader};
+
+/// What a datagram did at its turn, or before it: the placement it counts towards.
+pub(super) type Landed = Option<PlacementId>;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// An opening takes effect when it arrives, whatever gaps precede it. What its key does not cover is answered by a
+    /// refusal and not acknowledged.
+    pub(super) fn open(&mut self, header: &Header<BITS>, datagram: &impl Received) -> Result<PlacementId, Reason> {
+        let opening = Opening::parse(datagram.head(), datagram.bytes())?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let (segment, incarnation) = (peer.segment(), peer.incarnation);
+        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
+            && placement.stage == Stage::Granted(opening.key)
+            && placement.peer == header.rank
+            && placement.incarnation == incarnation
+            && opening.bytes <= placement.to.bytes
+        {
+            let left = segments(opening.bytes, segment).wrapping_add(1);
+            placement.stage = Stage::Open { bytes: opening.bytes, left, psn: header.psn };
+            return Ok(opening.placement);
+        }
+        self.notify(super::Notice {
+            to: header.rank,
+            kind: Kind::Refuse,
+            expected: incarnation,
+            psn: header.psn,
+            ..super::Notice::FREE
+        });
+        Err(Reason::Refused)
+    }
+
+    /// A segment goes straight to its place, if its placement is open for its peer.
+    #[inline(always)]
+    pub(super) fn land(
+        &self,
+        header: &Header<BITS>,
+        datagram: &impl Received,
+        verdict: &mut Verdict,
+    ) -> Result<Landed, Reason> {
+        let segment = SegmentHeader::parse(datagram.head())?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let Some(placement) = segment.placement.among(self.placements.as_ref()) else {
+            return self.withdrawn(header);
+        };
+        let Stage::Open { bytes, psn, .. } = placement.stage else { return self.withdrawn(header) };
+        if placement.peer != header.rank || placement.incarnation != peer.incarnation {
+            return self.withdrawn(header);
+        }
+        // The parts of a placement are sent one after the other.
+        if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
+            return Err(Reason::Refused);
+        }
+        let size = peer.segment();
+        let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
+        let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
+        if payload != bytes.saturating_sub(start).min(size) {
+            return Err(Reason::Refused);
+        }
+        *verdict = Verdict::Place { to: placement.to.part(start, payload), start: SEGMENT_HEADER as u16 };
+        Ok(Some(segment.placement))
+    }
+
+    /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.
+    /// Taken, that part would be missing for ever; refused, it comes again.
+    #[cold]
+    pub(super) fn withdrawn(&self, header: &Header<BITS>) -> Result<Landed, Reason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        let lacks = |placement: &Placement| match placement.stage {
+            Stage::Open { bytes, psn, .. } => {
+                let distance = header.psn().since(Psn::new(psn));
+                (placement.peer, placement.incarnation) == (header.rank, peer.incarnation)
+                    && distance != 0
+                    && distance <= segments(bytes, peer.segment())
+            }
+            _ => false,
+        };
+        if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
+    }
+
+    #[inline]
+    pub(super) fn count_down(&mut self, placement: PlacementId) {
+        let placements = self.placements.as_mut();
+        let Some(record) = placement.among_mut(placements) else { return };
+        let Stage::Open { bytes, left, .. } = &mut record.stage else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            record.stage = Stage::Filled { bytes: *bytes };
+            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What was sent, when it is acknowledged and when the device has finished with it.
+
+use super::{Above, Endpoint, Now, ORPHAN};
+use crate::counters::{Happened, Reason};
+use crate::device::Ticket;
+use crate::send_window::Piece;
+use crate::storage::Storage;
+use crate::time::Time;
+use crate::wire::Acknowledgement;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// The device has finished every posting up to `upto`.
+    pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
+        if self.posted.is_empty() {
+            return;
+        }
+        let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
+        while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
+            let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
+            sender.window.handle_completed(upto);
+            let posted = sender.window.is_posted();
+            if posted {
+                self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);
+            } else {
+                sender.flags &= !super::POSTING;
+            }
+            self.release(now, i);
+        }
+    }
+
+    /// The peer says what it has. An error when that ended it.
+    pub(super) fn take_ack(
+        &mut self,
+        now: Now<S, W, BITS>,
+        from: u32,
+        ack: &Acknowledgement<BITS>,
+        above: &mut impl Above,
+    ) -> Result<(), Reason> {
+        let pace = self.pace();
+        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
+            return Ok(());
+        };
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
+        record.window.handle_heard();
+        let outcome = record.window.handle_ack(now, ack, &pace);
+        if record.window.is_contradicted() {
+            self.give_up(now, from);
+            return Err(Reason::Ended);
+        }
+        if outcome.stale {
+            return Ok(());
+        }
+        if outcome.spurious {
+            above.saw(Happened::Spurious);
+        }
+        if let Some(units) = outcome.round_trip {
+            record.asked = S::Time::stamp(now);
+            above.saw(Happened::RoundTrip(units));
+        }
+        self.release(now, sender);
+        Ok(())
+    }
+
+    /// Takes finished segments out of a window, and lets what waited go on.
+    pub(super) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let operations = self.operations.as_mut();
+        while let Some(Piece { operation, .. }) = record.window.release() {
+            let Some(finished) = operations.get_mut(operation as usize) else { continue };
+            finished.released = finished.released.wrapping_add(1);
+            if finished.released == finished.parts {
+                self.completed.push(operations, operation, |operation| &mut operation.link);
+            }
+        }
+        if record.flags & ORPHAN != 0 {
+            #[cfg(not(mutant = "orphan_kept"))]
+            if record.window.is_empty() {
+                self.free_sender(now, sender);
+            }
+            return;
+        }
+        self.settle_sender(now, sender);
+    }
+}

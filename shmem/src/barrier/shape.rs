@@ -1,0 +1,116 @@
+//! Who waits for whom: Graham, Cheng, Venkata, Ladd, Shamis (2011) §3 for dissemination and k-ary trees, Graham and Shipman (2008)
+//! for the hierarchy of sockets.
+
+/// The pattern of a barrier. Equal on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shape<'a> {
+    /// Everyone shows, everyone looks at everyone.
+    Flat,
+    /// ⌈log₂ n⌉ phases: in phase p rank r looks at r − 2^p.
+    Dissemination,
+    /// A tree of this arity, at least 1: up, then down.
+    Tree(u32),
+    /// The socket of every rank. A socket's lowest rank waits for the others of it, then looks at all other sockets' lowest ones, then lets
+    /// its own go.
+    Sockets(&'a [u8]),
+}
+
+/// What a rank does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Act {
+    /// Shows that it has come so far.
+    Show(u32),
+    /// Waits until this rank has come so far.
+    Await(u32, u32),
+    /// Nothing more.
+    End,
+}
+
+impl Shape<'_> {
+    /// By how much a word grows in one barrier.
+    pub const fn phases(self, size: u32) -> u32 {
+        match self {
+            Self::Flat => 1,
+            Self::Dissemination => rounds(size),
+            Self::Tree(_) => 2,
+            Self::Sockets(_) => 3,
+        }
+    }
+
+    /// Acts of a rank in one barrier.
+    pub(super) fn acts(self, rank: u32, size: u32) -> u32 {
+        match self {
+            Self::Flat => 1 + size,
+            Self::Dissemination => 2 * rounds(size),
+            Self::Tree(arity) => children(rank, arity, size).1 + if rank == 0 { 1 } else { 3 },
+            Self::Sockets(sockets) if leader(sockets, rank) == rank => 2 * size + 3,
+            Self::Sockets(_) => 3,
+        }
+    }
+
+    /// The act `at` of a rank, a pure function. Work O(1); over sockets O(size).
+    pub(super) fn act(self, rank: u32, size: u32, at: u32) -> Act {
+        match self {
+            Self::Flat if at == 0 => Act::Show(1),
+            Self::Flat if at <= size => Act::Await(at - 1, 1),
+            Self::Dissemination if at < 2 * rounds(size) => {
+                let phase = at / 2;
+                match at % 2 {
+                    0 => Act::Show(phase + 1),
+                    _ => Act::Await((rank + size - (1 << phase)) % size, phase + 1),
+                }
+            }
+            Self::Tree(arity) => {
+                let (first, count) = children(rank, arity, size);
+                match at.checked_sub(count) {
+                    None => Act::Await(first + at, 1),
+                    Some(0) if rank == 0 => Act::Show(2),
+                    Some(0) => Act::Show(1),
+                    Some(1) if rank > 0 => Act::Await((rank - 1) / arity.max(1), 2),
+                    Some(2) if rank > 0 => Act::Show(2),
+                    Some(_) => Act::End,
+                }
+            }
+            Self::Sockets(sockets) => {
+                let lead = leader(sockets, rank);
+                if lead != rank {
+                    return match at {
+                        0 => Act::Show(1),
+                        1 => Act::Await(lead, 3),
+                        2 => Act::Show(3),
+                        _ => Act::End,
+                    };
+                }
+                // Awaiting itself is awaiting nobody.
+                let own = |peer| if leader(sockets, peer) == rank { peer } else { rank };
+                let leads = |peer| if leader(sockets, peer) == peer { peer } else { rank };
+                match at {
+                    0 => Act::Show(1),
+                    _ if at <= size => Act::Await(own(at - 1), 1),
+                    _ if at == size + 1 => Act::Show(2),
+                    _ if at <= 2 * size + 1 => Act::Await(leads(at - size - 2), 2),
+                    _ if at == 2 * size + 2 => Act::Show(3),
+                    _ => Act::End,
+                }
+            }
+            _ => Act::End,
+        }
+    }
+}
+
+/// ⌈log₂ size⌉.
+const fn rounds(size: u32) -> u32 {
+    size.next_power_of_two().trailing_zeros()
+}
+
+/// The first child and how many there are.
+fn children(rank: u32, arity: u32, size: u32) -> (u32, u32) {
+    let first = rank.saturating_mul(arity.max(1)).saturating_add(1).min(size);
+    (first, arity.max(1).min(size - first))
+}
+
+/// The lowest rank of a rank's socket. Ranks beyond the table are of one socket with its first.
+fn leader(sockets: &[u8], rank: u32) -> u32 {
+    let socket = |rank: u32| sockets.get(rank as usize).copied().or(sockets.first().copied()).unwrap_or(0);
+    (0..rank).find(|&peer| socket(peer) == socket(rank)).unwrap_or(rank)
+}

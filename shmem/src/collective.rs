@@ -1,0 +1,251 @@
+//! The collectives as schedules: for every rank and lap, what it writes before it shows its slot, and what it reads afterwards. Pure
+//! functions of the plan, in any order; [`Flags`](crate::flags::Flags) walks through them.
+
+mod allgather;
+mod allreduce;
+mod alltoall;
+mod barrier;
+mod broadcast;
+pub mod choice;
+mod fold;
+mod gather;
+mod reduce;
+mod reduce_scatter;
+mod scan;
+mod scatter;
+
+use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
+
+use crate::board::Boards;
+use crate::wish::Wish;
+use choice::Way;
+
+/// One thing to do: perhaps wait for the slot that a rank shows in a lap, perhaps wish something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    pub(crate) look: Option<(u32, u32)>,
+    pub(crate) wish: Option<Wish>,
+}
+
+impl Item {
+    const NOTHING: Self = Self { look: None, wish: None };
+
+    const fn wish(wish: Wish) -> Self {
+        Self { look: None, wish: Some(wish) }
+    }
+
+    const fn copy(from: Piece, into: Piece) -> Self {
+        Self::wish(Wish::Copy { from, into })
+    }
+
+    const fn after(self, of: u32, lap: u32) -> Self {
+        Self { look: Some((of, lap)), wish: self.wish }
+    }
+}
+
+/// One collective of one rank. Lap l is the group's step `base` + l.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Course {
+    verb: Verb,
+    way: Way,
+    rank: u32,
+    size: u32,
+    root: u32,
+    /// Bytes of a block.
+    bytes: usize,
+    grain: usize,
+    order: Order,
+    /// Bytes of each block that travel in one lap.
+    part: usize,
+    laps: u32,
+    /// Payload fits in the slot itself.
+    inline: bool,
+    base: u32,
+    boards: Boards,
+}
+
+impl Course {
+    /// Of no laps.
+    pub(crate) const EMPTY: Self = Self {
+        verb: Verb::Barrier,
+        way: Way::Flat,
+        rank: 0,
+        size: 1,
+        root: 0,
+        bytes: 0,
+        grain: 1,
+        order: Order::Any,
+        part: 1,
+        laps: 0,
+        inline: false,
+        base: 0,
+        boards: Boards { ranks: 1, at: 0, stride: 0, line: 0, slots: 4, inline: 16, bulk: 0, chunk: 0 },
+    };
+
+    /// The schedule of a plan, of laps that begin with step `base`.
+    pub(crate) fn new(plan: &Plan, way: Way, boards: &Boards, base: u32) -> Self {
+        let &Plan { verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
+        let (size, grain) = (boards.ranks, grain.max(1));
+        let mut course =
+            Self { verb, way, rank, size, root, bytes, grain, order, boards: *boards, base, ..Self::EMPTY };
+        (course.inline, course.part, course.laps) = course.cut();
+        course
+    }
+
+    /// Whether the payload is inline, bytes of a block per lap, laps.
+    fn cut(&self) -> (bool, usize, u32) {
+        if self.verb == Verb::Barrier {
+            return (true, 1, u32::from(self.size > 1));
+        }
+        if self.bytes == 0 {
+            return (true, 1, 0);
+        }
+        if self.size == 1 {
+            return (true, self.bytes, 1);
+        }
+        let blocks = match self.verb {
+            Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter => self.size as usize,
+            _ => 1,
+        };
+        let grain = if self.combines() { self.grain } else { 1 };
+        let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part)).unwrap_or(u32::MAX);
+        match self.way {
+            Way::Pull if self.verb == Verb::Allreduce => (true, self.bytes, 2),
+            Way::Pull => (true, self.bytes, 1),
+            Way::Parallel => {
+                let part = whole(self.boards.chunk, grain);
+                (false, part, laps(part).saturating_mul(2))
+            }
+            Way::Flat if self.bytes.saturating_mul(blocks) <= self.boards.inline => (true, self.bytes, 1),
+            Way::Flat if self.verb == Verb::ReduceScatter => {
+                let part = whole(self.boards.chunk, grain);
+                (false, part, laps(part).saturating_mul(self.size))
+            }
+            Way::Flat => {
+                let piece = choice::piece(self.verb, self.size, self.bytes, &self.boards);
+                let part = whole(piece / blocks, grain).min(self.bytes);
+                (false, part, laps(part))
+            }
+        }
+    }
+
+    const fn combines(&self) -> bool {
+        matches!(self.verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan)
+    }
+
+    /// How many.
+    pub(crate) const fn laps(&self) -> u32 {
+        self.laps
+    }
+
+    /// Whether this rank shows its slot in a lap.
+    pub(crate) fn shows(&self, _lap: u32) -> bool {
+        self.size > 1
+            && match self.verb {
+                Verb::Broadcast | Verb::Scatter => self.rank == self.root,
+                Verb::Gather => self.rank != self.root,
+                Verb::Reduce => self.is_shown_to_root(),
+                _ => true,
+            }
+    }
+
+    /// Whether this rank has done with all slots up to this lap when the lap ends.
+    pub(crate) fn releases(&self, lap: u32) -> bool {
+        !self.is_exchange() || lap % 2 == 1
+    }
+
+    /// Whether two laps make one exchange: contributions, then shares that are combined.
+    fn is_exchange(&self) -> bool {
+        match self.way {
+            Way::Parallel => true,
+            Way::Pull => self.verb == Verb::Allreduce,
+            Way::Flat => false,
+        }
+    }
+
+    /// Whether others read from this rank's buffers, so that it must wait until they have.
+    pub(crate) fn lends(&self) -> bool {
+        self.way == Way::Pull && self.shows(0)
+    }
+
+    /// What this rank does before it shows its slot.
+    pub(crate) fn make(&self, lap: u32, item: u32) -> Option<Item> {
+        if !self.shows(lap) {
+            return None;
+        }
+        if self.way == Way::Pull {
+            let lend = Item::wish(Wish::Lend { at: self.boards.payload(self.rank, self.base) });
+            return (lap == 0 && item == 0).then_some(lend);
+        }
+        match self.verb {
+            Verb::Barrier => None,
+            Verb::Scatter => self.make_scatter(lap, item),
+            Verb::Alltoall => self.make_alltoall(lap, item),
+            Verb::ReduceScatter => self.make_reduce_scatter(lap, item),
+            Verb::Allreduce | Verb::Reduce if self.way == Way::Parallel => self.make_exchange(lap, item),
+            _ => {
+                let (at, bytes) = self.span(lap);
+                (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)))
+            }
+        }
+    }
+
+    /// What this rank does after it has shown its slot.
+    pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.size == 1 {
+            let whole = Item::copy(input(0, self.bytes), output(0, self.bytes));
+            let moves = !matches!(self.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
+            return (item == 0 && moves).then_some(whole);
+        }
+        match self.verb {
+            Verb::Barrier => self.take_barrier(lap, item),
+            Verb::Broadcast => self.take_broadcast(lap, item),
+            Verb::Gather => self.take_gather(lap, item),
+            Verb::Scatter => self.take_scatter(lap, item),
+            Verb::Allgather => self.take_allgather(lap, item),
+            Verb::Alltoall => self.take_alltoall(lap, item),
+            Verb::Reduce => self.take_reduce(lap, item),
+            Verb::Allreduce => self.take_allreduce(lap, item),
+            Verb::ReduceScatter => self.take_reduce_scatter(lap, item),
+            Verb::Scan | Verb::Exscan => self.take_scan(lap, item),
+        }
+    }
+
+    /// The bytes of each block that travel in a lap: the first, and how many.
+    fn span(&self, lap: u32) -> (usize, usize) {
+        let at = (lap as usize).saturating_mul(self.part).min(self.bytes);
+        (at, self.part.min(self.bytes - at))
+    }
+
+    /// Bytes of the payload that a rank shows in a lap.
+    fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
+        let step = self.base.wrapping_add(lap);
+        let start = if self.inline { self.boards.payload(of, step) } else { self.boards.bulk(of, step) };
+        Piece::new(Place::Shared, start + at, bytes)
+    }
+
+    /// The rank `count` after this one, round the group.
+    const fn after(&self, count: u32) -> u32 {
+        let rank = self.rank + count;
+        if rank >= self.size { rank - self.size } else { rank }
+    }
+
+    /// A copy from another rank's buffers, when it has lent them.
+    fn pull(&self, of: u32, place: Place, offset: usize, into: Piece) -> Item {
+        let at = self.boards.payload(of, self.base);
+        Item::wish(Wish::Pull { of: Rank(of), at, place, offset, into })
+    }
+}
+
+const fn input(offset: usize, bytes: usize) -> Piece {
+    Piece::new(Place::Input, offset, bytes)
+}
+
+const fn output(offset: usize, bytes: usize) -> Piece {
+    Piece::new(Place::Output, offset, bytes)
+}
+
+/// The most whole grains in so many bytes, at least one.
+fn whole(bytes: usize, grain: usize) -> usize {
+    (bytes / grain).max(1) * grain
+}

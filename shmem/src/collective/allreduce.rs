@@ -1,0 +1,66 @@
+//! Allreduce: the same bits on every rank.
+//!
+//! Flat: everyone combines all contributions, in rank order. Parallel and cyclic (Mamidala §9.2.2), in pairs of laps: everyone writes its
+//! contribution, combines its share of all of them into its next slot, then reads all shares. Pulled: the same without slots, once.
+
+use unisono_core::collective::Place;
+
+use super::choice::Way;
+use super::{Course, Item, input, output};
+
+impl Course {
+    pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
+        match self.way {
+            Way::Flat => {
+                let (at, bytes) = self.span(lap);
+                Self::fold(self.size, item, output(at, bytes), |p| (self.slot(p, lap, 0, bytes), p, lap))
+            }
+            Way::Parallel => self.take_exchange(lap, item),
+            Way::Pull => {
+                if lap == 0 {
+                    let (at, bytes) = self.share(self.rank, self.bytes);
+                    return self.fold_pulled(at, bytes, at, item);
+                }
+                if item + 1 >= self.size {
+                    return None;
+                }
+                let of = self.after(item + 1);
+                let (at, bytes) = self.share(of, self.bytes);
+                Some(match bytes {
+                    0 => Item::NOTHING,
+                    _ => self.pull(of, Place::Output, at, output(at, bytes)).after(of, 1),
+                })
+            }
+        }
+    }
+
+    /// Even laps: the contribution. Odd laps: this rank's share of all of them.
+    pub(super) fn make_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.span(lap / 2);
+        if lap.is_multiple_of(2) {
+            return (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)));
+        }
+        let (first, count) = self.share(self.rank, bytes);
+        if count == 0 {
+            return None;
+        }
+        Self::fold(self.size, item, self.slot(self.rank, lap, 0, count), |p| {
+            let of = self.operand(p);
+            (self.slot(of, lap - 1, first, count), of, lap - 1)
+        })
+    }
+
+    /// Odd laps: the shares of all.
+    pub(super) fn take_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+        if lap.is_multiple_of(2) || item >= self.size {
+            return None;
+        }
+        let (of, (at, bytes)) = (self.after(item), self.span(lap / 2));
+        let (first, count) = self.share(of, bytes);
+        let item = match count {
+            0 => Item::NOTHING,
+            _ => Item::copy(self.slot(of, lap, 0, count), output(at + first, count)),
+        };
+        Some(item.after(of, lap))
+    }
+}

@@ -1,0 +1,304 @@
+//! A segment's file: memory without a name, made by one process and handed to the others as a descriptor. It goes when the
+//! last process that has it ends, so nothing is left behind by any crash.
+//!
+//! It is sealed, so that it cannot be cut under anybody's feet, and its areas are allocated when it is made: if memory is
+//! short, that is an error here and no signal later.
+
+use core::ffi::c_void;
+use core::fmt;
+use core::ptr::NonNull;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::layout::{Layout, LayoutError};
+use crate::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
+use crate::segment::Segment;
+
+/// As it is seen in `/proc/PID/maps`.
+const NAME: &str = "unisono";
+/// Whoever opens a segment insists on these.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// Why there is no segment.
+#[derive(Debug)]
+pub enum FileError {
+    /// The system refuses one of the steps.
+    System {
+        /// Which.
+        step: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// So many bytes of memory are not there.
+    Memory(usize),
+    /// The descriptor is that of something else.
+    NoSegment,
+    /// Its length is no segment's, or what lies in it is not.
+    Layout(LayoutError),
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { step, error } => write!(to, "{step}: {error}"),
+            Self::Memory(bytes) => write!(to, "{bytes} bytes of memory are not there"),
+            Self::NoSegment => to.write_str("the descriptor is not that of a segment"),
+            Self::Layout(error) => error.fmt(to),
+        }
+    }
+}
+
+impl core::error::Error for FileError {}
+
+impl From<LayoutError> for FileError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
+fn step(step: &'static str) -> impl Fn(Errno) -> FileError {
+    move |error| FileError::System { step, error: error.into() }
+}
+
+/// A segment's memory, not yet mapped for use.
+#[derive(Debug)]
+pub struct SegmentFile {
+    file: OwnedFd,
+    pages: Pages,
+}
+
+impl SegmentFile {
+    /// Makes a segment: of huge pages if there are any, with its header written.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn create(layout: &Layout) -> Result<Self, FileError> {
+        let used = used(layout);
+        let (file, pages) = match reserved(layout.bytes(), used) {
+            Ok(file) => (file, Pages::Reserved),
+            Err(error) => small(layout.bytes(), used, NoneReserved::after(error, used))?,
+        };
+        let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
+        layout.write_header(mapping.segment())?;
+        rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
+        Ok(Self { file, pages })
+    }
+
+    /// Which pages it got, and why no larger ones.
+    pub const fn pages(&self) -> &Pages {
+        &self.pages
+    }
+}
+
+impl From<SegmentFile> for OwnedFd {
+    fn from(made: SegmentFile) -> Self {
+        made.file
+    }
+}
+
+impl AsFd for SegmentFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Bytes up to the end of the last area. What follows, up to a power of two, is never touched.
+fn used(layout: &Layout) -> usize {
+    let last = layout.pool(layout.sizes().ranks.saturating_sub(1));
+    last.map_or(layout.bytes(), |area| area.at + area.bytes)
+}
+
+/// A file of reserved huge pages.
+fn reserved(bytes: usize, used: usize) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let file = rustix::fs::memfd_create(NAME, flags)?;
+    // A segment that is smaller than a page has one all the same, but not a file of its own length.
+    if bytes < HUGE {
+        return Err(Errno::NOSPC);
+    }
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, used.next_multiple_of(HUGE) as u64)?;
+    Ok(file)
+}
+
+/// A file of pages that the system puts together if it may, else of small ones.
+fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, Pages), FileError> {
+    let file = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(step("making shared memory"))?;
+    rustix::fs::ftruncate(&file, bytes as u64).map_err(step("sizing shared memory"))?;
+    let mapping = Mapping::new(file.as_fd(), bytes)?;
+    let huge = NoneTransparent::of_system() == NoneTransparent::NoneFree && mapping.populate(used).is_ok();
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, used as u64).map_err(|error| match error {
+        Errno::NOSPC | Errno::NOMEM => FileError::Memory(used),
+        error => step("allocating shared memory")(error),
+    })?;
+    let pages = if huge && mapping.huge_bytes() * 2 >= used {
+        Pages::Transparent(reserved)
+    } else {
+        Pages::Small(rustix::param::page_size(), reserved, NoneTransparent::of_system())
+    };
+    Ok((file, pages))
+}
+
+/// An own descriptor of a segment's file that another process has handed over by its number. That number stays open, but
+/// programs that this process starts do not get it.
+///
+/// # Errors
+/// [`FileError::NoSegment`] when there is no such descriptor, or it is not that of sealed memory.
+pub fn reopen(number: i32) -> Result<OwnedFd, FileError> {
+    let path = format!("/proc/self/fd/{number}");
+    let file =
+        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| FileError::NoSegment)?;
+    if !is_sealed(file.as_fd()) {
+        return Err(FileError::NoSegment);
+    }
+    // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
+    let given = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
+    Ok(file)
+}
+
+/// Whether it is memory without a name that nobody can cut.
+fn is_sealed(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS))
+}
+
+/// A segment's memory as this process sees it.
+///
+/// Dropped, its memory goes, but not its addresses: from then on they have memory of this process alone. A [`Segment`] of it
+/// may therefore be kept for any time, though it is of no use any more.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: addresses; what lies there is used through segments alone, which may be shared.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a segment that was made by [`SegmentFile::create`], here or in another process, and reads its layout.
+    ///
+    /// # Errors
+    /// [`FileError`]: it is none, of another version, or not whole.
+    pub fn open(file: BorrowedFd<'_>) -> Result<(Self, Layout), FileError> {
+        let bytes = rustix::fs::fstat(file).ok().and_then(|about| usize::try_from(about.st_size).ok()).unwrap_or(0);
+        if !is_sealed(file) || bytes == 0 {
+            return Err(FileError::NoSegment);
+        }
+        let mapping = Self::new(file, bytes)?;
+        let layout = Layout::read_header(mapping.segment())?;
+        if NoneTransparent::of_system() == NoneTransparent::NoneFree {
+            // Refused, pages are small in this process.
+            let _ = mapping.advise(mapping.bytes, Advice::LinuxHugepage);
+        }
+        Ok((mapping, layout))
+    }
+
+    fn new(file: BorrowedFd<'_>, bytes: usize) -> Result<Self, FileError> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: new addresses, chosen by the system.
+        let mapped = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, access, flags, file, 0) };
+        let base = mapped.map_err(step("mapping shared memory"))?;
+        let base = NonNull::new(base.cast()).ok_or(FileError::NoSegment)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// The segment.
+    pub const fn segment(&self) -> Segment<'static> {
+        // SAFETY: whole pages, valid for reads and writes as long as this process lives: see `drop`. The file cannot be cut,
+        // and its areas are allocated; what is behind them is nobody's. Only segments are made of it.
+        unsafe { Segment::new(self.base, self.bytes) }
+    }
+
+    fn advise(&self, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: pages of this mapping; neither advice that is given here changes what lies there.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), bytes.min(self.bytes), advice) }
+    }
+
+    /// Has memory put there, in huge pages if the system may.
+    fn populate(&self, bytes: usize) -> Result<(), Errno> {
+        self.advise(self.bytes, Advice::LinuxHugepage)?;
+        self.advise(bytes, Advice::LinuxPopulateWrite)
+    }
+
+    /// Bytes of it that this process sees in huge pages.
+    fn huge_bytes(&self) -> usize {
+        let start = format!("{:x}-", self.base.as_ptr().addr());
+        let all = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut own = all.lines().skip_while(|line| !line.starts_with(&start));
+        let found = own.find_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+        let kib = found.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
+        let base = self.base.as_ptr().cast::<c_void>();
+        // SAFETY: exactly this mapping, which is replaced in one step. Refused, it stays as it is.
+        let replaced = unsafe { rustix::mm::mmap_anonymous(base, self.bytes, access, flags) };
+        debug_assert!(replaced.is_ok(), "addresses that are mapped can be mapped over");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{PAGE, Sizes, Waiting};
+    use crate::segment::Site;
+    use std::os::fd::AsRawFd;
+
+    fn layout() -> Layout {
+        let sizes = Sizes::of_node(2, Waiting::Shared);
+        Layout::new(Sizes { board: PAGE as u32, pool: PAGE as u32, ring_bulk: 64, ..sizes }).unwrap()
+    }
+
+    #[test]
+    fn two_mappings_share_memory_until_one_is_dropped() {
+        let file = SegmentFile::create(&layout()).unwrap();
+        let (one, found) = Mapping::open(file.as_fd()).unwrap();
+        assert_eq!(found, layout());
+        let own = reopen(file.as_fd().as_raw_fd()).unwrap();
+        let (other, _) = Mapping::open(own.as_fd()).unwrap();
+        let at = layout().board(1).unwrap().at;
+        let [first, second] = [one.segment(), other.segment()].map(|segment| segment.word(at).unwrap());
+        first.publish(7, Site::Plain);
+        assert_eq!(second.acquire(Site::Plain), 7);
+        drop(other);
+        second.publish(9, Site::Plain);
+        assert_eq!((first.own(), second.own()), (7, 9), "its addresses are valid, and its own");
+    }
+
+    #[test]
+    fn file_cannot_be_cut_or_grown() {
+        let file = SegmentFile::create(&layout()).unwrap();
+        for bytes in [0, layout().bytes() / 2, layout().bytes() * 2] {
+            assert_eq!(rustix::fs::ftruncate(&file, bytes as u64), Err(Errno::PERM), "{bytes}");
+        }
+        let allocated = rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512;
+        assert!(allocated >= used(&layout()), "{allocated}");
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        assert!(matches!(reopen(-1), Err(FileError::NoSegment)));
+        assert!(matches!(reopen(0x7fff_fff0), Err(FileError::NoSegment)));
+        let null = fs::File::options().read(true).write(true).open("/dev/null").unwrap();
+        assert!(matches!(reopen(null.as_raw_fd()), Err(FileError::NoSegment)), "not memory");
+        let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&open, 4096).unwrap();
+        assert!(matches!(reopen(open.as_raw_fd()), Err(FileError::NoSegment)), "not sealed");
+        rustix::fs::fcntl_add_seals(&open, SEALS).unwrap();
+        assert!(matches!(Mapping::open(open.as_fd()), Err(FileError::Layout(LayoutError::Header))), "no header");
+    }
+}

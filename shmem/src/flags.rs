@@ -1,0 +1,376 @@
+//! Collectives over one board per rank: the shared-memory implementation of [`Basic`].
+//!
+//! # Steps
+//! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a rank may show one
+//! slot of its board: it waits until the slot is free, has the payload written (inline behind the stamp, in the slot's chunk of bulk, or
+//! the addresses of its buffers, which others then pull from), and publishes the stamp, step + 1. The others look for that stamp. When a
+//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer.
+//!
+//! # Flow control
+//! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
+//! ahead of the slowest. The least number of steps that all have done with is remembered and only looked at again when it does not
+//! suffice: rooted collectives do not synchronise, and a million broadcasts past a sleeping rank stop after `slots` of them. This is
+//! double buffering with `slots` buffers.
+//!
+//! # Wrap
+//! A stamp is compared with the one that is expected; it is older, or nonsense. A rank that shows nothing for long would leave a stamp
+//! that comes to look new when the number has wrapped: every 2²⁴ steps it writes its old ones anew ([`REFRESH`]).
+
+use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
+
+use crate::board::{Boards, SLOTS};
+use crate::collective::choice::{self, Way};
+use crate::collective::{Course, Item};
+use crate::segment::{Segment, Site, Word};
+use crate::wish::Wish;
+
+/// Steps after which a rank writes old stamps anew; no rank's is older than twice that.
+pub const REFRESH: u32 = 1 << 24;
+/// Most steps that a stamp may lie back.
+const OLDEST: u32 = 3 * REFRESH;
+
+/// One rank's side of its group's collectives.
+#[derive(Clone, Debug)]
+pub struct Flags<'a> {
+    segment: Segment<'a>,
+    boards: Boards,
+    rank: u32,
+    pulls: bool,
+    forced: Option<Way>,
+    /// The next collective's first step.
+    next: u32,
+    /// Steps that all have done with, as last seen.
+    least: u32,
+    /// What the own slots are stamped with, never read back.
+    stamps: [u32; SLOTS as usize],
+    id: CollectiveId,
+    verb: Verb,
+    course: Course,
+    base: u32,
+    sign: u32,
+    state: State,
+    lap: u32,
+    item: u32,
+    wishes: u32,
+    shown: Shown,
+    awaits: Awaits,
+}
+
+/// The word that the last poll found wanting.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Awaits {
+    rank: u32,
+    at: usize,
+    seen: u32,
+}
+
+/// Where a collective is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Waits until its slot is free.
+    Free,
+    /// Writes.
+    Make,
+    /// Reads.
+    Take,
+    /// Waits for the rim to do what it writes, or reads.
+    Doing {
+        takes: bool,
+    },
+    /// Waits until others have done with what it lent.
+    Lent,
+    /// Complete.
+    Final,
+    Failed(Failure),
+}
+
+/// Words that were published since the rim asked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Shown {
+    bytes: [usize; 4],
+    count: usize,
+}
+
+/// What a pending collective waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Awaited<'a> {
+    /// Whose word.
+    pub rank: Rank,
+    /// The word that will change.
+    pub word: &'a Word,
+    /// What it showed.
+    pub seen: u32,
+}
+
+impl<'a> Flags<'a> {
+    /// The collectives of a group after `first` steps. `pulls`: every rank can read every other's memory, which all ranks agree on.
+    /// `None`: the boards do not lie in the segment, or there is no such rank.
+    pub fn new(segment: Segment<'a>, boards: Boards, rank: u32, pulls: bool, first: u32) -> Option<Self> {
+        let known = boards.slots.is_power_of_two() && (4..=SLOTS).contains(&boards.slots);
+        if !known || rank >= boards.ranks || boards.words(segment).is_none() {
+            return None;
+        }
+        Some(Self {
+            segment,
+            boards,
+            rank,
+            pulls,
+            forced: None,
+            next: first,
+            least: first,
+            stamps: [first; SLOTS as usize],
+            id: CollectiveId::default(),
+            verb: Verb::Barrier,
+            course: Course::EMPTY,
+            base: first,
+            sign: 0,
+            state: State::Final,
+            lap: 0,
+            item: 0,
+            wishes: 0,
+            shown: Shown::default(),
+            awaits: Awaits::default(),
+        })
+    }
+
+    /// Whether every rank can read every other's memory, from the next collective on. All ranks say the same.
+    pub const fn set_pulls(&mut self, pulls: bool) {
+        self.pulls = pulls;
+    }
+
+    /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`](crate::choice) has it. All ranks say
+    /// the same.
+    pub const fn force(&mut self, way: Option<Way>) {
+        self.forced = way;
+    }
+
+    /// Ranks of the group.
+    pub const fn size(&self) -> u32 {
+        self.boards.ranks
+    }
+
+    /// What the collective waits for, after [`Turn::Pending`]. `None`: nothing that changes; poll again.
+    pub fn awaited(&self) -> Option<Awaited<'a>> {
+        let Awaits { rank, at, seen } = self.awaits;
+        let waits = matches!(self.state, State::Free | State::Make | State::Take | State::Lent);
+        self.segment.word(at).filter(|_| waits).map(|word| Awaited { rank: Rank(rank), word, seen })
+    }
+
+    /// Whether a rank has not yet done its part in this collective.
+    pub fn is_behind(&self, rank: Rank) -> bool {
+        let done = self.segment.word(self.boards.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
+        rank.0 != self.rank && done.wrapping_sub(self.next) > self.boards.slots
+    }
+
+    /// The words that this rank has published since the last call: who sleeps on them is to be woken. Four at most between two wishes.
+    pub fn published(&mut self) -> impl Iterator<Item = &'a Word> + use<'a> {
+        let (Shown { bytes, count }, segment) = (core::mem::take(&mut self.shown), self.segment);
+        bytes.into_iter().take(count).filter_map(move |at| segment.word(at))
+    }
+
+    fn fail(&mut self, rank: u32, cause: Cause) -> Turn<Wish> {
+        let failure = Failure { rank: Rank(rank), cause, id: self.id, verb: self.verb };
+        self.state = State::Failed(failure);
+        Turn::Failed(failure)
+    }
+
+    fn publish(&mut self, at: usize, value: u32, site: Site) {
+        if let Some(word) = self.segment.word(at) {
+            word.publish(value, site);
+        }
+        if let Some(place) = self.shown.bytes.get_mut(self.shown.count) {
+            *place = at;
+        }
+        self.shown.count += 1;
+    }
+
+    fn step(&self) -> u32 {
+        self.base.wrapping_add(self.lap)
+    }
+
+    fn item_of(&self, takes: bool) -> Option<Item> {
+        if takes { self.course.take(self.lap, self.item) } else { self.course.make(self.lap, self.item) }
+    }
+
+    /// Whether all others have done with `steps`; whose word is nonsense otherwise.
+    fn have_done(&mut self, steps: u32) -> Result<bool, u32> {
+        if steps.wrapping_sub(self.least).cast_signed() <= 0 {
+            return Ok(true);
+        }
+        let mut least = self.base.wrapping_add(self.course.laps());
+        for rank in (0..self.boards.ranks).filter(|&rank| rank != self.rank) {
+            let at = self.boards.done(rank);
+            let word = self.segment.word(at).ok_or(rank)?;
+            let done = word.acquire(Site::SlotFree);
+            // Nobody is ahead of, or behind, anybody by more than the slots; this rank remembers less than there was.
+            let ahead = done.wrapping_sub(self.step()).cast_signed();
+            if ahead.unsigned_abs() > 2 * self.boards.slots {
+                return Err(rank);
+            }
+            if done.wrapping_sub(least).cast_signed() < 0 {
+                (least, self.awaits) = (done, Awaits { rank, at, seen: done });
+            }
+        }
+        self.least = least;
+        Ok(steps.wrapping_sub(least).cast_signed() <= 0)
+    }
+
+    /// Whether a rank has shown a step; what is wrong with it otherwise.
+    fn has_shown(&mut self, of: u32, step: u32) -> Result<bool, Cause> {
+        let at = self.boards.stamp(of, step);
+        let Some([stamp, sign]) = self.segment.words(at, 2) else { return Err(Cause::Corrupt) };
+        let seen = stamp.acquire(Site::SlotLook);
+        self.awaits = Awaits { rank: of, at, seen };
+        match step.wrapping_add(1).wrapping_sub(seen) {
+            0 if sign.own() == self.sign => Ok(true),
+            0 => Err(Cause::Disagrees),
+            1..=OLDEST => Ok(false),
+            _ => Err(Cause::Corrupt),
+        }
+    }
+
+    /// Writes stamps anew that have become old. Those that anyone may still look for are younger.
+    fn refresh(&mut self, from: u32) {
+        if from / REFRESH == self.next / REFRESH {
+            return;
+        }
+        let old = from.wrapping_sub(4 * self.boards.slots);
+        for slot in 0..self.boards.slots {
+            let Some(stamp) = self.stamps.get_mut(slot as usize) else { continue };
+            if old.wrapping_sub(*stamp).cast_signed() > 0 {
+                *stamp = old;
+                if let Some(word) = self.segment.word(self.boards.stamp(self.rank, slot)) {
+                    word.publish(old, Site::Plain);
+                }
+            }
+        }
+    }
+
+    /// Shows the slot of this lap.
+    fn show(&mut self) {
+        let step = self.step();
+        let (at, stamp) = (self.boards.stamp(self.rank, step), step.wrapping_add(1));
+        if let Some([_, sign]) = self.segment.words(at, 2) {
+            sign.publish(self.sign, Site::Plain);
+        }
+        if let Some(own) = self.stamps.get_mut(self.boards.slot(step) as usize) {
+            *own = stamp;
+        }
+        self.publish(at, stamp, Site::SlotShow);
+    }
+
+    /// Ends a lap: the others may use the slots that this rank has read.
+    fn end_lap(&mut self) {
+        if self.course.releases(self.lap) {
+            let at = self.boards.done(self.rank);
+            self.publish(at, self.step().wrapping_add(1), Site::SlotDone);
+        }
+        self.lap += 1;
+        self.item = 0;
+        self.state = match self.lap < self.course.laps() {
+            true => State::Free,
+            false if self.course.lends() => State::Lent,
+            false => State::Final,
+        };
+    }
+}
+
+/// One poll takes at most three looks at every other rank, and ends with the first wish.
+impl Basic for Flags<'_> {
+    type Wish = Wish;
+
+    fn start(&mut self, id: CollectiveId, plan: &Plan) {
+        if matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
+        let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
+        self.course = Course::new(plan, way, &self.boards, self.next);
+        (self.id, self.verb, self.base, self.sign) = (id, plan.verb, self.next, sign(plan));
+        (self.lap, self.item, self.wishes, self.shown) = (0, 0, 0, Shown::default());
+        self.state = if self.course.laps() > 0 { State::Free } else { State::Final };
+        self.next = self.base.wrapping_add(self.course.laps());
+        self.refresh(self.base);
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Turn<Wish> {
+        loop {
+            match self.state {
+                State::Free => {
+                    if self.course.shows(self.lap) {
+                        let oldest = self.step().wrapping_sub(self.boards.slots).wrapping_add(1);
+                        match self.have_done(oldest) {
+                            Ok(true) => {}
+                            Ok(false) => return Turn::Pending,
+                            Err(rank) => return self.fail(rank, Cause::Corrupt),
+                        }
+                    }
+                    self.state = State::Make;
+                }
+                State::Make | State::Take => {
+                    let takes = self.state == State::Take;
+                    match self.item_of(takes) {
+                        Some(item) => {
+                            if let Some((of, step)) = item.look {
+                                match self.has_shown(of, self.base.wrapping_add(step)) {
+                                    Ok(true) => {}
+                                    Ok(false) => return Turn::Pending,
+                                    Err(cause) => return self.fail(of, cause),
+                                }
+                            }
+                            match item.wish {
+                                Some(wish) => {
+                                    self.state = State::Doing { takes };
+                                    return Turn::Do(StepId(self.wishes), wish);
+                                }
+                                None => self.item += 1,
+                            }
+                        }
+                        None if takes => self.end_lap(),
+                        None => {
+                            if self.course.shows(self.lap) {
+                                self.show();
+                            }
+                            (self.item, self.state) = (0, State::Take);
+                        }
+                    }
+                }
+                State::Doing { .. } => return Turn::Pending,
+                State::Lent => match self.have_done(self.next) {
+                    Ok(true) => self.state = State::Final,
+                    Ok(false) => return Turn::Pending,
+                    Err(rank) => return self.fail(rank, Cause::Corrupt),
+                },
+                State::Final => return Turn::Final,
+                State::Failed(failure) => return Turn::Failed(failure),
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_done(&mut self, step: StepId) {
+        if let (State::Doing { takes }, true) = (self.state, step.0 == self.wishes) {
+            self.wishes = self.wishes.wrapping_add(1);
+            self.item += 1;
+            self.state = if takes { State::Take } else { State::Make };
+        }
+    }
+
+    fn handle_failed(&mut self, peer: Rank) {
+        if !matches!(self.state, State::Final | State::Failed(_)) {
+            self.fail(peer.0, Cause::Missing);
+        }
+    }
+}
+
+/// A number that differs, most likely, for plans that do not go together.
+fn sign(plan: &Plan) -> u32 {
+    let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
+    let bytes = plan.bytes as u64;
+    let parts = [plan.verb as u32, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
+    parts.into_iter().fold(0x811c_9dc5, |sum: u32, part| (sum ^ part).wrapping_mul(0x0100_0193).rotate_left(13))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

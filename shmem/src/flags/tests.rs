@@ -1,0 +1,531 @@
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use unisono_core::collective::{Order, Payload as _};
+
+use super::*;
+use crate::kernel::tests::{Number, combined, epsilon, kernels, numbers, random};
+use crate::kernel::{self, Element, Kernel, Operation};
+use crate::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote};
+use crate::testing::Ground;
+use core::ptr::NonNull;
+
+const WAYS: [Way; 3] = [Way::Flat, Way::Parallel, Way::Pull];
+
+/// Ranks are threads: their memory is this process's.
+struct Near;
+
+impl Remote for Near {
+    unsafe fn pull(&mut self, _: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
+        let from: *const u8 = core::ptr::with_exposed_provenance(address as usize);
+        // SAFETY: the other thread lent this memory until this rank has done with it.
+        unsafe { into.as_ptr().copy_from_nonoverlapping(from, bytes) };
+        Ok(())
+    }
+}
+
+/// r(l, r) = the strings l and r of 4 bytes each joined: first byte of l, last of r, and how many were joined. Not commutative.
+struct Joined;
+
+impl Operate for Joined {
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        for at in (0..bytes).step_by(4) {
+            // SAFETY: within the operands, which the caller answers for.
+            let [l, r] = [left, right].map(|from| unsafe { from.add(at) }.cast::<[u8; 4]>());
+            // SAFETY: as above.
+            let l = unsafe { l.read_unaligned() };
+            // SAFETY: as above.
+            let r = unsafe { r.read_unaligned() };
+            assert_eq!(l[1].wrapping_add(1), r[0], "operands are no neighbours");
+            let joined = [l[0], r[1], l[2].wrapping_add(r[2]), l[3]];
+            // SAFETY: as above.
+            let to = unsafe { into.add(at) }.cast::<[u8; 4]>();
+            // SAFETY: as above.
+            unsafe { to.write_unaligned(joined) };
+        }
+    }
+}
+
+fn plan(verb: Verb, rank: u32, size: u32, bytes: usize) -> Plan {
+    Plan { verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, kind: 0 }
+}
+
+/// Blocks until the collective is complete.
+fn complete<O: Operate>(flags: &mut Flags<'_>, plan: &Plan, buffers: &mut Buffers<'_, O, Near>) {
+    let id = CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) };
+    flags.start(id, plan);
+    loop {
+        match flags.poll() {
+            Turn::Do(step, wish) => {
+                buffers.carry_out(wish).unwrap();
+                flags.handle_done(step);
+            }
+            Turn::Pending => std::thread::yield_now(),
+            Turn::Final => return,
+            Turn::Failed(failure) => panic!("{failure}"),
+        }
+        assert!(flags.shown.count <= 4, "{plan:?}");
+        flags.published().for_each(drop);
+    }
+}
+
+/// Runs `body` for every rank in a thread of its own.
+fn in_threads(ground: &Ground, first: u32, body: impl Fn(Flags<'_>, u32) + Sync) {
+    ground.boards.write_first(ground.segment(), first).unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..ground.boards.ranks {
+            let (body, flags) = (&body, Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap());
+            scope.spawn(move || body(flags, rank));
+        }
+    });
+}
+
+/// What every rank contributes: the same on all of them.
+fn inputs(element: Element, count: usize, size: u32, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..size).map(|_| random(element, count, &mut rng)).collect()
+}
+
+/// All of them combined, in rank order; of reals also the sum of magnitudes.
+fn oracle(operation: Operation, element: Element, inputs: &[Vec<u8>]) -> Vec<(Number, f64)> {
+    let magnitude = |number: Number| if let Number::Real(real) = number { real.abs() } else { 0.0 };
+    let mut sums: Vec<_> = numbers(element, &inputs[0]).into_iter().map(|number| (number, magnitude(number))).collect();
+    for input in &inputs[1..] {
+        for ((sum, size), number) in sums.iter_mut().zip(numbers(element, input)) {
+            *sum = combined(operation, element, *sum, number);
+            *size += magnitude(number);
+        }
+    }
+    sums
+}
+
+fn assert_near(found: &[u8], oracle: &[(Number, f64)], operation: Operation, element: Element, n: usize, what: &str) {
+    let found = numbers(element, found);
+    assert_eq!(found.len(), oracle.len(), "{what}");
+    for (found, (expected, magnitude)) in found.into_iter().zip(oracle) {
+        match (found, *expected) {
+            (Number::Real(found), Number::Real(expected)) => {
+                let room = match operation {
+                    Operation::Sum => n as f64 * epsilon(element) * magnitude,
+                    // Beside the relative error, that of a subnormal number of half precision.
+                    Operation::Product => {
+                        n as f64 * epsilon(element) * expected.abs() + n as f64 * 2.0_f64.powi(-24) * 131072.0
+                    }
+                    _ => 0.0,
+                };
+                assert!((found - expected).abs() <= room, "{what}: {found} {expected}");
+            }
+            (found, expected) => assert_eq!(found, expected, "{what}"),
+        }
+    }
+}
+
+/// Lengths in elements.
+const COUNTS: [usize; 6] = [0, 1, 3, 7, 67, 131];
+
+/// Ranks that take turns, in any order.
+struct Group<'a> {
+    flags: Vec<Flags<'a>>,
+    random: fastrand::Rng,
+    way: Way,
+    order: Order,
+    kind: (Operation, Element, Kernel),
+}
+
+impl<'a> Group<'a> {
+    /// Runs one collective over these inputs: everyone's output, of as many bytes as `bytes` says of a rank.
+    fn run(&mut self, verb: Verb, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
+        let (operation, element, kernel) = self.kind;
+        let (size, grain) = (inputs.len() as u32, element.bytes());
+        let builtin = Builtin { kernel, grain };
+        let mut outputs = if in_place { inputs.to_vec() } else { vec![vec![0; bytes]; inputs.len()] };
+        let mut ranks: Vec<_> = self
+            .flags
+            .iter_mut()
+            .zip(inputs)
+            .zip(&mut outputs)
+            .map(|((flags, input), output)| {
+                flags.force(Some(self.way));
+                let kind = kernel::kind(operation, element);
+                let rank = flags.rank;
+                let plan = Plan { root: Rank(root), grain, order: self.order, kind, ..plan(verb, rank, size, bytes) };
+                flags.start(CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) }, &plan);
+                let segment = flags.segment;
+                let buffers = match in_place {
+                    true => Buffers::in_place(segment, output, builtin, Near),
+                    false => Buffers::new(segment, input, output, builtin, Near),
+                };
+                (flags, buffers)
+            })
+            .collect();
+        while !ranks.is_empty() {
+            let at = self.random.usize(..ranks.len());
+            let (flags, buffers) = &mut ranks[at];
+            match flags.poll() {
+                Turn::Do(step, wish) => {
+                    buffers.carry_out(wish).unwrap();
+                    flags.handle_done(step);
+                }
+                Turn::Pending => {}
+                Turn::Final => drop(ranks.swap_remove(at)),
+                Turn::Failed(failure) => panic!("{failure}"),
+            }
+        }
+        outputs
+    }
+
+    /// Every reduction over these inputs, against the oracle.
+    fn check(&mut self, inputs: &[Vec<u8>]) {
+        let (operation, element, _) = self.kind;
+        let (n, bytes, grain) = (inputs.len(), inputs[0].len(), element.bytes());
+        let what = format!("{operation:?} {element:?}, {bytes} bytes, {n} ranks, {:?}, {:?}", self.way, self.order);
+        let near = |found: &[u8], inputs: &[Vec<u8>]| {
+            assert_near(found, &oracle(operation, element, inputs), operation, element, n, &what);
+        };
+        let zero = |found: &[u8]| assert!(found.iter().all(|&byte| byte == 0), "{what}");
+
+        let all = self.run(Verb::Allreduce, 0, inputs, bytes, false);
+        near(&all[0], inputs);
+        assert!(all.iter().all(|bits| *bits == all[0]), "other bits: {what}");
+        assert_eq!(self.run(Verb::Allreduce, 0, inputs, bytes, true), all, "in place: {what}");
+
+        let root = bytes % n;
+        for (rank, found) in self.run(Verb::Reduce, root as u32, inputs, bytes, false).iter().enumerate() {
+            if rank == root { near(found, inputs) } else { zero(found) }
+        }
+
+        // Block j of everyone's is its input, rotated by j elements.
+        let rotated = |input: &Vec<u8>, by: usize| {
+            let at = if bytes == 0 { 0 } else { by * grain % bytes };
+            [&input[at..], &input[..at]].concat()
+        };
+        let blocks: Vec<Vec<u8>> =
+            inputs.iter().map(|input| (0..n).flat_map(|by| rotated(input, by)).collect()).collect();
+        for (rank, found) in self.run(Verb::ReduceScatter, 0, &blocks, bytes, false).iter().enumerate() {
+            near(found, &inputs.iter().map(|input| rotated(input, rank)).collect::<Vec<_>>());
+        }
+
+        for (verb, own) in [(Verb::Scan, 1), (Verb::Exscan, 0)] {
+            for (rank, found) in self.run(verb, 0, inputs, bytes, false).iter().enumerate() {
+                if rank + own == 0 { zero(found) } else { near(found, &inputs[..rank + own]) }
+            }
+        }
+    }
+}
+
+/// Every operation × type × ranks × length, every way.
+#[test]
+fn reductions_equal_the_oracle() {
+    for size in 1..=17_u32 {
+        let ground = Ground::new(size);
+        let first = 0_u32.wrapping_sub(100);
+        ground.boards.write_first(ground.segment(), first).unwrap();
+        let machine = |rank| Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap();
+        let mut group = Group {
+            flags: (0..size).map(machine).collect(),
+            random: fastrand::Rng::with_seed(u64::from(size)),
+            way: Way::Flat,
+            order: Order::Any,
+            kind: kernels().next().unwrap(),
+        };
+        for (case, kind) in kernels().enumerate() {
+            // All lengths and ways with a few of the pairs only: a chunk holds 32 to 256 elements.
+            let pick = case + size as usize;
+            let all: Vec<_> = COUNTS.iter().flat_map(|&count| WAYS.map(|way| (count, way))).collect();
+            let one = [([3, 7][pick / 3 % 2], WAYS[pick % 3])];
+            let cases = if pick.is_multiple_of(28) { &all[..] } else { &one[..] };
+            for (at, &(count, way)) in cases.iter().enumerate() {
+                let order = if (case + at) % 2 == 0 { Order::Any } else { Order::Rank };
+                (group.way, group.order, group.kind) = (way, order, kind);
+                group.check(&inputs(kind.1, count, size, case as u64));
+            }
+        }
+    }
+}
+
+/// The same, between threads: a sample.
+#[test]
+fn reductions_between_threads_equal_the_oracle() {
+    for size in 1..=17_u32 {
+        let ground = Ground::new(size);
+        in_threads(&ground, 0_u32.wrapping_sub(100), |mut flags, rank| {
+            for (case, (operation, element, kernel)) in kernels().enumerate() {
+                let (count, way) =
+                    (COUNTS[(case + size as usize) % COUNTS.len()], WAYS[case / COUNTS.len() % WAYS.len()]);
+                let (grain, kind) = (element.bytes(), kernel::kind(operation, element));
+                let inputs = inputs(element, count, size, case as u64);
+                let of = |verb| Plan { grain, kind, ..plan(verb, rank, size, count * grain) };
+                let (mut all, mut theirs) = (vec![0; count * grain], vec![0; count * grain * size as usize]);
+                let (segment, builtin) = (flags.segment, Builtin { kernel, grain });
+                flags.force(Some(way));
+                let own = &inputs[rank as usize];
+                complete(&mut flags, &of(Verb::Allreduce), &mut Buffers::new(segment, own, &mut all, builtin, Near));
+                let what = format!("{operation:?} {element:?}, {count}, {size} ranks, {way:?}");
+                assert_near(&all, &oracle(operation, element, &inputs), operation, element, size as usize, &what);
+                complete(
+                    &mut flags,
+                    &of(Verb::Allgather),
+                    &mut Buffers::new(segment, &all, &mut theirs, builtin, Near),
+                );
+                assert_eq!(theirs, all.repeat(size as usize), "other bits: {what}");
+            }
+        });
+    }
+}
+
+#[test]
+fn operands_are_combined_in_rank_order_where_asked() {
+    for size in 1..=17_u32 {
+        let ground = Ground::new(size);
+        in_threads(&ground, 0, |mut flags, rank| {
+            let segment = flags.segment;
+            for (count, way) in COUNTS.into_iter().flat_map(|count| WAYS.map(|way| (count, way))) {
+                flags.force(Some(way));
+                let root = count as u32 % size;
+                let of =
+                    |verb| Plan { grain: 4, order: Order::Rank, root: Rank(root), ..plan(verb, rank, size, count * 4) };
+                let own = [rank as u8, rank as u8, 1, 9].repeat(count);
+                let joined =
+                    |first: u32, last: u32| [first as u8, last as u8, (last - first + 1) as u8, 9].repeat(count);
+                let mut all = vec![0; count * 4];
+                complete(&mut flags, &of(Verb::Allreduce), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                assert_eq!(all, joined(0, size - 1), "{way:?}");
+                let mut in_place = own.clone();
+                complete(
+                    &mut flags,
+                    &of(Verb::Allreduce),
+                    &mut Buffers::in_place(segment, &mut in_place, Joined, Near),
+                );
+                assert_eq!(all, in_place, "{way:?}");
+                complete(&mut flags, &of(Verb::Reduce), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                assert_eq!(all, joined(0, size - 1), "{way:?}");
+                let blocks = own.repeat(size as usize);
+                complete(
+                    &mut flags,
+                    &of(Verb::ReduceScatter),
+                    &mut Buffers::new(segment, &blocks, &mut all, Joined, Near),
+                );
+                assert_eq!(all, joined(0, size - 1), "{way:?}");
+                complete(&mut flags, &of(Verb::Scan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                assert_eq!(all, joined(0, rank), "{way:?}");
+                if rank > 0 {
+                    complete(&mut flags, &of(Verb::Exscan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                    assert_eq!(all, joined(0, rank - 1), "{way:?}");
+                } else {
+                    complete(&mut flags, &of(Verb::Exscan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                }
+            }
+        });
+    }
+}
+
+/// Byte `at` of what rank `from` has for rank `to`.
+fn byte(from: u32, to: u32, at: usize) -> u8 {
+    (from * 31 + to * 7 + at as u32 * 3 + (at >> 8) as u32) as u8
+}
+
+#[test]
+fn payload_arrives_where_it_belongs() {
+    for size in 1..=17_u32 {
+        let ground = Ground::new(size);
+        in_threads(&ground, 77, |mut flags, rank| {
+            let (segment, n) = (flags.segment, size as usize);
+            for bytes in [0, 1, 2, 7, 56, 57, 111, 256, 257, 1030, 2049] {
+                for way in [Way::Flat, Way::Pull] {
+                    flags.force(Some(way));
+                    let root = (bytes as u32 + 1) % size;
+                    let of = |verb| Plan { root: Rank(root), ..plan(verb, rank, size, bytes) };
+                    let block = |from, to| (0..bytes).map(move |at| byte(from, to, at));
+                    let what = format!("{bytes} bytes, rank {rank} of {size}, {way:?}");
+
+                    let mut vector: Vec<u8> = if rank == root { block(root, 0).collect() } else { vec![0; bytes] };
+                    complete(
+                        &mut flags,
+                        &of(Verb::Broadcast),
+                        &mut Buffers::in_place(segment, &mut vector, Moves, Near),
+                    );
+                    assert!(vector.iter().copied().eq(block(root, 0)), "broadcast: {what}");
+
+                    let own: Vec<u8> = block(rank, 0).collect();
+                    let everyone = || (0..size).flat_map(|from| block(from, 0));
+                    let mut all = vec![0; bytes * n];
+                    complete(&mut flags, &of(Verb::Allgather), &mut Buffers::new(segment, &own, &mut all, Moves, Near));
+                    assert!(all.iter().copied().eq(everyone()), "allgather: {what}");
+
+                    all.fill(0);
+                    complete(&mut flags, &of(Verb::Gather), &mut Buffers::new(segment, &own, &mut all, Moves, Near));
+                    assert!(rank != root || all.iter().copied().eq(everyone()), "gather: {what}");
+
+                    let parts: Vec<u8> = (0..size).flat_map(|to| block(rank, to)).collect();
+                    let mut part = vec![0; bytes];
+                    complete(
+                        &mut flags,
+                        &of(Verb::Scatter),
+                        &mut Buffers::new(segment, &parts, &mut part, Moves, Near),
+                    );
+                    assert!(part.iter().copied().eq(block(root, rank)), "scatter: {what}");
+
+                    complete(
+                        &mut flags,
+                        &of(Verb::Alltoall),
+                        &mut Buffers::new(segment, &parts, &mut all, Moves, Near),
+                    );
+                    assert!(all.iter().copied().eq((0..size).flat_map(|from| block(from, rank))), "alltoall: {what}");
+                }
+            }
+        });
+    }
+}
+
+/// One rank's machine, driven by hand.
+struct Side<'a> {
+    flags: Flags<'a>,
+    plan: Plan,
+    memory: Vec<u8>,
+}
+
+impl<'a> Side<'a> {
+    fn new(ground: &'a Ground, rank: u32, first: u32) -> Self {
+        let flags = Flags::new(ground.segment(), ground.boards, rank, false, first).unwrap();
+        Self { flags, plan: plan(Verb::Broadcast, rank, ground.boards.ranks, 8), memory: vec![0; 8] }
+    }
+
+    fn start(&mut self) {
+        let sequence = self.flags.id.sequence + 1;
+        self.flags.start(CollectiveId { context: 0, sequence }, &self.plan);
+    }
+
+    /// Goes as far as it can.
+    fn go(&mut self) -> Turn<Wish> {
+        loop {
+            match self.flags.poll() {
+                Turn::Do(step, wish) => {
+                    let segment = self.flags.segment;
+                    Buffers::in_place(segment, &mut self.memory, Moves, Near).carry_out(wish).unwrap();
+                    self.flags.handle_done(step);
+                }
+                turn => return turn,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_root_runs_ahead_of_a_sleeper_by_the_slots_and_no_further() {
+    let ground = Ground::new(2);
+    let first = u32::MAX - 5;
+    ground.boards.write_first(ground.segment(), first).unwrap();
+    let [mut root, mut sleeper] = [0, 1].map(|rank| Side::new(&ground, rank, first));
+    let mut received = 0;
+    for sent in 0..1000_u64 {
+        root.memory = sent.to_le_bytes().to_vec();
+        root.start();
+        if sent - received < u64::from(ground.boards.slots) {
+            assert_eq!(root.go(), Turn::Final, "{sent}");
+            continue;
+        }
+        assert_eq!(root.go(), Turn::Pending, "{sent}");
+        let awaited = root.flags.awaited().unwrap();
+        assert_eq!((awaited.rank, awaited.seen), (Rank(1), first.wrapping_add(received as u32)));
+        sleeper.start();
+        assert_eq!(sleeper.go(), Turn::Final);
+        assert_eq!(sleeper.memory, received.to_le_bytes());
+        received += 1;
+        assert_eq!(root.go(), Turn::Final, "{sent}");
+    }
+}
+
+#[test]
+fn stamps_of_long_ago_do_not_come_to_look_new() {
+    let ground = Ground::new(2);
+    let [mut one, mut two] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    for root in 0..2 {
+        for side in [&mut one, &mut two] {
+            side.plan.root = Rank(root);
+            side.start();
+        }
+        // Twice: whoever is no root comes first once.
+        let turns = [one.go(), two.go(), one.go()];
+        assert_eq!(turns[1..], [Turn::Final; 2], "{turns:?}");
+    }
+    // From here on only rank 0 writes: as if so many broadcasts had passed.
+    for lap in 1..=600_u32 {
+        let step = lap.wrapping_mul(REFRESH / 2).wrapping_sub(1);
+        for side in [&mut one, &mut two] {
+            side.flags.next = step;
+            side.plan.root = Rank(0);
+        }
+        ground.segment().word(ground.boards.done(0)).unwrap().publish(step, Site::Plain);
+        ground.segment().word(ground.boards.done(1)).unwrap().publish(step, Site::Plain);
+        one.flags.least = step;
+        for _ in 0..2 {
+            [&mut one, &mut two].into_iter().for_each(Side::start);
+            assert_eq!([one.go(), two.go()], [Turn::Final; 2], "lap {lap}");
+        }
+        for slot in 0..ground.boards.slots {
+            let stamp = ground.segment().word(ground.boards.stamp(1, slot)).unwrap().own();
+            let age = step.wrapping_add(3).wrapping_sub(stamp);
+            assert!((1..=2 * REFRESH).contains(&age), "lap {lap}: a stamp is {age} steps old");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_do_not_do_the_same_are_told() {
+    let ground = Ground::new(2);
+    let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    root.start();
+    assert_eq!(root.go(), Turn::Final);
+    leaf.plan.bytes = 7;
+    leaf.start();
+    let Turn::Failed(failure) = leaf.go() else { panic!("other lengths went unnoticed") };
+    assert_eq!((failure.rank, failure.cause, failure.verb), (Rank(0), Cause::Disagrees, Verb::Broadcast));
+    leaf.start();
+    assert_eq!(leaf.go(), Turn::Failed(failure), "it stays failed");
+}
+
+#[test]
+fn a_rank_that_died_is_named_with_what_it_is_missing_from() {
+    let ground = Ground::new(3);
+    let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));
+    sides[0].start();
+    assert_eq!(sides[0].go(), Turn::Final);
+    sides[1].start();
+    assert_eq!(sides[1].go(), Turn::Final);
+    assert!(!sides[1].flags.is_behind(Rank(0)) && sides[1].flags.is_behind(Rank(2)));
+    sides[1].flags.handle_failed(Rank(2));
+    assert_eq!(sides[1].go(), Turn::Final, "what is complete stays complete");
+    sides[1].plan.root = Rank(2);
+    sides[1].start();
+    assert_eq!(sides[1].go(), Turn::Pending);
+    sides[1].flags.handle_failed(Rank(2));
+    let Turn::Failed(failure) = sides[1].go() else { panic!("not failed") };
+    assert_eq!(failure.to_string(), "rank 2 died and is missing from broadcast 2");
+}
+
+#[test]
+fn garbage_from_one_rank_ends_in_failures_that_name_others_than_oneself() {
+    let failed = AtomicU64::new(0);
+    for seed in 0..300 {
+        let ground = Ground::new(3);
+        let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut turns = [Turn::Final; 3];
+        for round in 0..200 {
+            for (rank, side) in sides.iter_mut().enumerate() {
+                if turns[rank] == Turn::Final {
+                    side.plan.root = Rank(round % 3);
+                    side.start();
+                }
+                turns[rank] = side.go();
+                assert!(!matches!(turns[rank], Turn::Failed(failure) if failure.rank.0 as usize == rank));
+            }
+            if round > 20 {
+                // Rank 2 writes anything anywhere.
+                let at = rng.usize(..ground.boards.end() / 4) * 4;
+                ground.segment().word(at).unwrap().publish(rng.u32(..), Site::Plain);
+            }
+        }
+        failed.fetch_add(u64::from(turns.iter().any(|turn| matches!(turn, Turn::Failed(_)))), Ordering::Relaxed);
+    }
+    assert!(failed.into_inner() > 100);
+}

@@ -1,0 +1,74 @@
+//! Reduction kernels over raw memory: MPI's arithmetic types and operations.
+//!
+//! Operands may be shared memory, which another process may write meanwhile: no reference to them is made. Every element is read once,
+//! a block of them at a time into registers, so that the result may be either operand, and so that the compiler vectorises without a check
+//! for overlap (docs/performance.md says what was checked).
+//!
+//! Integers wrap. Half precision is widened, combined and rounded once per operand. A minimum or maximum with a NaN is the right
+//! operand.
+
+mod element;
+mod fold;
+
+pub use element::Element;
+
+/// Combines `count` elements of two operands: into = left · right.
+///
+/// # Safety
+/// Both operands are readable and `into` is writable for `count` elements; none has to be aligned. `into` is disjoint from each operand
+/// or the same.
+pub type Kernel = unsafe fn(left: *const u8, right: *const u8, into: *mut u8, count: usize);
+
+/// What is done with two elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// left + right.
+    Sum,
+    /// left × right.
+    Product,
+    /// The lesser.
+    Min,
+    /// The greater.
+    Max,
+    /// 1 where both are not zero, else 0. Integers only, as all that follow.
+    LogicalAnd,
+    /// 1 where one is not zero, else 0.
+    LogicalOr,
+    /// 1 where exactly one is not zero, else 0.
+    LogicalXor,
+    /// left & right.
+    BitwiseAnd,
+    /// left | right.
+    BitwiseOr,
+    /// left ^ right.
+    BitwiseXor,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::LogicalAnd,
+        Self::LogicalOr,
+        Self::LogicalXor,
+        Self::BitwiseAnd,
+        Self::BitwiseOr,
+        Self::BitwiseXor,
+    ];
+}
+
+/// The kernel of an operation on a type. `None`: the type has no such operation.
+pub fn kernel(operation: Operation, element: Element) -> Option<Kernel> {
+    element::kernel(operation, element)
+}
+
+/// A number that names both: equal on ranks that do the same.
+pub const fn kind(operation: Operation, element: Element) -> u32 {
+    (operation as u32) << 8 | element as u32
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,142 @@
+use half::{bf16, f16};
+
+use super::*;
+
+/// An element as a number.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Number {
+    Integer(i128),
+    Real(f64),
+}
+
+/// The numbers in these bytes.
+pub(crate) fn numbers(element: Element, bytes: &[u8]) -> Vec<Number> {
+    macro_rules! read {
+        ($type:ty, $bytes:expr) => {
+            <$type>::from_le_bytes($bytes.try_into().unwrap())
+        };
+    }
+    let number = |b: &[u8]| match element {
+        Element::I8 => Number::Integer(read!(i8, b).into()),
+        Element::I16 => Number::Integer(read!(i16, b).into()),
+        Element::I32 => Number::Integer(read!(i32, b).into()),
+        Element::I64 => Number::Integer(read!(i64, b).into()),
+        Element::U8 => Number::Integer(read!(u8, b).into()),
+        Element::U16 => Number::Integer(read!(u16, b).into()),
+        Element::U32 => Number::Integer(read!(u32, b).into()),
+        Element::U64 => Number::Integer(read!(u64, b).into()),
+        Element::F16 => Number::Real(read!(f16, b).into()),
+        Element::Bf16 => Number::Real(read!(bf16, b).into()),
+        Element::F32 => Number::Real(read!(f32, b).into()),
+        Element::F64 => Number::Real(read!(f64, b)),
+    };
+    bytes.chunks_exact(element.bytes()).map(number).collect()
+}
+
+/// Random elements; of real types small ones of any sign, so that nothing overflows.
+pub(crate) fn random(element: Element, count: usize, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut element_of = || -> Vec<u8> {
+        let real = random.f64() * 4.0 - 2.0;
+        match element {
+            Element::F16 => f16::from_f64(real).to_le_bytes().to_vec(),
+            Element::Bf16 => bf16::from_f64(real).to_le_bytes().to_vec(),
+            Element::F32 => (real as f32).to_le_bytes().to_vec(),
+            Element::F64 => real.to_le_bytes().to_vec(),
+            // A zero now and then, for the logical operations.
+            _ if random.u8(..4) == 0 => vec![0; element.bytes()],
+            _ => random.u64(..).to_le_bytes()[..element.bytes()].to_vec(),
+        }
+    };
+    (0..count).flat_map(|_| element_of()).collect()
+}
+
+/// Two numbers combined, by another route than the kernels'.
+pub(crate) fn combined(operation: Operation, element: Element, left: Number, right: Number) -> Number {
+    let (l, r) = match (left, right) {
+        (Number::Real(l), Number::Real(r)) => {
+            return Number::Real(match operation {
+                Operation::Sum => l + r,
+                Operation::Product => l * r,
+                Operation::Min => l.min(r),
+                Operation::Max => l.max(r),
+                _ => unreachable!("no such kernel"),
+            });
+        }
+        (Number::Integer(l), Number::Integer(r)) => (l, r),
+        _ => unreachable!("of one type"),
+    };
+    let wide = match operation {
+        Operation::Sum => l + r,
+        Operation::Product => l.wrapping_mul(r),
+        Operation::Min => l.min(r),
+        Operation::Max => l.max(r),
+        Operation::LogicalAnd => (l != 0 && r != 0).into(),
+        Operation::LogicalOr => (l != 0 || r != 0).into(),
+        Operation::LogicalXor => ((l != 0) != (r != 0)).into(),
+        Operation::BitwiseAnd => l & r,
+        Operation::BitwiseOr => l | r,
+        Operation::BitwiseXor => l ^ r,
+    };
+    numbers(element, &wide.to_le_bytes()[..element.bytes()])[0]
+}
+
+/// The difference of one and the next number of a type.
+pub(crate) fn epsilon(element: Element) -> f64 {
+    match element {
+        Element::F16 => f16::EPSILON.into(),
+        Element::Bf16 => bf16::EPSILON.into(),
+        Element::F32 => f32::EPSILON.into(),
+        _ => f64::EPSILON,
+    }
+}
+
+/// Every operation with a kernel.
+pub(crate) fn kernels() -> impl Iterator<Item = (Operation, Element, Kernel)> {
+    let pairs = Element::ALL.into_iter().flat_map(|element| Operation::ALL.map(|operation| (operation, element)));
+    pairs.filter_map(|(operation, element)| Some((operation, element, kernel(operation, element)?)))
+}
+
+#[test]
+fn every_kernel_equals_the_oracle_at_every_length_and_alignment() {
+    assert_eq!(kernels().count(), 8 * 10 + 4 * 4);
+    let mut rng = fastrand::Rng::with_seed(1);
+    for (operation, element, kernel) in kernels() {
+        for count in [0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 333] {
+            let [left, right] = [0, 1].map(|_| random(element, count, &mut rng));
+            let oracle: Vec<_> = numbers(element, &left)
+                .into_iter()
+                .zip(numbers(element, &right))
+                .map(|(l, r)| combined(operation, element, l, r))
+                .collect();
+            for shift in 0..3 {
+                let bytes = left.len();
+                let mut memory = vec![0xee; 3 * (bytes + 8)];
+                let [l, r, to] = [0, 1, 2].map(|operand| operand * (bytes + 8) + shift);
+                memory[l..l + bytes].copy_from_slice(&left);
+                memory[r..r + bytes].copy_from_slice(&right);
+                let start = memory.as_mut_ptr();
+                // Apart, and in place.
+                for into in [to, l] {
+                    // SAFETY: `bytes` bytes from each of these offsets lie within the vector.
+                    let [left, right, into] = [l, r, into].map(|at| unsafe { start.add(at) });
+                    // SAFETY: as above; the result is apart or the same as an operand.
+                    unsafe { kernel(left, right, into, count) };
+                }
+                let apart = &memory[to..to + bytes];
+                check(&oracle, apart, operation, element);
+                assert_eq!(memory[to + bytes], 0xee, "{operation:?} {element:?}: wrote too much");
+                check(&oracle, &memory[l..l + bytes], operation, element);
+            }
+        }
+    }
+}
+
+fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element) {
+    for (expected, found) in oracle.iter().zip(numbers(element, bytes)) {
+        let right = match (*expected, found) {
+            (Number::Real(e), Number::Real(f)) => (e - f).abs() <= epsilon(element) * e.abs().max(1e-4),
+            (expected, found) => expected == found,
+        };
+        assert!(right, "{operation:?} {element:?}: {expected:?} {found:?}");
+    }
+}

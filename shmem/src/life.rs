@@ -1,0 +1,85 @@
+//! Whether a process lives: it holds a POSIX record lock on the byte of the segment's file that has its number. The system
+//! lets go of the lock when the process ends, however it ends, and before anybody reaps it.
+//!
+//! A lock belongs to a process, and goes as soon as the process closes any descriptor of the file (`fcntl(2)`, "Advisory
+//! record locking"): there is one, kept open for life.
+
+use core::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Who holds a seat's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Holder {
+    /// No other process: none has come, or it has ended; or it is this very process.
+    Nobody,
+    /// This process. 0: one of a namespace that is not seen from here.
+    Process(u32),
+}
+
+/// The segment's file, through which the locks of the node are held and asked for.
+pub struct Life {
+    file: OwnedFd,
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Life({})", self.file.as_raw_fd())
+    }
+}
+
+impl Life {
+    /// Of the segment whose file this is: the only descriptor of it that this process ever closes.
+    pub const fn new(file: OwnedFd) -> Self {
+        Self { file }
+    }
+
+    /// The file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Holds the lock of a rank of the node until this process ends or the descriptor is closed. False: another process
+    /// holds it.
+    ///
+    /// # Errors
+    /// Those of `F_SETLK`.
+    pub fn hold(&self, local: u32) -> io::Result<bool> {
+        let mut lock = byte(local);
+        match self.control(libc::F_SETLK, &mut lock) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EAGAIN)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which other process holds the lock of a rank of the node. One system call.
+    ///
+    /// # Errors
+    /// Those of `F_GETLK`.
+    pub fn holder(&self, local: u32) -> io::Result<Holder> {
+        let mut lock = byte(local);
+        self.control(libc::F_GETLK, &mut lock)?;
+        Ok(if lock.l_type == libc::F_UNLCK as libc::c_short {
+            Holder::Nobody
+        } else {
+            Holder::Process(u32::try_from(lock.l_pid).unwrap_or(0))
+        })
+    }
+
+    fn control(&self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+        // SAFETY: an open descriptor, and a live structure of the kind that both commands take.
+        let answer = unsafe { libc::fcntl(self.file.as_raw_fd(), command, core::ptr::from_mut(lock)) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn byte(local: u32) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(local),
+        l_len: 1,
+        l_pid: 0,
+    }
+}

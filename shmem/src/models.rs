@@ -1,0 +1,53 @@
+//! The primitives under loom: every order of their steps, and every value that weak memory lets them see.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p unisono-shmem models
+//! ```
+
+mod ring;
+
+use core::panic::AssertUnwindSafe;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::io::Write;
+use std::panic;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use loom::model::Builder;
+
+use crate::segment::{Site, WEAKENED};
+
+/// One model at a time, since the weakened site is one for all.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs a model with this site weakened, or none. Tells how many executions there were, or `None` when one failed.
+fn explore(builder: &Builder, weakened: Option<Site>, model: impl Fn() + Sync + Send + 'static) -> Option<usize> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let site = weakened.and_then(|site| Site::ORDERING.iter().position(|known| *known == site));
+    WEAKENED.store(site.unwrap_or(usize::MAX), Ordering::Relaxed);
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    let hook = panic::take_hook();
+    if weakened.is_some() {
+        panic::set_hook(Box::new(|_| ()));
+    }
+    let ended = panic::catch_unwind(AssertUnwindSafe(|| {
+        builder.check(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+    }));
+    panic::set_hook(hook);
+    WEAKENED.store(usize::MAX, Ordering::Relaxed);
+    ended.ok().map(|()| executions.load(Ordering::Relaxed))
+}
+
+/// The model holds, and every one of these sites is needed: without its ordering it fails.
+fn assert_needs(name: &str, builder: &Builder, sites: &[Site], model: impl Fn() + Clone + Sync + Send + 'static) {
+    let executions = explore(builder, None, model.clone());
+    // Past the capture of the test harness.
+    let _ = writeln!(std::io::stdout(), "{name}: {executions:?} executions");
+    assert!(executions.is_some(), "{name} fails");
+    for site in sites {
+        assert_eq!(explore(builder, Some(*site), model.clone()), None, "{name} does not need {site:?}");
+    }
+}

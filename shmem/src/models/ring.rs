@@ -1,0 +1,98 @@
+//! A ring of two entries, three messages, across the wrap of all counts.
+
+use loom::model::Builder;
+use loom::thread;
+use std::sync::Arc;
+
+#[cfg(not(mutant = "overfill"))]
+use super::assert_needs;
+use crate::layout::Area;
+use crate::ring::{Consumer, Payload, Producer, PutError};
+#[cfg(not(mutant = "overfill"))]
+use crate::segment::Site;
+use crate::segment::{LINE, Memory, STRIDE};
+
+const ENTRIES: u32 = 2;
+const BULK: u32 = 2 * LINE as u32;
+const BYTES: usize = STRIDE + ENTRIES as usize * LINE + BULK as usize;
+/// The counts wrap after the first message.
+const START: u32 = u32::MAX;
+const MESSAGES: u32 = 3;
+
+/// Sends three messages; `has_piece` says which of them lie in the bulk.
+fn exchange(has_piece: fn(u32) -> bool) {
+    let memory = Arc::new(Memory::new(BYTES, START));
+    let area = Area { at: 0, bytes: BYTES };
+    let theirs = Arc::clone(&memory);
+    let sender = thread::spawn(move || {
+        let mut producer = Producer::new(theirs.segment(), area, ENTRIES, BULK, START).expect("a ring");
+        for i in 0..MESSAGES {
+            let payload = [i as u8 + 1; 4];
+            loop {
+                let put = if has_piece(i) {
+                    producer.put_piece([i, !i], 4, |piece| piece.write(&payload).expect("room"))
+                } else {
+                    producer.put([i, !i], &payload)
+                };
+                match put {
+                    Ok(()) => break,
+                    Err(PutError::Full) => thread::yield_now(),
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+    });
+    let mut consumer = Consumer::new(memory.segment(), area, ENTRIES, BULK, START).expect("a ring");
+    for i in 0..MESSAGES {
+        let entry = loop {
+            match consumer.look().expect("nobody writes garbage") {
+                Some(entry) => break entry,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(entry.note, [i, !i]);
+        let mut found = [0; 4];
+        match entry.payload {
+            Payload::Inline(bytes, length) => {
+                assert!(!has_piece(i) && length == 4);
+                found.copy_from_slice(&bytes[..4]);
+            }
+            Payload::Piece(piece) => {
+                assert!(has_piece(i) && piece.bytes() == 4);
+                piece.read(&mut found).expect("four bytes");
+            }
+        }
+        assert_eq!(found, [i as u8 + 1; 4]);
+        consumer.take();
+    }
+    assert!(consumer.look().expect("nobody writes garbage").is_none());
+    sender.join().expect("the sender ends");
+}
+
+#[cfg(not(mutant = "overfill"))]
+const SITES: [Site; 4] = [Site::RingRoom, Site::RingShow, Site::RingLook, Site::RingTake];
+
+#[cfg(not(mutant = "overfill"))]
+#[test]
+fn short_messages_need_every_ordering() {
+    assert_needs("ring of 2, 3 short messages", &Builder::new(), &SITES, || exchange(|_| false));
+}
+
+#[cfg(not(mutant = "overfill"))]
+#[test]
+fn pieces_need_every_ordering() {
+    assert_needs("ring of 2, 3 pieces", &Builder::new(), &SITES, || exchange(|_| true));
+}
+
+#[cfg(not(mutant = "overfill"))]
+#[test]
+fn mixed_messages_need_every_ordering() {
+    assert_needs("ring of 2, 3 messages, every other a piece", &Builder::new(), &SITES, || exchange(|i| i % 2 == 0));
+}
+
+/// One entry more than the ring has: the third message overwrites the first.
+#[cfg(mutant = "overfill")]
+#[test]
+fn overfilled_ring_is_noticed() {
+    assert_eq!(super::explore(&Builder::new(), None, || exchange(|_| false)), None);
+}

@@ -1,0 +1,192 @@
+//! The rim of shared memory's collectives: carries out wishes through raw pointers. Beside the segment and the kernels the only file that
+//! touches payload; no reference to shared bytes is ever made.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use unisono_core::collective::{Payload, Piece, Place, Rank};
+
+use crate::kernel::Kernel;
+use crate::segment::Segment;
+use crate::wish::Wish;
+
+/// Combines elements.
+pub trait Operate {
+    /// into = left · right, over so many bytes.
+    ///
+    /// # Safety
+    /// Operands are readable and `into` is writable for `bytes` bytes, aligned or not; `into` is disjoint from each operand or the same.
+    /// Operands may be shared memory, which others write meanwhile.
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize);
+}
+
+/// Reads the memory of other ranks.
+pub trait Remote {
+    /// Copies `bytes` bytes at `address` of a rank's memory to `into`.
+    ///
+    /// # Errors
+    /// That memory cannot be read.
+    ///
+    /// # Safety
+    /// `into` is writable for `bytes` bytes. The address may be anything.
+    unsafe fn pull(&mut self, of: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused>;
+}
+
+/// A wish that could not be carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refused {
+    /// It names bytes that do not exist.
+    Bounds,
+    /// This rank's memory cannot be read.
+    Unreadable(Rank),
+}
+
+impl core::fmt::Display for Refused {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Bounds => to.write_str("a piece exceeds its buffer"),
+            Self::Unreadable(rank) => write!(to, "the memory of rank {} cannot be read", rank.0),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// A kernel for elements of so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Bytes of an element.
+    pub grain: usize,
+}
+
+impl Operate for Builtin {
+    #[inline]
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        // SAFETY: as the caller promises; whole elements only.
+        unsafe { (self.kernel)(left.as_ptr(), right.as_ptr(), into.as_ptr(), bytes / self.grain) }
+    }
+}
+
+/// Of collectives that combine nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Moves;
+
+impl Operate for Moves {
+    unsafe fn operate(&mut self, _: NonNull<u8>, _: NonNull<u8>, _: NonNull<u8>, _: usize) {}
+}
+
+/// Of groups whose ranks cannot read each other's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Unreadable;
+
+impl Remote for Unreadable {
+    unsafe fn pull(&mut self, of: Rank, _: u64, _: NonNull<u8>, _: usize) -> Result<(), Refused> {
+        Err(Refused::Unreadable(of))
+    }
+}
+
+/// Memory of this rank.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+/// The buffers of one collective on one rank.
+#[derive(Debug)]
+pub struct Buffers<'a, O, R> {
+    segment: Segment<'a>,
+    input: Buffer,
+    output: Buffer,
+    operate: O,
+    remote: R,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a, O: Operate, R: Remote> Buffers<'a, O, R> {
+    /// Input and output of their own.
+    pub fn new(segment: Segment<'a>, input: &'a [u8], output: &'a mut [u8], operate: O, remote: R) -> Self {
+        let (source, target) = (NonNull::from(input), NonNull::from(output));
+        let input = Buffer { start: source.cast(), bytes: source.len() };
+        let output = Buffer { start: target.cast(), bytes: target.len() };
+        Self { segment, input, output, operate, remote, life: PhantomData }
+    }
+
+    /// One buffer that is both.
+    pub fn in_place(segment: Segment<'a>, both: &'a mut [u8], operate: O, remote: R) -> Self {
+        let both = NonNull::from(both);
+        let both = Buffer { start: both.cast(), bytes: both.len() };
+        Self { segment, input: both, output: both, operate, remote, life: PhantomData }
+    }
+
+    fn of(&self, piece: Piece) -> Result<NonNull<u8>, Refused> {
+        let Buffer { start, bytes } = match piece.place {
+            Place::Input => self.input,
+            Place::Output => self.output,
+            Place::Shared => {
+                let cells = self.segment.cells(piece.offset, piece.bytes).ok_or(Refused::Bounds)?;
+                return Ok(cells.start());
+            }
+        };
+        if piece.offset.checked_add(piece.bytes).is_none_or(|end| end > bytes) {
+            return Err(Refused::Bounds);
+        }
+        // SAFETY: within the buffer, as checked.
+        Ok(unsafe { start.add(piece.offset) })
+    }
+
+    /// Where something is written: the input of a rank is only read, unless it is the output, too.
+    fn target(&self, piece: Piece) -> Result<NonNull<u8>, Refused> {
+        if piece.place == Place::Input { Err(Refused::Bounds) } else { self.of(piece) }
+    }
+}
+
+impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
+    type Error = Refused;
+
+    #[inline]
+    fn carry_out(&mut self, wish: Wish) -> Result<(), Refused> {
+        match wish {
+            Wish::Copy { from, into } => {
+                let (source, target) = (self.of(from)?, self.target(into)?);
+                if from.bytes != into.bytes {
+                    return Err(Refused::Bounds);
+                }
+                if source != target {
+                    // SAFETY: both are valid for so many bytes, as checked; they are different buffers, or pieces of the segment that
+                    // different slots own.
+                    unsafe { source.copy_to_nonoverlapping(target, from.bytes) };
+                }
+                Ok(())
+            }
+            Wish::Combine { left, right, into } => {
+                if left.bytes != into.bytes || right.bytes != into.bytes {
+                    return Err(Refused::Bounds);
+                }
+                let (l, r, to) = (self.of(left)?, self.of(right)?, self.target(into)?);
+                // SAFETY: all are valid for so many bytes, as checked; the schedule lets the result be an operand, or apart.
+                unsafe { self.operate.operate(l, r, to, into.bytes) };
+                Ok(())
+            }
+            Wish::Lend { at } => {
+                let [input, output] = [self.input, self.output]
+                    .map(|buffer| (buffer.start.as_ptr().expose_provenance() as u64).to_le_bytes());
+                let cells = self.segment.cells(at, 16).ok_or(Refused::Bounds)?;
+                cells.write(&input).ok_or(Refused::Bounds)?;
+                cells.part(8, 8).and_then(|cells| cells.write(&output)).ok_or(Refused::Bounds)
+            }
+            Wish::Pull { of, at, place, offset, into } => {
+                let beside = if place == Place::Output { 8 } else { 0 };
+                let mut address = [0; 8];
+                let cells = self.segment.cells(at + beside, 8).ok_or(Refused::Bounds)?;
+                cells.read(&mut address).ok_or(Refused::Bounds)?;
+                let address = u64::from_le_bytes(address).wrapping_add(offset as u64);
+                let target = self.target(into)?;
+                // SAFETY: valid for so many bytes, as checked.
+                unsafe { self.remote.pull(of, address, target, into.bytes) }
+            }
+        }
+    }
+}

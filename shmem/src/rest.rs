@@ -1,0 +1,230 @@
+//! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
+//!
+//! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
+//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call.
+//!
+//! ```text
+//! sleeper                             publisher
+//! asleep := index of the word + 1     the word := its value
+//! fence                               fence
+//! the word has changed? do not sleep  nobody's asleep has its index? done
+//! sleep while the word is as it was   wake those who sleep on it
+//! ```
+//!
+//! Of the two looks behind the fences, one at least sees what the other wrote, so nobody sleeps through a change; and a sleep
+//! ends after [`LONGEST`] whatever happens, since a word may have been destroyed.
+
+use core::sync::atomic::{Ordering, fence};
+use core::time::Duration;
+use std::time::Instant;
+
+use rustix::thread::{futex, sched_yield};
+
+use crate::layout::{Layout, Waiting};
+use crate::segment::{Segment, Site, Word};
+
+/// Longest sleep, and the time between two looks at everything.
+pub const LONGEST: Duration = Duration::from_millis(1);
+/// Polls before anything else is looked at, and between two looks at it.
+const SPINS: u32 = 64;
+/// How long a process spins before it lets others run between two polls.
+const SPIN: Duration = Duration::from_micros(50);
+/// Times that a process lets others run before it sleeps. Measured (`examples/crowded.rs`, 2 to 8 ranks per core): from 2 on
+/// a barrier costs the same, with 0 five times as much.
+const YIELDS: u32 = 32;
+/// Of these, between two looks at other traffic.
+const YIELDS_APART: u32 = 8;
+
+/// What a waiting process should look at besides what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Look {
+    /// Nothing.
+    Nowhere,
+    /// Its other traffic, so that nobody waits for it.
+    AtTraffic,
+    /// That, and whether the others live and its own words are intact. About every millisecond.
+    Everywhere,
+}
+
+/// Who sleeps on what, in one segment, as one of its ranks sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sleepers<'a> {
+    base: usize,
+    words: usize,
+    asleep: &'a [Word],
+    own: &'a Word,
+    waiting: Waiting,
+}
+
+impl<'a> Sleepers<'a> {
+    /// As this rank of the node sees it. `None`: there is no such rank.
+    pub fn new(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
+        let area = layout.asleep();
+        let asleep = segment.words(area.at, area.bytes / 4)?;
+        let base = segment.cells(0, 0)?.start().addr().get();
+        let (own, waiting) = (asleep.get(local as usize)?, layout.sizes().waiting);
+        Some(Self { base, words: segment.bytes() / 4, asleep, own, waiting })
+    }
+
+    /// Wakes those who sleep on this word, which was published a moment ago. Nothing at all in the dedicated mode.
+    #[inline]
+    pub fn wake(&self, word: &Word) {
+        if self.waiting == Waiting::Shared {
+            self.wake_sleepers(word);
+        }
+    }
+
+    fn wake_sleepers(&self, word: &Word) {
+        fence(Ordering::SeqCst);
+        let Some(mark) = self.mark(word) else { return };
+        if self.asleep.iter().any(|asleep| asleep.acquire(Site::Plain) == mark) {
+            // Nobody may sleep any more.
+            let _ = futex::wake(word.atomic(), futex::Flags::empty(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    /// What stands for a word of the segment among those asleep: its index + 1.
+    fn mark(&self, word: &Word) -> Option<u32> {
+        let index = core::ptr::from_ref(word).addr().checked_sub(self.base)? / 4;
+        if index < self.words { u32::try_from(index + 1).ok() } else { None }
+    }
+
+    fn sleep(&self, word: &Word, seen: u32) {
+        let Some(mark) = self.mark(word) else { return std::thread::sleep(LONGEST) };
+        self.own.publish(mark, Site::Plain);
+        fence(Ordering::SeqCst);
+        if word.acquire(Site::Plain) == seen {
+            let longest = rustix::thread::Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
+            // Woken, too late, interrupted or over the time: the caller looks.
+            let _ = futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest));
+        }
+        self.own.publish(0, Site::Plain);
+    }
+}
+
+/// One wait that blocks.
+#[derive(Debug)]
+pub struct Rest<'a> {
+    sleepers: Sleepers<'a>,
+    polls: u32,
+    /// When it began, about, and when everything was looked at last.
+    times: Option<(Instant, Instant)>,
+    lasts: bool,
+}
+
+impl<'a> Rest<'a> {
+    /// A wait that begins. Reads no clock.
+    #[inline]
+    pub const fn new(sleepers: Sleepers<'a>) -> Self {
+        Self { sleepers, polls: 0, times: None, lasts: false }
+    }
+
+    /// To be called after each poll that was fruitless, with the word that was waited for and the value it had; `None`: there
+    /// is no one word. Returns after 1 ms at most, and says what else to look at.
+    #[inline]
+    pub fn rest(&mut self, word: Option<(&Word, u32)>) -> Look {
+        match self.sleepers.waiting {
+            Waiting::Dedicated => {
+                if self.lasts {
+                    sched_yield();
+                } else {
+                    core::hint::spin_loop();
+                }
+                self.polls = self.polls.wrapping_add(1);
+                if self.polls.is_multiple_of(SPINS) { self.due() } else { Look::Nowhere }
+            }
+            Waiting::Shared => self.rest_shared(word),
+        }
+    }
+
+    fn rest_shared(&mut self, word: Option<(&Word, u32)>) -> Look {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls <= YIELDS {
+            sched_yield();
+            return if self.polls.is_multiple_of(YIELDS_APART) { self.due() } else { Look::Nowhere };
+        }
+        match word {
+            Some((word, seen)) => self.sleepers.sleep(word, seen),
+            None => std::thread::sleep(LONGEST / 10),
+        }
+        self.due()
+    }
+
+    #[cold]
+    fn due(&mut self) -> Look {
+        let now = Instant::now();
+        let (began, looked) = self.times.get_or_insert((now, now));
+        self.lasts = now.duration_since(*began) >= SPIN;
+        if now.duration_since(*looked) < LONGEST {
+            return Look::AtTraffic;
+        }
+        *looked = now;
+        Look::Everywhere
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Mapping, SegmentFile};
+    use crate::layout::{PAGE, Sizes};
+    use std::os::fd::AsFd;
+
+    fn mapping(waiting: Waiting) -> (Mapping, Layout) {
+        let sizes = Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..Sizes::of_node(2, waiting) };
+        let layout = Layout::new(sizes).unwrap();
+        Mapping::open(SegmentFile::create(&layout).unwrap().as_fd()).unwrap()
+    }
+
+    #[test]
+    fn waiting_processes_look_everywhere_now_and_then() {
+        for waiting in [Waiting::Dedicated, Waiting::Shared] {
+            let (mapping, layout) = mapping(waiting);
+            let sleepers = Sleepers::new(mapping.segment(), &layout, 0).unwrap();
+            let word = mapping.segment().word(layout.board(1).unwrap().at).unwrap();
+            for waits_for in [Some((word, 0)), None] {
+                let mut rest = Rest::new(sleepers);
+                assert_eq!(rest.rest(waits_for), Look::Nowhere, "the first polls follow each other");
+                while rest.rest(waits_for) < Look::AtTraffic {}
+                while rest.rest(waits_for) < Look::Everywhere {}
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_through_a_change() {
+        const ROUNDS: u32 = 2000;
+        let (mapping, layout) = mapping(Waiting::Shared);
+        let [here, there] = [0, 1].map(|local| mapping.segment().word(layout.board(local).unwrap().at).unwrap());
+        // Each sleeps at once, until the other has counted: with one wake lost, a round takes a millisecond.
+        let count = |local: u32, own: &Word, other: &Word| {
+            let sleepers = Sleepers::new(mapping.segment(), &layout, local).unwrap();
+            let mut lost = 0;
+            for round in 0..ROUNDS {
+                own.publish(round + 1, Site::Plain);
+                sleepers.wake(own);
+                while other.acquire(Site::Plain) == round {
+                    sleepers.sleep(other, round);
+                    lost += u32::from(other.acquire(Site::Plain) == round);
+                }
+            }
+            lost
+        };
+        let lost = std::thread::scope(|scope| {
+            let one = scope.spawn(|| count(0, here, there));
+            count(1, there, here) + one.join().unwrap()
+        });
+        // A sleep may end early or late when the machine is busy, not in one round of four.
+        assert!(lost < ROUNDS / 4, "{lost} sleeps of {ROUNDS} rounds ended without a change");
+    }
+
+    #[test]
+    fn words_elsewhere_are_nobodys() {
+        let (mapping, layout) = mapping(Waiting::Shared);
+        let (other, _) = self::mapping(Waiting::Shared);
+        let sleepers = Sleepers::new(mapping.segment(), &layout, 1).unwrap();
+        assert!(Sleepers::new(mapping.segment(), &layout, 2).is_none());
+        assert_eq!(sleepers.mark(mapping.segment().word(12).unwrap()), Some(4));
+        assert_eq!(sleepers.mark(other.segment().word(12).unwrap()), None);
+    }
+}

@@ -1,0 +1,359 @@
+//! A ring from one rank to another: one producer, one consumer.
+//!
+//! ```text
+//!    0  tail     entries taken · lines of bulk given back        written by the consumer
+//!  128  entries  a line each                                     written by the producer
+//!       bulk     pieces, each contiguous and aligned to a line   written by the producer
+//!
+//! entry: +0 turn · +4 form · +8 note, 2 words · +16 payload of `form` ≤ 48 bytes
+//!                  form = 2³² − 1: +16 the piece's first line · +20 its bytes · +24 lines used so far
+//! ```
+//!
+//! An entry's turn, its count plus one, is published last, so that a short message costs one transfer of one line; the
+//! consumer polls the turn of the entry that is next. The producer looks at the tail only when the room that it knows of is
+//! used up. Both keep their counts to themselves: what stands in the segment is compared with them, never followed.
+
+use crate::layout::{Area, Layout};
+use crate::segment::{Cells, LINE, STRIDE, Segment, Site, Word};
+
+/// Most bytes of a payload that travels in the entry.
+pub const INLINE: usize = 48;
+
+/// Bytes of an entry behind its turn.
+const BODY: usize = LINE - 4;
+/// Bytes of form and note.
+const HEAD: usize = 12;
+/// The form of an entry whose payload is a piece of the bulk.
+const PIECE: u32 = u32::MAX;
+
+/// Why nothing was put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PutError {
+    /// The consumer has to take something first.
+    Full,
+    /// More than [`INLINE`] bytes, or more than [`Producer::longest`].
+    TooLong,
+    /// The consumer's words hold what it never writes.
+    Corrupted,
+}
+
+/// The producer's words hold what it never writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Corrupted;
+
+/// The parts of a ring.
+#[derive(Clone, Copy, Debug)]
+struct Parts<'a> {
+    taken: &'a Word,
+    given: &'a Word,
+    turns: &'a [Word],
+    lines: Cells<'a>,
+    bulk: Cells<'a>,
+    entries: u32,
+    bulk_lines: u32,
+}
+
+impl<'a> Parts<'a> {
+    fn new(segment: Segment<'a>, area: Area, entries: u32, bulk_bytes: u32) -> Option<Self> {
+        let lines = entries as usize * LINE;
+        if !entries.is_power_of_two() || !bulk_bytes.is_power_of_two() || (bulk_bytes as usize) < LINE {
+            return None;
+        }
+        if area.bytes < STRIDE + lines + bulk_bytes as usize {
+            return None;
+        }
+        let (first, bulk) = (area.at + STRIDE, area.at + STRIDE + lines);
+        Some(Self {
+            taken: segment.word(area.at)?,
+            given: segment.word(area.at + 4)?,
+            turns: segment.words(first, lines / 4)?,
+            lines: segment.cells(first, lines)?,
+            bulk: segment.cells(bulk, bulk_bytes as usize)?,
+            entries,
+            bulk_lines: bulk_bytes / LINE as u32,
+        })
+    }
+
+    #[inline(always)]
+    const fn slot(&self, count: u32) -> usize {
+        (count & (self.entries - 1)) as usize
+    }
+
+    #[inline(always)]
+    fn turn(&self, count: u32) -> Option<&'a Word> {
+        self.turns.get(self.slot(count) * (LINE / 4))
+    }
+
+    /// A piece of the bulk.
+    fn piece(&self, line: u32, bytes: u32) -> Option<Cells<'a>> {
+        self.bulk.part((line as usize).checked_mul(LINE)?, bytes as usize)
+    }
+
+    #[inline(always)]
+    fn body(&self, count: u32) -> Option<Cells<'a>> {
+        self.lines.part(self.slot(count) * LINE + 4, BODY)
+    }
+}
+
+/// Lines that a piece takes of the bulk.
+const fn lines(bytes: u32) -> u32 {
+    bytes.div_ceil(LINE as u32)
+}
+
+/// The end that puts.
+#[derive(Debug)]
+pub struct Producer<'a> {
+    parts: Parts<'a>,
+    /// Entries put, and those of them known to be taken.
+    next: u32,
+    taken: u32,
+    /// Lines of bulk used, those skipped at its end included, and those of them known to be given back.
+    used: u32,
+    given: u32,
+}
+
+impl<'a> Producer<'a> {
+    /// The end of the ring from one rank to another, fresh. `None`: the layout or the segment has no such ring.
+    pub fn of(segment: Segment<'a>, layout: &Layout, from: u32, to: u32) -> Option<Self> {
+        let sizes = layout.sizes();
+        Self::new(segment, layout.ring(from, to)?, sizes.ring_entries, sizes.ring_bulk, 0)
+    }
+
+    /// The end of a ring in this area, every word of which is `start`.
+    pub fn new(segment: Segment<'a>, area: Area, entries: u32, bulk: u32, start: u32) -> Option<Self> {
+        let parts = Parts::new(segment, area, entries, bulk)?;
+        Some(Self { parts, next: start, taken: start, used: start, given: start })
+    }
+
+    /// Most bytes of a piece: half the bulk, so that one fits wherever the last one ended.
+    pub const fn longest(&self) -> u32 {
+        let half = self.parts.bulk_lines / 2;
+        LINE as u32 * if half == 0 { 1 } else { half }
+    }
+
+    /// Puts a message of up to [`INLINE`] bytes. Constant time.
+    ///
+    /// # Errors
+    /// [`PutError`]; then nothing has changed.
+    #[inline]
+    pub fn put(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+        let mut inline = [0; INLINE];
+        inline.get_mut(..payload.len()).ok_or(PutError::TooLong)?.copy_from_slice(payload);
+        self.expect_room()?;
+        self.show(payload.len() as u32, note, &inline)
+    }
+
+    /// Puts a message whose payload of `bytes` bytes `fill` writes to a piece of the bulk.
+    ///
+    /// # Errors
+    /// [`PutError`]; then nothing has changed.
+    #[inline]
+    pub fn put_piece(&mut self, note: [u32; 2], bytes: u32, fill: impl FnOnce(Cells<'a>)) -> Result<(), PutError> {
+        if bytes > self.longest() {
+            return Err(PutError::TooLong);
+        }
+        self.expect_room()?;
+        let size = self.parts.bulk_lines;
+        let here = self.used & (size - 1);
+        let skipped = if lines(bytes) > size - here { size - here } else { 0 };
+        let at = if skipped > 0 { 0 } else { here };
+        let end = self.used.wrapping_add(skipped).wrapping_add(lines(bytes));
+        if end.wrapping_sub(self.given) > size {
+            self.given = recall(self.parts.given, self.given, self.used)?;
+            if end.wrapping_sub(self.given) > size {
+                return Err(PutError::Full);
+            }
+        }
+        fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
+        let mut place = [0; INLINE];
+        for (into, word) in place.chunks_exact_mut(4).zip([at, bytes, end]) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        self.show(PIECE, note, &place)?;
+        self.used = end;
+        Ok(())
+    }
+
+    /// Whether everything that was put has been taken.
+    ///
+    /// # Errors
+    /// [`Corrupted`].
+    pub fn is_drained(&mut self) -> Result<bool, Corrupted> {
+        self.taken = recall(self.parts.taken, self.taken, self.next).map_err(|_| Corrupted)?;
+        Ok(self.taken == self.next)
+    }
+
+    /// The word that changes when room is made, and what it was seen to hold.
+    pub const fn awaited(&self) -> (&'a Word, u32) {
+        (self.parts.taken, self.taken)
+    }
+
+    /// The word that was published last: what the consumer may be waiting for.
+    pub fn shown(&self) -> Option<&'a Word> {
+        self.parts.turn(self.next.wrapping_sub(1))
+    }
+
+    #[inline(always)]
+    fn expect_room(&mut self) -> Result<(), PutError> {
+        let most = if cfg!(mutant = "overfill") { self.parts.entries + 1 } else { self.parts.entries };
+        if self.next.wrapping_sub(self.taken) >= most {
+            self.taken = recall(self.parts.taken, self.taken, self.next)?;
+            if self.next.wrapping_sub(self.taken) >= most {
+                return Err(PutError::Full);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn show(&mut self, form: u32, note: [u32; 2], payload: &[u8; INLINE]) -> Result<(), PutError> {
+        let mut body = [0; BODY];
+        let (head, rest) = body.split_at_mut(HEAD);
+        for (into, word) in head.chunks_exact_mut(4).zip([form, note[0], note[1]]) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        rest.copy_from_slice(payload);
+        let (Some(cells), Some(turn)) = (self.parts.body(self.next), self.parts.turn(self.next)) else {
+            return Err(PutError::Corrupted);
+        };
+        cells.write(&body).ok_or(PutError::Corrupted)?;
+        self.next = self.next.wrapping_add(1);
+        turn.publish(self.next, Site::RingShow);
+        Ok(())
+    }
+}
+
+/// A count of the consumer's that was last seen as `seen` and cannot have passed `most`.
+#[inline]
+fn recall(word: &Word, seen: u32, most: u32) -> Result<u32, PutError> {
+    let found = word.acquire(Site::RingRoom);
+    if found.wrapping_sub(seen) > most.wrapping_sub(seen) { Err(PutError::Corrupted) } else { Ok(found) }
+}
+
+/// A message that waits to be taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// What the producer said about it.
+    pub note: [u32; 2],
+    /// Its payload.
+    pub payload: Payload<'a>,
+}
+
+/// Where a payload is.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Copied out of the entry: so many bytes.
+    Inline([u8; INLINE], usize),
+    /// In the bulk, until the entry is taken.
+    Piece(Cells<'a>),
+}
+
+/// The end that takes.
+#[derive(Debug)]
+pub struct Consumer<'a> {
+    parts: Parts<'a>,
+    /// Entries taken.
+    next: u32,
+    /// Entries that were never written so far, and what their turns hold.
+    fresh: u32,
+    start: u32,
+    /// Lines of bulk given back, and how many will be with the entry that was looked at.
+    given: u32,
+    seen: u32,
+}
+
+impl<'a> Consumer<'a> {
+    /// The end of the ring from one rank to another, fresh. `None`: the layout or the segment has no such ring.
+    pub fn of(segment: Segment<'a>, layout: &Layout, from: u32, to: u32) -> Option<Self> {
+        let sizes = layout.sizes();
+        Self::new(segment, layout.ring(from, to)?, sizes.ring_entries, sizes.ring_bulk, 0)
+    }
+
+    /// The end of a ring in this area, every word of which is `start`.
+    pub fn new(segment: Segment<'a>, area: Area, entries: u32, bulk: u32, start: u32) -> Option<Self> {
+        let parts = Parts::new(segment, area, entries, bulk)?;
+        Some(Self { parts, next: start, fresh: entries, start, given: start, seen: start })
+    }
+
+    /// Whether something waits, impossible things included. One load.
+    #[inline(always)]
+    pub fn has_news(&self) -> bool {
+        let (word, before) = self.awaited();
+        word.acquire(Site::RingLook) != before
+    }
+
+    /// The word that changes when something comes, and what it holds before.
+    #[inline(always)]
+    pub fn awaited(&self) -> (&'a Word, u32) {
+        let word = self.parts.turn(self.next).unwrap_or(self.parts.taken);
+        let before = self.next.wrapping_add(1).wrapping_sub(self.parts.entries);
+        (word, if self.fresh > 0 { self.start } else { before })
+    }
+
+    /// The next message, if there is one; it stays until it is taken. Constant time.
+    ///
+    /// # Errors
+    /// [`Corrupted`]: nobody puts what is there.
+    #[inline(always)]
+    pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
+        let (word, before) = self.awaited();
+        let turn = word.acquire(Site::RingLook);
+        if turn == before {
+            return Ok(None);
+        }
+        if turn != self.next.wrapping_add(1) {
+            return Err(Corrupted);
+        }
+        let mut body = [0; BODY];
+        self.parts.body(self.next).and_then(|cells| cells.read(&mut body)).ok_or(Corrupted)?;
+        let word = |at| word_of(&body, at).ok_or(Corrupted);
+        let note = [word(4)?, word(8)?];
+        let form = word(0)?;
+        if form as usize <= INLINE {
+            let inline = body.last_chunk().ok_or(Corrupted)?;
+            return Ok(Some(Entry { note, payload: Payload::Inline(*inline, form as usize) }));
+        }
+        if form != PIECE {
+            return Err(Corrupted);
+        }
+        let piece = self.piece(word(HEAD)?, word(HEAD + 4)?, word(HEAD + 8)?).ok_or(Corrupted)?;
+        Ok(Some(Entry { note, payload: Payload::Piece(piece) }))
+    }
+
+    /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look
+    /// that found nothing must be taken.
+    #[inline(always)]
+    pub fn take(&mut self) {
+        self.next = self.next.wrapping_add(1);
+        self.fresh = self.fresh.saturating_sub(1);
+        if self.seen != self.given {
+            self.given = self.seen;
+            self.parts.given.publish(self.given, Site::RingTake);
+        }
+        self.parts.taken.publish(self.next, Site::RingTake);
+    }
+
+    /// The word that was published last: what the producer may be waiting for.
+    pub const fn shown(&self) -> &'a Word {
+        self.parts.taken
+    }
+
+    /// The piece at this line of the bulk, if it lies where the producer can have put it.
+    fn piece(&mut self, at: u32, bytes: u32, end: u32) -> Option<Cells<'a>> {
+        let size = self.parts.bulk_lines;
+        let goes_on = at.checked_add(lines(bytes)).filter(|end| *end <= size)?;
+        if end.wrapping_sub(goes_on) & (size - 1) != 0 || end.wrapping_sub(self.given) > size {
+            return None;
+        }
+        let piece = self.parts.piece(at, bytes)?;
+        self.seen = end;
+        Some(piece)
+    }
+}
+
+fn word_of(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

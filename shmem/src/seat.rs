@@ -1,0 +1,186 @@
+//! Who sits where: one seat per rank, written by its rank alone.
+//!
+//! ```text
+//! word 0   nobody, somebody, or somebody who has left or failed
+//!      1   rank in the job
+//!      2   incarnation
+//!      3   process number, for people: the system says who holds a seat (`life`)
+//!      4…  canary: if one of these changes, somebody writes where he should not
+//! ```
+
+use crate::layout::Layout;
+use crate::segment::{STRIDE, Segment, Site, Word};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = u32::from_le_bytes(*b"SITS");
+const LEFT: u32 = u32::from_le_bytes(*b"LEFT");
+const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
+/// Words of a seat.
+const WORDS: usize = STRIDE / 4;
+/// Words before its canary.
+const FACTS: usize = 4;
+
+/// Who sits on a seat.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sitter {
+    /// Its rank in the job.
+    pub rank: u32,
+    /// Its life.
+    pub incarnation: u32,
+    /// Its process, 0 where there are none.
+    pub process: u32,
+}
+
+/// What a seat says.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Occupant {
+    /// Nobody has come.
+    Nobody,
+    /// Somebody sits there.
+    Sits(Sitter),
+    /// Somebody sat there and has said farewell.
+    Left(Sitter),
+    /// Somebody sat there and has given up.
+    Failed(Sitter),
+    /// Nothing that a rank writes there.
+    Garbage,
+}
+
+/// What every seat of the node says is read here.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat<'a> {
+    words: &'a [Word; WORDS],
+}
+
+impl<'a> Seat<'a> {
+    /// The seat of a rank of the node. `None`: there is no such rank.
+    pub fn of(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
+        let words = segment.words(layout.seat(local)?.at, WORDS)?;
+        Some(Self { words: words.try_into().ok()? })
+    }
+
+    /// Who is there. Somebody is believed only if the whole canary is that of his life.
+    pub fn occupant(&self) -> Occupant {
+        let [state, rank, incarnation, process, ..] = self.words;
+        let state = state.acquire(Site::Plain);
+        let [rank, incarnation, process] = [rank, incarnation, process].map(|word| word.acquire(Site::Plain));
+        let sitter = Sitter { rank, incarnation, process };
+        match state {
+            FREE => Occupant::Nobody,
+            _ if !self.canary_sings(incarnation) => Occupant::Garbage,
+            TAKEN => Occupant::Sits(sitter),
+            LEFT => Occupant::Left(sitter),
+            FAILED => Occupant::Failed(sitter),
+            _ => Occupant::Garbage,
+        }
+    }
+
+    /// Takes the seat. `None`: it is not free. That nobody else takes it meanwhile is up to the caller, who holds its lock.
+    pub fn take(self, sitter: Sitter) -> Option<Own<'a>> {
+        if self.occupant() != Occupant::Nobody {
+            return None;
+        }
+        let own = Own { seat: self, sitter };
+        let facts = own.facts();
+        for (index, word) in self.words.iter().enumerate().rev() {
+            word.publish(facts.get(index).copied().unwrap_or(canary(sitter.incarnation, index)), Site::Plain);
+        }
+        Some(own)
+    }
+
+    fn canary_sings(&self, incarnation: u32) -> bool {
+        let mut words = self.words.iter().enumerate().skip(FACTS);
+        words.all(|(index, word)| word.acquire(Site::Plain) == canary(incarnation, index))
+    }
+}
+
+/// The own seat, and what was written there: it is remembered, never read back.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'a> {
+    seat: Seat<'a>,
+    sitter: Sitter,
+}
+
+impl Own<'_> {
+    fn facts(&self) -> [u32; FACTS] {
+        [TAKEN, self.sitter.rank, self.sitter.incarnation, self.sitter.process]
+    }
+
+    /// Whether every word is as it was written.
+    pub fn is_intact(&self) -> bool {
+        let facts = self.facts().into_iter().zip(self.seat.words).all(|(fact, word)| word.own() == fact);
+        facts && self.seat.canary_sings(self.sitter.incarnation)
+    }
+
+    /// Says farewell: the end of this process will be no death.
+    pub fn leave(self) {
+        self.seat.words[0].publish(LEFT, Site::Plain);
+    }
+
+    /// Gives up, although this process may go on.
+    pub fn fail(self) {
+        self.seat.words[0].publish(FAILED, Site::Plain);
+    }
+}
+
+const fn canary(incarnation: u32, index: usize) -> u32 {
+    // Odd, so that cleared memory is never right.
+    incarnation.wrapping_add(index as u32).wrapping_mul(0x9e37_79b9) | 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::{PAGE, Sizes, Waiting};
+    use core::ptr::NonNull;
+
+    const SITTER: Sitter = Sitter { rank: 7, incarnation: 0xdead_beef, process: 42 };
+
+    fn layout() -> Layout {
+        let sizes = Sizes::of_node(2, Waiting::Shared);
+        Layout::new(Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..sizes }).unwrap()
+    }
+
+    fn with_segment(test: impl FnOnce(Segment<'_>)) {
+        let mut memory = vec![0_u32; layout().bytes() / 4];
+        // SAFETY: the vector outlives the segment and is used through it alone.
+        test(unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), layout().bytes()) });
+    }
+
+    #[test]
+    fn seat_is_taken_once_and_left() {
+        with_segment(|segment| {
+            let seat = |local| Seat::of(segment, &layout(), local);
+            assert!(seat(2).is_none());
+            let one = seat(1).unwrap();
+            assert_eq!(one.occupant(), Occupant::Nobody);
+            let own = one.take(SITTER).unwrap();
+            assert_eq!(one.occupant(), Occupant::Sits(SITTER));
+            assert!(own.is_intact() && one.take(SITTER).is_none());
+            assert_eq!(seat(0).unwrap().occupant(), Occupant::Nobody);
+            own.leave();
+            assert_eq!(one.occupant(), Occupant::Left(SITTER));
+            assert!(one.take(SITTER).is_none(), "nobody follows");
+            own.fail();
+            assert_eq!(one.occupant(), Occupant::Failed(SITTER));
+        });
+    }
+
+    #[test]
+    fn every_changed_word_is_noticed_by_its_owner() {
+        with_segment(|segment| {
+            let seat = Seat::of(segment, &layout(), 0).unwrap();
+            let own = seat.take(SITTER).unwrap();
+            for word in seat.words {
+                let before = word.own();
+                for bit in 0..32 {
+                    word.publish(before ^ 1 << bit, Site::Plain);
+                    assert!(!own.is_intact(), "bit {bit}");
+                    assert_ne!(seat.occupant(), Occupant::Sits(SITTER));
+                }
+                word.publish(before, Site::Plain);
+            }
+            assert!(own.is_intact());
+        });
+    }
+}

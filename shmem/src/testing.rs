@@ -1,0 +1,43 @@
+//! Memory for tests.
+
+use core::ptr::NonNull;
+
+use crate::board::{Boards, SLOT_HEAD};
+use crate::segment::Segment;
+
+/// Boards in the heap: small slots and chunks, so that short payload takes every path.
+pub(crate) struct Ground {
+    memory: NonNull<[u64]>,
+    pub(crate) boards: Boards,
+}
+
+// SAFETY: the memory belongs to the ground and is only used through segments.
+unsafe impl Send for Ground {}
+// SAFETY: as above.
+unsafe impl Sync for Ground {}
+
+impl Ground {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let (slots, inline, chunk) = (4, 56, 256);
+        let bulk = 256 + slots as usize * (inline + SLOT_HEAD);
+        let stride = bulk + slots as usize * chunk;
+        Self::of(Boards { ranks, at: 0, stride, line: 128, slots, inline, bulk, chunk })
+    }
+
+    pub(crate) fn of(boards: Boards) -> Self {
+        let memory = vec![0_u64; boards.end().div_ceil(8)].into_boxed_slice();
+        Self { memory: NonNull::from(Box::leak(memory)), boards }
+    }
+
+    pub(crate) fn segment(&self) -> Segment<'_> {
+        // SAFETY: the memory lives as long as the ground and is used through segments alone.
+        unsafe { Segment::new(self.memory.cast(), self.memory.len() * 8) }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box, and no segment outlives the ground.
+        drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+    }
+}

@@ -1,0 +1,83 @@
+//! What `unisono info` says of shared memory.
+
+use core::ffi::c_void;
+use std::{io, os::unix::process::CommandExt, process::Command};
+
+use serde::Serialize;
+use unisono_shmem::file::{FileError, SegmentFile};
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::life::Life;
+
+/// As it is found by making a segment and using it.
+#[derive(Serialize, Debug)]
+pub(crate) struct Memory {
+    /// Of one page.
+    page_bytes: usize,
+    /// Which pages, and why no larger ones.
+    pages: String,
+    /// How the death of a rank is known.
+    liveness: String,
+    /// Whether a process may read another's memory in one copy, and why not.
+    process_vm_readv: String,
+}
+
+impl Memory {
+    /// Makes a segment of two ranks, and lets it go.
+    pub(crate) fn ask() -> Result<Self, FileError> {
+        let made = SegmentFile::create(&Layout::new(Sizes::of_node(2, Waiting::Dedicated))?)?;
+        let (page_bytes, pages) = (made.pages().bytes(), made.pages().to_string());
+        let locked = Life::new(made.into()).hold(0);
+        let read = read_by_child();
+        Ok(Self {
+            page_bytes,
+            pages,
+            liveness: match locked {
+                Ok(true) => String::from("record locks of the system"),
+                Ok(false) => String::from("the launcher alone: another process holds the lock of a new file"),
+                Err(error) => format!("the launcher alone: record locks: {error}"),
+            },
+            process_vm_readv: match read {
+                Ok(()) => String::from("yes"),
+                Err(error) => format!("no: {error}"),
+            },
+        })
+    }
+
+    /// For people: names and what is to be said of them.
+    pub(crate) fn lines(&self) -> [(&'static str, &str); 3] {
+        let Self { pages, liveness, process_vm_readv, page_bytes: _ } = self;
+        [("shared memory", pages), ("shm liveness", liveness), ("process_vm_readv", process_vm_readv)]
+    }
+}
+
+/// What a child reads of this process's memory. Neither is the other's tracer, as among the ranks of a node.
+static WORD: u64 = 0x756e_6973_6f6e_6f21;
+
+fn read_by_child() -> io::Result<()> {
+    let parent = std::process::id().cast_signed();
+    let mut command = Command::new("/");
+    let read = move || {
+        let mut read = 0_u64;
+        let bytes = size_of_val(&WORD);
+        let local = libc::iovec { iov_base: (&raw mut read).cast::<c_void>(), iov_len: bytes };
+        let remote = libc::iovec { iov_base: (&raw const WORD).cast::<c_void>().cast_mut(), iov_len: bytes };
+        // SAFETY: one piece of this process to write to, alive and of this length; the other process's is only read.
+        let moved = unsafe { libc::process_vm_readv(parent, &raw const local, 1, &raw const remote, 1, 0) };
+        match moved {
+            -1 => Err(io::Error::last_os_error()),
+            _ if moved.cast_unsigned() == bytes && read == WORD => Err(io::Error::from_raw_os_error(SEEN)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    };
+    // SAFETY: between fork and exec it makes one system call, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(read) };
+    // Nothing is ever executed: what the child found is its error.
+    match command.spawn() {
+        Err(error) if error.raw_os_error() == Some(SEEN) => Ok(()),
+        Err(error) => Err(error),
+        Ok(mut child) => child.wait().and(Err(io::ErrorKind::Unsupported.into())),
+    }
+}
+
+/// The error by which the child says that it has read the word. `process_vm_readv` has no such one.
+const SEEN: i32 = libc::ECANCELED;

@@ -1,0 +1,58 @@
+//! The segments of the nodes of this host, made before their ranks are started and handed to them as descriptors. This
+//! process keeps them as long as it may start ranks.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use tracing::{info, warn};
+use unisono_shmem::file::{FileError, SegmentFile};
+use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
+
+use super::layout::Berth;
+use crate::environment::{DeviceChoice, GivenSegment, Locality, Transport};
+use crate::node::processors;
+
+/// One segment per node that shares memory.
+#[derive(Default, Debug)]
+pub(super) struct Segments {
+    made: Vec<(u32, SegmentFile)>,
+    expected: bool,
+}
+
+impl Segments {
+    /// Makes those of the nodes of these berths, which are all of this host.
+    ///
+    /// # Errors
+    /// The device is `shm` and a segment cannot be made; otherwise the node does without.
+    pub(super) fn create(transport: &Transport, berths: &[Berth]) -> Result<Self, FileError> {
+        let mut segments = Self { made: Vec::new(), expected: transport.shares(RANKS_MAX as usize) };
+        let crowded = u32::try_from(berths.len()).unwrap_or(u32::MAX) > processors();
+        let waiting = if crowded { Waiting::Shared } else { Waiting::Dedicated };
+        for first in berths.iter().filter(|berth| berth.local_rank == 0 && transport.shares(berth.local_size as usize))
+        {
+            let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
+            match made.and_then(|layout| SegmentFile::create(&layout)) {
+                Ok(file) => {
+                    info!(node = first.node, ?waiting, "shared memory in {}", file.pages());
+                    segments.made.push((first.node, file));
+                }
+                Err(error) if transport.device == DeviceChoice::Auto => {
+                    warn!(node = first.node, "no shared memory: {error}")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(segments)
+    }
+
+    /// The descriptor that a rank of the node gets.
+    pub(super) fn of(&self, node: u32) -> Option<BorrowedFd<'_>> {
+        self.made.iter().find(|(of, _)| *of == node).map(|(_, file)| file.as_fd())
+    }
+
+    /// What a rank is told of its node.
+    pub(super) fn locality(&self, berth: &Berth) -> Locality {
+        let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
+        let given = number.map_or(GivenSegment::Nothing, GivenSegment::Descriptor);
+        Locality { segment: self.expected.then_some(given), ..berth.locality() }
+    }
+}

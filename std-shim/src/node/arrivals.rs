@@ -1,0 +1,122 @@
+//! The ranks of a node come to their seats.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use unisono_shmem::layout::Layout;
+use unisono_shmem::life::{Holder, Life};
+use unisono_shmem::seat::{Occupant, Seat};
+use unisono_shmem::segment::Segment;
+
+use super::handover::Giver;
+use super::{Neighbour, NodeError, Presence};
+use crate::bootstrap::{Incarnation, Membership, Notice};
+use crate::rank::Rank;
+
+/// Between two looks at what has not come, at first and at most.
+const LOOKS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
+
+/// A wait for something that others of the node do, which looks at what the launcher says meanwhile.
+pub(super) struct Patience<'a> {
+    pub(super) membership: &'a mut Membership,
+    pub(super) deadline: Instant,
+    pause: Duration,
+}
+
+/// What the launcher says of a rank that is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// Nothing: it may still come.
+    Wait,
+    /// It is dead.
+    Dead,
+    /// The time is over.
+    Late,
+}
+
+impl<'a> Patience<'a> {
+    pub(super) const fn new(membership: &'a mut Membership, deadline: Instant) -> Self {
+        Self { membership, deadline, pause: LOOKS[0] }
+    }
+
+    /// The life of a rank that the job knows.
+    pub(super) fn incarnation(&self, rank: Rank) -> Incarnation {
+        self.membership.table().get(rank.0 as usize).map_or(Incarnation(0), |entry| entry.incarnation)
+    }
+
+    /// Sleeps a little, and hears of the rank.
+    ///
+    /// # Errors
+    /// The job was ended.
+    pub(super) fn rest(&mut self, awaited: Rank) -> Result<Word, NodeError> {
+        for notice in self.membership.heard() {
+            match *notice {
+                Notice::Aborted { rank, code } => return Err(NodeError::Aborted { rank, code }),
+                Notice::Died { rank, .. } if rank == awaited => return Ok(Word::Dead),
+                _ => {}
+            }
+        }
+        if Instant::now() >= self.deadline {
+            return Ok(Word::Late);
+        }
+        std::thread::sleep(self.pause);
+        self.pause = (2 * self.pause).min(LOOKS[1]);
+        Ok(Word::Wait)
+    }
+}
+
+/// Those who are to come.
+pub(super) struct Arrivals<'a> {
+    pub(super) segment: Segment<'static>,
+    pub(super) layout: &'a Layout,
+    pub(super) life: &'a Life,
+    pub(super) ranks: &'a [Rank],
+    pub(super) own: u32,
+    /// Who gives them the segment, if this process does.
+    pub(super) giver: Option<Giver>,
+}
+
+impl Arrivals<'_> {
+    /// Waits until all are there or known to be dead.
+    pub(super) fn wait(&self, mut patience: Patience<'_>) -> Result<Box<[Neighbour]>, NodeError> {
+        let mut come: Vec<Neighbour> = Vec::with_capacity(self.ranks.len());
+        while let (Some(rank), Ok(local)) = (self.ranks.get(come.len()).copied(), u32::try_from(come.len())) {
+            if let Some(giver) = &self.giver {
+                giver.give(Some(self.life.file()));
+            }
+            if let Some(neighbour) = self.look(local, rank, patience.incarnation(rank))? {
+                come.push(neighbour);
+                continue;
+            }
+            match patience.rest(rank)? {
+                Word::Wait => {}
+                Word::Dead => come.push(Neighbour::absent(rank)),
+                Word::Late => return Err(NodeError::Absent(rank)),
+            }
+        }
+        Ok(come.into())
+    }
+
+    /// What there is to see of one of them, if it has come.
+    fn look(&self, local: u32, rank: Rank, incarnation: Incarnation) -> Result<Option<Neighbour>, NodeError> {
+        let stranger = NodeError::Stranger(rank);
+        let Some(seat) = Seat::of(self.segment, self.layout, local) else { return Err(stranger) };
+        let sitter = match seat.occupant() {
+            Occupant::Nobody => return Ok(None),
+            Occupant::Sits(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter) => sitter,
+            Occupant::Garbage => return Err(stranger),
+        };
+        let holder = self.life.holder(local)?;
+        if (sitter.rank, sitter.incarnation) != (rank.0, incarnation.0) {
+            // An earlier life has the seat; the present one does without.
+            return if holder == Holder::Nobody { Ok(Some(Neighbour::absent(rank))) } else { Err(stranger) };
+        }
+        let here = local == self.own || (holder == Holder::Nobody && sitter.process == std::process::id());
+        let (process, presence) = match holder {
+            _ if here => (std::process::id(), Presence::Here),
+            Holder::Process(process) => (process, Presence::Elsewhere),
+            Holder::Nobody => (0, Presence::Elsewhere),
+        };
+        Ok(Some(Neighbour { rank, incarnation, process, presence }))
+    }
+}

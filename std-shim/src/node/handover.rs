@@ -1,0 +1,201 @@
+//! How ranks that no launcher gave a segment share one: the first of the node makes it and hands its descriptor to the others
+//! over a socket in the abstract namespace (`unix(7)`). The socket's name follows from the job's key and the first rank's
+//! life, and both ends insist on the same user: who guesses or sees the name gains nothing.
+
+use core::fmt::Write as _;
+use core::mem::MaybeUninit;
+use core::time::Duration;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use crate::bootstrap::{Entry, Secret};
+
+/// A descriptor comes with this byte.
+const GIVEN: u8 = b'1';
+/// There is none.
+const NOTHING: u8 = b'0';
+/// Longest wait for an answer before the taker looks round.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Where the descriptor is handed over.
+pub(super) fn place(secret: &Secret, job: &str, first: &Entry) -> io::Result<SocketAddr> {
+    let (life, node) = (first.incarnation.0.to_le_bytes(), first.node.to_le_bytes());
+    let mut name = String::from("unisono-");
+    for byte in secret.for_job(job).prove(b"segment", &[&life, &node]) {
+        write!(name, "{byte:02x}").map_err(io::Error::other)?;
+    }
+    SocketAddr::from_abstract_name(name)
+}
+
+/// The first rank's end.
+#[derive(Debug)]
+pub(super) struct Giver(UnixListener);
+
+impl Giver {
+    pub(super) fn open(place: &SocketAddr) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(place)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+
+    /// Gives the descriptor, or word that there is none, to everybody who has come. Says how many.
+    pub(super) fn give(&self, segment: Option<BorrowedFd<'_>>) -> usize {
+        let mut given = 0;
+        while let Ok((stream, _)) = self.0.accept() {
+            // Who is gone again does not matter.
+            given += usize::from(is_own_user(&stream) && send(&stream, segment).is_ok());
+        }
+        given
+    }
+}
+
+/// What a taker found.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// The segment.
+    Segment(OwnedFd),
+    /// There is none to be had.
+    Nothing,
+    /// Nobody answers yet.
+    NotYet,
+}
+
+/// Another rank's end.
+#[derive(Debug)]
+pub(super) struct Taker {
+    place: SocketAddr,
+    asked: Option<UnixStream>,
+}
+
+impl Taker {
+    pub(super) const fn new(place: SocketAddr) -> Self {
+        Self { place, asked: None }
+    }
+
+    /// Asks, or goes on waiting for the answer. Returns at once when nobody is there, and soon when nobody answers.
+    pub(super) fn take(&mut self) -> io::Result<Taken> {
+        let stream = match self.asked.take() {
+            Some(stream) => stream,
+            None => match UnixStream::connect_addr(&self.place) {
+                Ok(stream) if is_own_user(&stream) => stream,
+                Ok(_) => return Ok(Taken::NotYet),
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+                    return Ok(Taken::NotYet);
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        stream.set_read_timeout(Some(PATIENCE))?;
+        match receive(&stream) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                self.asked = Some(stream);
+                Ok(Taken::NotYet)
+            }
+            // Whoever was asked is gone.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Taken::NotYet),
+            answered => answered,
+        }
+    }
+}
+
+fn is_own_user(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+fn send(stream: &UnixStream, segment: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = segment.into_iter().collect();
+    let word = if descriptors.is_empty() { NOTHING } else { GIVEN };
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(rustix::io::Errno::NOBUFS);
+    }
+    sendmsg(stream, &[IoSlice::new(&[word])], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+fn receive(stream: &UnixStream) -> io::Result<Taken> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut word = [0];
+    let message = recvmsg(stream, &mut [IoSliceMut::new(&mut word)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.bytes == 0 {
+        return Err(ErrorKind::ConnectionReset.into());
+    }
+    let segment = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(match (word, segment) {
+        ([GIVEN], Some(segment)) => Taken::Segment(segment),
+        ([NOTHING], None) => Taken::Nothing,
+        _ => Taken::NotYet,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+    use std::os::fd::AsFd;
+    use unisono_core::peer::Incarnation;
+
+    fn place_of(job: &str, life: u32, node: u32) -> SocketAddr {
+        let lane = (Ipv4Addr::LOCALHOST, 1).into();
+        let first = Entry { incarnation: Incarnation(life), node, mtu: 0, lanes: [lane; 2] };
+        place(&Secret::new("0123456789abcdef").expect("long enough"), job, &first).expect("a name")
+    }
+
+    #[test]
+    fn place_is_that_of_a_job_a_life_and_a_node() {
+        let name = |place: SocketAddr| place.as_abstract_name().expect("abstract").to_vec();
+        let one = name(place_of("job", 1, 0));
+        assert_eq!(one, name(place_of("job", 1, 0)));
+        for other in [place_of("other", 1, 0), place_of("job", 2, 0), place_of("job", 1, 1)] {
+            assert_ne!(one, name(other));
+        }
+    }
+
+    #[test]
+    fn descriptor_is_handed_over_to_everybody_who_comes() {
+        let place = place_of("handed over", std::process::id(), 0);
+        let mut early = Taker::new(place.clone());
+        assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody is there");
+        let giver = Giver::open(&place).expect("the name is free");
+        assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody answers");
+        drop(early);
+        assert_eq!(giver.give(None), 0, "who has hung up gets nothing");
+        let memory = rustix::fs::memfd_create("given", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&memory, 4711).expect("sized");
+        std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| until_there(&place))).collect();
+            let mut given = 0;
+            while given < 3 {
+                given += giver.give(Some(memory.as_fd()));
+            }
+            for taker in takers {
+                let Taken::Segment(taken) = taker.join().expect("takes") else { panic!("no descriptor") };
+                assert_eq!(rustix::fs::fstat(&taken).expect("a file").st_size, 4711);
+            }
+            let taker = scope.spawn(|| until_there(&place));
+            while giver.give(None) == 0 {}
+            assert!(matches!(taker.join().expect("takes"), Taken::Nothing));
+        });
+    }
+
+    fn until_there(place: &SocketAddr) -> Taken {
+        let mut taker = Taker::new(place.clone());
+        loop {
+            match taker.take().expect("the system permits it") {
+                Taken::NotYet => {}
+                taken => return taken,
+            }
+        }
+    }
+}

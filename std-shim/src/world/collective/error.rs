@@ -1,0 +1,86 @@
+//! Why a collective failed.
+
+use unisono_core::collective::{Cause, Failure as BasicFailure};
+
+use crate::rank::Rank;
+use crate::world::Failure;
+
+/// Why a collective did not complete on this rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CollectiveError {
+    /// The root is no rank of the job.
+    #[error("there is no rank {rank} among {size}")]
+    UnknownRank {
+        /// The root that was asked for.
+        rank: Rank,
+        /// Ranks of the job.
+        size: u32,
+    },
+    /// A buffer is not as long as this collective needs it.
+    #[error("a buffer of {needed} elements is needed, not of {given}")]
+    Length {
+        /// Elements that it should have.
+        needed: usize,
+        /// Elements that it has.
+        given: usize,
+    },
+    /// The type has no such operation.
+    #[error("this operation is not defined for elements of this type")]
+    Undefined,
+    /// An element is longer than what ranks show each other at once.
+    #[error("an element to be combined has at most {most} bytes")]
+    ElementTooLong {
+        /// The longest.
+        most: usize,
+    },
+    /// The ranks of the job do not all share memory: in this version collectives need one node.
+    #[error("collectives need all ranks to share the memory of one node")]
+    Apart,
+    /// A rank is dead, and has not done its part.
+    #[error("rank {rank} died and is missing from {collective} {sequence}")]
+    Missing {
+        /// Who.
+        rank: Rank,
+        /// From what.
+        collective: &'static str,
+        /// The how-manieth collective of the job, barriers being counted apart; wraps.
+        sequence: u32,
+    },
+    /// A rank shows what it cannot, or its memory cannot be read.
+    #[error("rank {rank} shows nonsense in {collective} {sequence}")]
+    Corrupt {
+        /// Who.
+        rank: Rank,
+        /// In what.
+        collective: &'static str,
+        /// As of [`Missing`](Self::Missing).
+        sequence: u32,
+    },
+    /// A rank does not do the same as this one: another collective, length, root, type or operation.
+    #[error("rank {rank} does not do the same as this one, which does {collective} {sequence}")]
+    Disagrees {
+        /// Who.
+        rank: Rank,
+        /// What this rank does.
+        collective: &'static str,
+        /// As of [`Missing`](Self::Missing).
+        sequence: u32,
+    },
+    /// Somebody writes where only this rank may: nothing in the shared memory can be trusted any more.
+    #[error("the shared memory of this node is corrupted")]
+    Corrupted,
+    /// The job is being ended.
+    #[error(transparent)]
+    Ended(Failure),
+}
+
+impl From<BasicFailure> for CollectiveError {
+    fn from(failure: BasicFailure) -> Self {
+        let (rank, collective, sequence) = (Rank(failure.rank.0), failure.verb.name(), failure.id.sequence);
+        match failure.cause {
+            Cause::Missing => Self::Missing { rank, collective, sequence },
+            Cause::Corrupt => Self::Corrupt { rank, collective, sequence },
+            Cause::Disagrees => Self::Disagrees { rank, collective, sequence },
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The ranks of a node as a group: their barrier, their flags, and how one waits for the others.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use unisono_core::collective::{
+    Basic as _, Cause, CollectiveId, Failure, Payload as _, Plan, Rank as Member, Turn, Verb,
+};
+use unisono_shmem::barrier::FlatBarrier;
+use unisono_shmem::board::Boards;
+use unisono_shmem::choice::grain_max;
+use unisono_shmem::flags::Flags;
+use unisono_shmem::kernel::{Element, Operation, kernel};
+use unisono_shmem::layout::Waiting;
+use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _};
+use unisono_shmem::rest::{Look, Rest};
+
+use super::CollectiveError;
+use super::pull::Processes;
+use crate::node::{Node, Standing};
+use crate::world::World;
+use crate::world::lock::Lock;
+
+/// Polls of a barrier before anything else is looked at.
+const POLLS: u32 = 64;
+
+/// The buffers of a call.
+pub(super) enum Places<'a> {
+    /// What goes in and what comes out.
+    Apart(&'a [u8], &'a mut [u8]),
+    /// One for both.
+    Both(&'a mut [u8]),
+}
+
+impl Places<'_> {
+    /// What a collective of one rank does.
+    pub(super) fn copy_alone(self, verb: Verb) {
+        if let (Self::Apart(input, output), true) = (self, verb != Verb::Exscan) {
+            output.copy_from_slice(input);
+        }
+    }
+}
+
+/// All ranks of the job, on one node.
+pub(in crate::world) struct Group {
+    node: Arc<Node>,
+    barrier: FlatBarrier<'static>,
+    /// Barriers that this rank has entered.
+    epoch: AtomicU32,
+    state: Lock<State>,
+}
+
+struct State {
+    flags: Flags<'static>,
+    sequence: u32,
+    grain_max: usize,
+    /// Whether it is known who can read whose memory.
+    agreed: bool,
+    failed: Option<CollectiveError>,
+}
+
+impl Group {
+    /// The ranks of a node, which are all of a job of this size. `None`: they are not, or there is nobody else.
+    pub(in crate::world) fn new(node: &Arc<Node>, size: u32) -> Option<Self> {
+        if size < 2 || node.size() != size {
+            return None;
+        }
+        let (boards, segment) = (Boards::of(&node.layout()), node.segment());
+        let barrier = FlatBarrier::new(segment, &boards, node.local())?;
+        let flags = Flags::new(segment, boards, node.local(), false, 0)?;
+        let state = State { flags, sequence: 0, grain_max: grain_max(&boards), agreed: false, failed: None };
+        Some(Self { node: node.clone(), barrier, epoch: AtomicU32::new(0), state: Lock::new(state) })
+    }
+
+    /// One release store, an acquire look at each of the others, no lock, no clock.
+    #[inline]
+    pub(super) fn barrier(&self, world: &World) -> Result<(), CollectiveError> {
+        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        self.epoch.store(epoch, Ordering::Relaxed);
+        self.barrier.arrive(epoch);
+        let mut from = 0;
+        if self.node.waiting() == Waiting::Dedicated {
+            for _ in 0..POLLS {
+                if self.barrier.poll(epoch, &mut from) {
+                    return Ok(());
+                }
+                core::hint::spin_loop();
+            }
+        }
+        self.await_barrier(world, epoch, from)
+    }
+
+    #[cold]
+    fn await_barrier(&self, world: &World, epoch: u32, mut from: usize) -> Result<(), CollectiveError> {
+        self.node.sleepers().wake(self.barrier.own());
+        let mut rest = self.node.rest();
+        while !self.barrier.poll(epoch, &mut from) {
+            let missing = self.barrier.missing(epoch, from);
+            let Some((_, word, seen)) = missing else { continue };
+            let look = rest.rest(Some((word, seen)));
+            if look == Look::Nowhere {
+                continue;
+            }
+            world.look_round()?;
+            if look == Look::Everywhere {
+                self.look_for_missing(epoch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_for_missing(&self, epoch: u32) -> Result<(), CollectiveError> {
+        if !self.node.is_intact() {
+            return Err(self.fail(CollectiveError::Corrupted));
+        }
+        if let Some(failed) = self.state.lock().failed {
+            return Err(failed);
+        }
+        for rank in (0..self.node.size()).filter(|&rank| rank != self.node.local()) {
+            let cause = match self.barrier.has_arrived(rank, epoch) {
+                Some(true) => continue,
+                Some(false) if self.node.standing(rank) == Standing::Alive => continue,
+                // It may have come before it went.
+                Some(false) if self.barrier.has_arrived(rank, epoch) == Some(true) => continue,
+                Some(false) => Cause::Missing,
+                None => Cause::Corrupt,
+            };
+            let id = CollectiveId { context: 0, sequence: epoch };
+            return Err(self.fail(Failure { rank: Member(rank), cause, id, verb: Verb::Barrier }.into()));
+        }
+        Ok(())
+    }
+
+    /// From now on every collective fails.
+    fn fail(&self, error: CollectiveError) -> CollectiveError {
+        self.state.lock().failed = Some(error);
+        error
+    }
+
+    pub(super) fn run(
+        &self,
+        world: &World,
+        plan: &Plan,
+        places: Places<'_>,
+        operate: impl Operate,
+    ) -> Result<(), CollectiveError> {
+        let mut state = self.state.lock();
+        if let Some(failed) = state.failed {
+            return Err(failed);
+        }
+        if plan.grain > state.grain_max {
+            return Err(CollectiveError::ElementTooLong { most: state.grain_max });
+        }
+        if !state.agreed {
+            self.agree(world, &mut state)?;
+        }
+        self.complete(world, &mut state, plan, places, operate)
+    }
+
+    /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
+    #[cold]
+    fn agree(&self, world: &World, state: &mut State) -> Result<(), CollectiveError> {
+        let (own, size) = (self.node.local(), self.node.size());
+        let nonce =
+            core::hint::black_box(u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(own));
+        let shown = [(&raw const nonce).expose_provenance() as u64, nonce].map(u64::to_ne_bytes).concat();
+        let mut all = vec![0; 16 * size as usize];
+        let of = |verb, bytes, kind| Plan {
+            verb,
+            rank: Member(own),
+            size,
+            root: Member(0),
+            bytes,
+            grain: 1,
+            order: unisono_core::collective::Order::Any,
+            kind,
+        };
+        let places = Places::Apart(&shown, &mut all);
+        self.complete(world, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
+        let reads = |(rank, shown): (u32, &[u8])| {
+            let (Some((address, nonce)), mut found) = (shown.split_first_chunk::<8>(), [0; 8]) else { return false };
+            let address = u64::from_ne_bytes(*address);
+            // SAFETY: the word on the stack is as long.
+            let pulled = unsafe {
+                Processes(&self.node).pull(Member(rank), address, core::ptr::NonNull::from(&mut found).cast(), 8)
+            };
+            pulled.is_ok() && found == nonce
+        };
+        let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
+        if let Some(kernel) = kernel(Operation::Min, Element::U8) {
+            let plan = of(Verb::Allreduce, 1, unisono_shmem::kernel::kind(Operation::Min, Element::U8));
+            self.complete(world, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
+        }
+        tracing::debug!(single_copy = can[0] == 1, "collectives");
+        state.flags.set_pulls(can[0] == 1);
+        state.agreed = true;
+        Ok(())
+    }
+
+    fn complete(
+        &self,
+        world: &World,
+        state: &mut State,
+        plan: &Plan,
+        places: Places<'_>,
+        operate: impl Operate,
+    ) -> Result<(), CollectiveError> {
+        let (segment, remote) = (self.node.segment(), Processes(&self.node));
+        let mut buffers = match places {
+            Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
+            Places::Both(both) => Buffers::in_place(segment, both, operate, remote),
+        };
+        state.sequence = state.sequence.wrapping_add(1);
+        let flags = &mut state.flags;
+        flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
+        let shared = self.node.waiting() == Waiting::Shared;
+        let mut rest: Option<Rest<'_>> = None;
+        let error = loop {
+            let turn = flags.poll();
+            if shared {
+                flags.published().for_each(|word| self.node.sleepers().wake(word));
+            }
+            match turn {
+                Turn::Do(step, wish) => match buffers.carry_out(wish) {
+                    Ok(()) => {
+                        flags.handle_done(step);
+                        rest = None;
+                    }
+                    Err(Refused::Unreadable(rank)) if self.node.standing(rank.0) == Standing::Alive => {
+                        break Failure {
+                            rank,
+                            cause: Cause::Corrupt,
+                            id: CollectiveId { context: 0, sequence: state.sequence },
+                            verb: plan.verb,
+                        }
+                        .into();
+                    }
+                    Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
+                    Err(Refused::Bounds) => break CollectiveError::Corrupted,
+                },
+                Turn::Pending => {
+                    let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
+                    let look = rest.get_or_insert_with(|| self.node.rest()).rest(awaited);
+                    if look == Look::Nowhere {
+                        continue;
+                    }
+                    if let Err(error) = world.look_round() {
+                        break error;
+                    }
+                    if look == Look::Everywhere {
+                        if !self.node.is_intact() {
+                            break CollectiveError::Corrupted;
+                        }
+                        let missing = (0..self.node.size()).find(|&rank| {
+                            flags.is_behind(Member(rank))
+                                && self.node.standing(rank) != Standing::Alive
+                                // It may have done its part before it went.
+                                && flags.is_behind(Member(rank))
+                        });
+                        if let Some(rank) = missing {
+                            flags.handle_failed(Member(rank));
+                        }
+                    }
+                }
+                Turn::Final => return Ok(()),
+                Turn::Failed(failure) => break failure.into(),
+            }
+        };
+        state.failed = Some(error);
+        Err(error)
+    }
+}
+
+impl World {
+    /// Other traffic, while something else is waited for.
+    #[cold]
+    fn look_round(&self) -> Result<(), CollectiveError> {
+        let mut process = self.shared.lock();
+        process.progress(false);
+        process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
+    }
+}

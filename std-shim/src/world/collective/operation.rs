@@ -1,0 +1,137 @@
+//! What reductions do with two elements.
+
+use core::marker::PhantomData;
+use core::mem::size_of;
+use core::ptr::NonNull;
+
+use unisono_core::collective::Order;
+use unisono_shmem::kernel;
+use unisono_shmem::payload::{Builtin, Operate};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Element;
+
+/// An operation on elements of type `T`. It is associative.
+pub trait Operation<T> {
+    #[doc(hidden)]
+    fn order(&self) -> Order;
+
+    /// A number that is equal on ranks that do the same.
+    #[doc(hidden)]
+    fn kind(&self) -> u32;
+
+    /// `None`: the type has no such operation.
+    #[doc(hidden)]
+    fn operate(self) -> Option<impl Operate>;
+}
+
+/// An operation of the library. Integers wrap; logical and bitwise ones are for integers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SystemOperation(kernel::Operation);
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident $operation:ident;)*) => {
+        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(kernel::Operation::$operation) })* }
+    };
+}
+
+operations! {
+    /// left + right.
+    sum Sum;
+    /// left × right.
+    product Product;
+    /// The lesser.
+    min Min;
+    /// The greater.
+    max Max;
+    /// 1 where both are not zero, else 0.
+    logical_and LogicalAnd;
+    /// 1 where one is not zero, else 0.
+    logical_or LogicalOr;
+    /// 1 where exactly one is not zero, else 0.
+    logical_xor LogicalXor;
+    /// left & right.
+    bitwise_and BitwiseAnd;
+    /// left | right.
+    bitwise_or BitwiseOr;
+    /// left ^ right.
+    bitwise_xor BitwiseXor;
+}
+
+impl<T: Element> Operation<T> for SystemOperation {
+    fn order(&self) -> Order {
+        Order::Any
+    }
+
+    fn kind(&self) -> u32 {
+        kernel::kind(self.0, T::ELEMENT)
+    }
+
+    fn operate(self) -> Option<impl Operate> {
+        Some(Builtin { kernel: kernel::kernel(self.0, T::ELEMENT)?, grain: size_of::<T>() })
+    }
+}
+
+/// A function of two elements, the left and the right one, that is associative.
+#[derive(Clone, Copy, Debug)]
+pub struct UserOperation<T, F> {
+    function: F,
+    order: Order,
+    of: PhantomData<fn(T, T) -> T>,
+}
+
+impl<T, F: FnMut(&T, &T) -> T> UserOperation<T, F> {
+    /// One that need not commute: elements are combined in rank order.
+    pub const fn associative(function: F) -> Self {
+        Self { function, order: Order::Rank, of: PhantomData }
+    }
+
+    /// One that commutes, too.
+    pub const fn commutative(function: F) -> Self {
+        Self { function, order: Order::Any, of: PhantomData }
+    }
+}
+
+impl<T, F> Operation<T> for UserOperation<T, F>
+where
+    T: FromBytes + IntoBytes + Immutable,
+    F: FnMut(&T, &T) -> T,
+{
+    fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Functions cannot be told apart: lengths and orders can.
+    fn kind(&self) -> u32 {
+        1 << 16 | (size_of::<T>() as u32) << 1 | u32::from(self.order == Order::Rank)
+    }
+
+    fn operate(self) -> Option<impl Operate> {
+        Some(Applied(self))
+    }
+}
+
+struct Applied<T, F>(UserOperation<T, F>);
+
+impl<T, F> Operate for Applied<T, F>
+where
+    T: FromBytes + IntoBytes + Immutable,
+    F: FnMut(&T, &T) -> T,
+{
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        for at in 0..bytes.checked_div(size_of::<T>()).unwrap_or(0) {
+            // SAFETY: element `at` of the operands and of the result, for whose bytes the caller answers; so for each one below.
+            let l = unsafe { left.cast::<T>().add(at) };
+            // SAFETY: as above.
+            let r = unsafe { right.cast::<T>().add(at) };
+            // SAFETY: as above.
+            let to = unsafe { into.cast::<T>().add(at) };
+            // SAFETY: readable, for any alignment; any bytes are a `T`, which owns nothing.
+            let l = unsafe { l.read_unaligned() };
+            // SAFETY: as above.
+            let r = unsafe { r.read_unaligned() };
+            // SAFETY: writable, for any alignment.
+            unsafe { to.write_unaligned((self.0.function)(&l, &r)) };
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Reading another process's memory: one copy instead of two.
+
+use core::ptr::NonNull;
+
+use unisono_core::collective::Rank as Member;
+use unisono_shmem::payload::{Refused, Remote};
+
+use crate::node::Node;
+
+/// The ranks of a node, by `process_vm_readv(2)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Processes<'a>(pub(super) &'a Node);
+
+impl Remote for Processes<'_> {
+    unsafe fn pull(&mut self, of: Member, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
+        let refused = Refused::Unreadable(of);
+        let process = self.0.pid(of.0).and_then(|process| i32::try_from(process).ok()).ok_or(refused)?;
+        let mut done = 0;
+        while done < bytes {
+            // SAFETY: within the destination, as the caller promises.
+            let here = unsafe { into.add(done) };
+            let local = libc::iovec { iov_base: here.as_ptr().cast(), iov_len: bytes - done };
+            let there = core::ptr::without_provenance_mut((address as usize).wrapping_add(done));
+            let remote = libc::iovec { iov_base: there, iov_len: bytes - done };
+            // SAFETY: the kernel writes at most `iov_len` bytes of the destination, and checks what is read.
+            let count = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
+            match usize::try_from(count) {
+                Ok(count) if count > 0 => done += count,
+                _ => return Err(refused),
+            }
+        }
+        Ok(())
+    }
+}

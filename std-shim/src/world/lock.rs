@@ -1,0 +1,281 @@
+//! A lock that costs the thread that uses it alone next to nothing.
+//!
+//! A locked instruction waits until everything written before has left the processor's store buffer: behind a copied payload
+//! 20 ns and more, at each end of each call. So the first thread that locks becomes the *owner*. It enters by a store and a
+//! load, in Dekker's way: say that it is inside, see that nobody else wants the lock. The fence that this takes between the
+//! two is paid by the others: they queue, say that they want the lock, and have the kernel run a barrier on every processor
+//! that runs this process (`membarrier(2)`); from then on the owner, too, queues until they are done.
+//!
+//! Where threads take turns the barriers would cost more than they save: after some locks by others that are not rare, or
+//! where the kernel has no such barrier, the queue decides for everyone.
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
+
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+
+/// Locks by others than the owner that end its privilege.
+const OTHERS: u32 = 64;
+/// Nobody owns the lock yet; nobody does any more.
+const NOBODY: usize = 0;
+const NO_MORE: usize = usize::MAX;
+/// Turns that a thread spins while the owner is inside, before it lets others run.
+const SPINS: u32 = 64;
+
+/// The lock around a value.
+pub(super) struct Lock<T> {
+    owner: AtomicUsize,
+    /// The owner is inside without having queued.
+    inside: AtomicBool,
+    /// Others that want the lock or have it; 1 more when there is no owner any more.
+    wanted: AtomicU32,
+    queue: RawMutex,
+    /// Locks by others that are not rare. Written by whoever has the queue.
+    others: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one thread at a time, as by a mutex.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// How the lock was entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entered {
+    AsOwner,
+    Queued,
+    /// Queued, and inside: a second lock by the same thread waits for ever, as for any other lock.
+    QueuedAsOwner,
+    /// Queued, and holding the owner off.
+    Instead,
+}
+
+/// Access to the value while it lives.
+pub(super) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    entered: Entered,
+    /// The thread that locked unlocks.
+    here: PhantomData<*const ()>,
+}
+
+impl<T> Lock<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self::with_barrier(value, has_barrier())
+    }
+
+    const fn with_barrier(value: T, barrier: bool) -> Self {
+        let (owner, wanted) = if barrier { (NOBODY, 0) } else { (NO_MORE, 1) };
+        Self {
+            owner: AtomicUsize::new(owner),
+            inside: AtomicBool::new(false),
+            wanted: AtomicU32::new(wanted),
+            queue: RawMutex::INIT,
+            others: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for the lock. A thread that has it waits for ever.
+    #[inline]
+    pub(super) fn lock(&self) -> Guard<'_, T> {
+        let entered = if self.enter_as_owner() { Entered::AsOwner } else { self.queue(false) };
+        Guard { lock: self, entered, here: PhantomData }
+    }
+
+    /// For a thread that locks a thousand times a second at most: does not count against the owner.
+    pub(super) fn lock_rarely(&self) -> Guard<'_, T> {
+        Guard { lock: self, entered: self.queue(true), here: PhantomData }
+    }
+
+    #[inline]
+    fn enter_as_owner(&self) -> bool {
+        // Acquire: an owner that has ended may have left its place in memory to this thread.
+        if self.owner.load(Ordering::Relaxed) != this_thread() || self.inside.load(Ordering::Acquire) {
+            return false;
+        }
+        self.inside.store(true, Ordering::Relaxed);
+        // The barrier of whoever wants the lock makes these two orders one: either it sees the store, or this its wish.
+        compiler_fence(Ordering::SeqCst);
+        if self.wanted.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        self.inside.store(false, Ordering::Release);
+        false
+    }
+
+    #[cold]
+    fn queue(&self, rarely: bool) -> Entered {
+        self.queue.lock();
+        match self.owner.load(Ordering::Relaxed) {
+            NO_MORE => Entered::Queued,
+            NOBODY if rarely => Entered::Queued,
+            NOBODY => {
+                self.owner.store(this_thread(), Ordering::Relaxed);
+                self.inside.store(true, Ordering::Relaxed);
+                Entered::QueuedAsOwner
+            }
+            owner => {
+                if owner == this_thread() && !self.inside.load(Ordering::Relaxed) {
+                    self.inside.store(true, Ordering::Relaxed);
+                    return Entered::QueuedAsOwner;
+                }
+                self.hold_off();
+                let others = self.others.load(Ordering::Relaxed) + u32::from(!rarely);
+                self.others.store(others, Ordering::Relaxed);
+                if others < OTHERS {
+                    return Entered::Instead;
+                }
+                // What is wanted now stays wanted: the former owner queues for good.
+                self.owner.store(NO_MORE, Ordering::Relaxed);
+                Entered::Queued
+            }
+        }
+    }
+
+    /// From now on the owner queues; waits until it is not inside.
+    fn hold_off(&self) {
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        run_barrier();
+        let mut spins = 0;
+        while self.inside.load(Ordering::Acquire) {
+            spins += 1;
+            if spins < SPINS { core::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: as long as the guard lives, no other thread has one (see the module's text), and no other guard of this
+        // thread exists: the owner does not enter twice.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.entered {
+            Entered::AsOwner => return self.lock.inside.store(false, Ordering::Release),
+            Entered::QueuedAsOwner => self.lock.inside.store(false, Ordering::Release),
+            Entered::Instead => _ = self.lock.wanted.fetch_sub(1, Ordering::Release),
+            Entered::Queued => {}
+        }
+        // SAFETY: this guard has the queue since it was made.
+        unsafe { self.lock.queue.unlock() };
+    }
+}
+
+/// Tells threads apart that live at the same time.
+#[inline]
+fn this_thread() -> usize {
+    thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| core::ptr::from_ref(place).addr())
+}
+
+/// Whether the kernel runs barriers for this process from now on.
+fn has_barrier() -> bool {
+    // SAFETY: reads and writes no memory of this process.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
+}
+
+/// Every thread of this process that runs passes a full barrier before this returns.
+fn run_barrier() {
+    // SAFETY: reads and writes no memory of this process.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
+    // It does not fail once it is registered (membarrier(2)); who cannot have it must not go on.
+    assert_eq!(answer, 0, "the kernel runs no barrier any more");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two words that only a lock keeps equal.
+    type Pair = [u64; 2];
+
+    fn turn(pair: &mut Pair) {
+        assert_eq!(pair[0], pair[1], "two threads are inside");
+        pair[0] += 1;
+        core::hint::black_box(&mut *pair);
+        pair[1] += 1;
+    }
+
+    fn contend(lock: &Lock<Pair>, rarely: bool) {
+        const TURNS: u64 = 100_000;
+        const OTHER_TURNS: u64 = 500;
+        let started = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                turn(&mut lock.lock());
+                started.store(true, Ordering::Release);
+                (1..TURNS).for_each(|_| turn(&mut lock.lock()));
+            });
+            while !started.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..OTHER_TURNS {
+                        let mut guard = if rarely { lock.lock_rarely() } else { lock.lock() };
+                        turn(&mut guard);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while lock.lock_rarely()[0] < TURNS / 2 {
+                    std::thread::yield_now();
+                }
+            });
+        });
+        assert_eq!(*lock.lock(), [TURNS + 2 * OTHER_TURNS; 2]);
+    }
+
+    #[test]
+    fn one_thread_at_a_time_is_inside() {
+        let lock = Lock::new([0; 2]);
+        contend(&lock, true);
+        assert_ne!(lock.owner.load(Ordering::Relaxed), NO_MORE, "rare locks do not count");
+        assert_eq!(lock.wanted.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn threads_that_take_turns_end_the_privilege() {
+        let lock = Lock::new([0; 2]);
+        contend(&lock, false);
+        assert_eq!((lock.owner.load(Ordering::Relaxed), lock.wanted.load(Ordering::Relaxed)), (NO_MORE, 1));
+    }
+
+    #[test]
+    fn without_a_barrier_everyone_queues() {
+        let lock = Lock::with_barrier([0; 2], false);
+        contend(&lock, false);
+        assert_eq!(lock.lock().entered, Entered::Queued);
+    }
+
+    #[test]
+    fn the_first_that_locks_is_the_owner() {
+        let lock = Lock::new([0; 2]);
+        drop(lock.lock_rarely());
+        assert_eq!(lock.lock().entered, Entered::QueuedAsOwner);
+        assert_eq!(lock.lock().entered, Entered::AsOwner);
+        let other = |lock: &Lock<Pair>| lock.lock().entered;
+        assert_eq!(std::thread::scope(|scope| scope.spawn(|| other(&lock)).join().ok()), Some(Entered::Instead));
+        assert_eq!(lock.lock().entered, Entered::AsOwner);
+    }
+}

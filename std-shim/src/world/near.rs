@@ -1,0 +1,404 @@
+//! The other ranks of this node, and the rings to and from them.
+//!
+//! A note is what it is about and a tag or a number; the first that fits of these carries a message:
+//! ```text
+//! eager     tag        payload, in the entry or in the bulk
+//! announce  tag        the sender's number · where · bytes (64) · address or offset (64): what is too long for that
+//! ```
+//! The receiver copies what was announced, once, from the segment or out of the other process, and says `done`; or it says
+//! `go` with a number of its own, and the sender fills the bulk with `fragment`s one behind the other; or `refused`, when the
+//! receive is too short. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
+//! rank's part.
+
+mod pool;
+mod source;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use unisono_core::device::{Memory, PeerId};
+use unisono_core::peer::Incarnation;
+use unisono_core::span::Span;
+use unisono_shmem::layout::Waiting;
+use unisono_shmem::rest::Sleepers;
+use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Payload, Producer, PutError};
+use unisono_shmem::segment::{Cells, Segment, Word};
+
+use super::request::{Failure, Tag};
+use crate::node::Node;
+use crate::rank::Rank;
+use crate::region::Regions;
+pub(super) use pool::Pool;
+pub use pool::{AllocateError, Buffer};
+pub(super) use source::{Nonce, Source};
+
+pub(super) const EAGER: u32 = 0;
+pub(super) const ANNOUNCE: u32 = 1;
+pub(super) const GO: u32 = 2;
+pub(super) const FRAGMENT: u32 = 3;
+pub(super) const DONE: u32 = 4;
+pub(super) const REFUSED: u32 = 5;
+pub(super) const HELLO: u32 = 6;
+pub(super) const BYE: u32 = 7;
+pub(super) const ABORT: u32 = 8;
+
+/// Bytes of the longest message that is copied through the ring without being announced.
+pub(super) const EAGER_LIMIT: usize = 1 << 14;
+/// As that, when it lies in the segment and announcing it saves a copy.
+pub(super) const EAGER_SHARED: usize = 1 << 12;
+/// Bytes of a fragment.
+const FRAGMENT_BYTES: u32 = 1 << 14;
+
+/// A message that was announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Announced {
+    /// The sender's number for it.
+    pub(super) sending: u32,
+    pub(super) bytes: u32,
+    pub(super) place: Place,
+}
+
+/// Where a message waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// At this address of the other process.
+    Private(u64),
+    /// At this byte of the segment.
+    Shared(u64),
+}
+
+impl Announced {
+    const BYTES: usize = 24;
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let (what, at) = match self.place {
+            Place::Private(at) => (0, at),
+            Place::Shared(at) => (1, at),
+        };
+        let mut bytes = [0; Self::BYTES];
+        let words = [self.sending, what, self.bytes, 0, at as u32, (at >> 32) as u32];
+        for (into, word) in bytes.chunks_exact_mut(4).zip(words) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None`: nobody announces that.
+    pub(super) fn of(payload: &Payload<'_>) -> Option<Self> {
+        let Payload::Inline(bytes, Self::BYTES) = payload else { return None };
+        let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let at = u64::from(word(5)?) << 32 | u64::from(word(4)?);
+        let place = match word(1)? {
+            0 => Place::Private(at),
+            1 => Place::Shared(at),
+            _ => return None,
+        };
+        Some(Self { sending: word(0)?, bytes: word(2)?, place })
+    }
+}
+
+/// What waits for room in a ring, in order.
+#[derive(Clone, Copy, Debug)]
+enum Queued {
+    Short { note: [u32; 2], bytes: [u8; INLINE], length: usize },
+    Eager { tag: Tag, from: Span, request: u32 },
+}
+
+/// A message on its way in fragments.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// The receiver's number for it.
+    placing: u32,
+    from: Span,
+    sent: u32,
+    request: u32,
+}
+
+/// Another rank of the node.
+pub(super) struct Neighbour {
+    pub(super) peer: PeerId,
+    pub(super) local: u32,
+    pub(super) incarnation: Incarnation,
+    /// Why it takes no part any more.
+    pub(super) ended: Option<Failure>,
+    /// Its memory, where the system lets this process read it.
+    pub(super) source: Option<Source>,
+    inward: Consumer<'static>,
+    outward: Producer<'static>,
+    sleepers: Sleepers<'static>,
+    queue: VecDeque<Queued>,
+    streams: VecDeque<Stream>,
+}
+
+impl Neighbour {
+    /// The next entry, if there is one.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Result<Option<Entry<'static>>, Corrupted> {
+        self.inward.look()
+    }
+
+    /// Whether there is one; one load.
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        self.inward.has_news()
+    }
+
+    /// The entry is done with.
+    #[inline(always)]
+    pub(super) fn take(&mut self) {
+        self.inward.take();
+        self.sleepers.wake(self.inward.shown());
+    }
+
+    /// Whether nothing is ahead of what is sent now.
+    #[inline(always)]
+    pub(super) fn is_clear(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether everything is in the ring.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty() && self.streams.is_empty()
+    }
+
+    /// Puts a message of up to [`INLINE`] bytes.
+    #[inline(always)]
+    pub(super) fn put(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+        self.outward.put(note, payload)?;
+        self.woke();
+        Ok(())
+    }
+
+    /// Puts a message of up to [`longest`](Self::longest) bytes.
+    ///
+    /// # Safety
+    /// The bytes are valid and nobody changes them.
+    #[inline(always)]
+    pub(super) unsafe fn put_piece(&mut self, note: [u32; 2], from: NonNull<u8>, bytes: u32) -> Result<(), PutError> {
+        // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
+        let copy = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
+        self.outward.put_piece(note, bytes, copy)?;
+        self.woke();
+        Ok(())
+    }
+
+    /// As [`put`](Self::put), after what waits; waits itself if there is no room.
+    pub(super) fn tell(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), Corrupted> {
+        if self.is_clear() {
+            match self.put(note, payload) {
+                Err(PutError::Full) => {}
+                put => return put.map_err(|_| Corrupted),
+            }
+        }
+        let (mut bytes, length) = ([0; INLINE], payload.len().min(INLINE));
+        for (into, byte) in bytes.iter_mut().zip(payload) {
+            *into = *byte;
+        }
+        self.queue.push_back(Queued::Short { note, bytes, length });
+        Ok(())
+    }
+
+    pub(super) fn announce(&mut self, tag: Tag, message: Announced) -> Result<(), Corrupted> {
+        self.tell([ANNOUNCE, tag.0], &message.to_bytes())
+    }
+
+    /// Sends this once there is room.
+    pub(super) fn queue(&mut self, tag: Tag, from: Span, request: u32) {
+        self.queue.push_back(Queued::Eager { tag, from, request });
+    }
+
+    /// Sends this in fragments.
+    pub(super) fn stream(&mut self, placing: u32, from: Span, request: u32) {
+        self.streams.push_back(Stream { placing, from, sent: 0, request });
+    }
+
+    /// Puts what waits, as long as there is room. Tells which requests have ended by that; says whether anything moved.
+    pub(super) fn flush(&mut self, regions: &Regions, mut ended: impl FnMut(u32)) -> Result<bool, Corrupted> {
+        let mut moved = false;
+        loop {
+            let put = match self.queue.front().copied() {
+                Some(Queued::Short { note, bytes, length }) => {
+                    self.put(note, bytes.get(..length).unwrap_or_default()).map(|()| None)
+                }
+                Some(Queued::Eager { tag, from, request }) => {
+                    self.put_span([EAGER, tag.0], from, regions).map(|()| Some(request))
+                }
+                None => break,
+            };
+            match put {
+                Ok(request) => {
+                    self.queue.pop_front();
+                    request.into_iter().for_each(&mut ended);
+                    moved = true;
+                }
+                Err(PutError::Full) => return Ok(moved),
+                Err(_) => return Err(Corrupted),
+            }
+        }
+        let longest = FRAGMENT_BYTES.min(self.outward.longest());
+        while let Some(Stream { placing, from, sent, request }) = self.streams.front().copied() {
+            let part = from.part(sent, longest);
+            let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
+            match put {
+                Ok(()) if part.bytes == 0 || sent + part.bytes >= from.bytes => {
+                    self.streams.pop_front();
+                    ended(request);
+                }
+                Ok(()) => {
+                    if let Some(stream) = self.streams.front_mut() {
+                        stream.sent += part.bytes;
+                    }
+                }
+                Err(PutError::Full) => return Ok(moved),
+                Err(_) => return Err(Corrupted),
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Bytes of the longest piece.
+    pub(super) fn longest(&self) -> u32 {
+        self.outward.longest()
+    }
+
+    /// Puts lent bytes; nothing if they are no longer lent, since their request has ended otherwise.
+    fn put_span(&mut self, note: [u32; 2], from: Span, regions: &Regions) -> Result<(), PutError> {
+        let Some(address) = regions.address(from) else { return Ok(()) };
+        // SAFETY: the region lives, so its bytes are lent.
+        unsafe { self.put_piece(note, address.start(), from.bytes) }
+    }
+
+    /// The word that changes when something comes, or if something waits for room, when there is room.
+    pub(super) fn awaited(&self) -> (&'static Word, u32) {
+        if self.is_flushed() { self.inward.awaited() } else { self.outward.awaited() }
+    }
+
+    /// Its end. Returns the requests that end with it.
+    pub(super) fn end(&mut self, failure: Failure) -> Vec<u32> {
+        self.ended = Some(failure);
+        let queued = self.queue.drain(..).filter_map(|queued| match queued {
+            Queued::Eager { request, .. } => Some(request),
+            Queued::Short { .. } => None,
+        });
+        queued.chain(self.streams.drain(..).map(|stream| stream.request)).collect()
+    }
+
+    #[inline(always)]
+    fn woke(&self) {
+        if let Some(word) = self.outward.shown() {
+            self.sleepers.wake(word);
+        }
+    }
+}
+
+/// Copies a payload to where `room` bytes are, as much as fits.
+///
+/// # Safety
+/// They are valid, and nobody else uses them.
+#[inline(always)]
+pub(super) unsafe fn copy_out(payload: &Payload<'_>, to: NonNull<u8>, room: usize) {
+    let (from, bytes) = match payload {
+        Payload::Inline(bytes, length) => (NonNull::from(bytes).cast(), *length),
+        Payload::Piece(piece) => (piece.start(), piece.bytes()),
+    };
+    // SAFETY: as the caller says; a ring is nobody's buffer.
+    unsafe { to.copy_from_nonoverlapping(from, bytes.min(room)) };
+}
+
+pub(super) const fn length(payload: &Payload<'_>) -> usize {
+    match payload {
+        Payload::Inline(_, length) => *length,
+        Payload::Piece(piece) => piece.bytes(),
+    }
+}
+
+/// The ranks of this node.
+pub(super) struct Near {
+    pub(super) node: Arc<Node>,
+    /// By their number on the node; nothing for this process itself, and for those that never came.
+    pub(super) neighbours: Box<[Option<Neighbour>]>,
+    pub(super) pool: Arc<Pool>,
+    /// A core for every rank.
+    pub(super) spins: bool,
+    /// How many there are.
+    pub(super) met: u32,
+    /// The rank of the first, if they follow each other.
+    first: Option<u32>,
+    /// Who is asked next whether it lives.
+    asked: usize,
+    /// The others read it at its address.
+    _nonce: Box<Nonce>,
+}
+
+impl Near {
+    /// The rings of a node, and a greeting to everybody there.
+    pub(super) fn new(node: Arc<Node>) -> Option<Self> {
+        let (segment, layout, local) = (node.segment(), node.layout(), node.local());
+        let nonce = Box::new(Nonce::new());
+        let meet = |other: u32| {
+            let incarnation = node.incarnation(other).filter(|_| other != local)?;
+            let outward = Producer::of(segment, &layout, local, other)?;
+            let mut neighbour = Neighbour {
+                peer: node.rank_of(other).into(),
+                local: other,
+                incarnation,
+                ended: None,
+                source: None,
+                inward: Consumer::of(segment, &layout, other, local)?,
+                outward,
+                sleepers: node.sleepers(),
+                queue: VecDeque::new(),
+                streams: VecDeque::new(),
+            };
+            // Fresh rings have room; garbage in one is found when it is looked at.
+            let _ = neighbour.put([HELLO, 0], &nonce.greeting());
+            Some(neighbour)
+        };
+        let neighbours: Box<[_]> = (0..node.size()).map(meet).collect();
+        let met = neighbours.iter().flatten().count() as u32;
+        let first = node.rank_of(0);
+        let contiguous = (0..node.size()).all(|local| node.rank_of(local).0 == first.0.wrapping_add(local));
+        let pool = Arc::new(Pool::new(Arc::clone(&node))?);
+        let spins = node.waiting() == Waiting::Dedicated;
+        Some(Self { node, neighbours, pool, spins, met, first: contiguous.then_some(first.0), asked: 0, _nonce: nonce })
+    }
+
+    /// The neighbour with this rank.
+    #[inline(always)]
+    pub(super) fn of(&mut self, peer: PeerId) -> Option<&mut Neighbour> {
+        let local = match self.first {
+            Some(first) => peer.0.wrapping_sub(first),
+            None => self.node.local_of(Rank(peer.0))?,
+        };
+        self.neighbours.get_mut(local as usize)?.as_mut()
+    }
+
+    /// As [`of`](Self::of), to look at.
+    pub(super) fn at(&self, peer: PeerId) -> Option<&Neighbour> {
+        let local = self.node.local_of(peer.into())?;
+        self.neighbours.get(local as usize)?.as_ref()
+    }
+
+    pub(super) fn segment(&self) -> Segment<'static> {
+        self.node.segment()
+    }
+
+    /// Greets a neighbour's process back: whether its memory can be read.
+    pub(super) fn source(&self, local: u32, greeting: &Payload<'_>) -> Option<Source> {
+        let Payload::Inline(bytes, Nonce::GREETING) = greeting else { return None };
+        Source::probe(self.node.pid(local)?, bytes)
+    }
+
+    /// The neighbour that is next to be asked whether it lives.
+    pub(super) fn next_asked(&mut self) -> Option<PeerId> {
+        self.asked = (self.asked + 1) % self.neighbours.len().max(1);
+        self.neighbours.get(self.asked)?.as_ref().map(|neighbour| neighbour.peer)
+    }
+
+    /// Whether everything that was sent is in the rings.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.neighbours.iter().flatten().all(|one| one.ended.is_some() || one.is_flushed())
+    }
+}

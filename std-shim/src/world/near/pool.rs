@@ -1,0 +1,167 @@
+//! Buffers in the segment: a rank's pool, of which only it allocates. What is sent from there is copied once.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::{Deref, DerefMut, Range};
+use core::ptr::NonNull;
+
+use parking_lot::Mutex;
+use unisono_shmem::segment::STRIDE;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::node::Node;
+
+/// Why there is no buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// More than the pool has left in one piece.
+    #[error("{bytes} bytes are asked for; the longest free piece of this rank's shared memory has {left}")]
+    Full {
+        /// Asked for.
+        bytes: usize,
+        /// The longest free piece.
+        left: usize,
+    },
+    /// More than the address space.
+    #[error("a buffer exceeds the address space")]
+    TooLong,
+}
+
+/// A rank's own part of the segment.
+pub(in crate::world) struct Pool {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Its first byte in the segment.
+    at: usize,
+    /// Free pieces by where they begin: lengths.
+    free: Mutex<BTreeMap<usize, usize>>,
+    /// Keeps the memory.
+    _node: Arc<Node>,
+}
+
+// SAFETY: an address; what lies there is used through buffers, each by its owner.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    pub(super) fn new(node: Arc<Node>) -> Option<Self> {
+        let area = node.layout().pool(node.local())?;
+        let start = node.segment().cells(area.at, area.bytes)?.start();
+        let free = Mutex::new(BTreeMap::from([(0, area.bytes)]));
+        Some(Self { start, bytes: area.bytes, at: area.at, free, _node: node })
+    }
+
+    /// Where in the segment these bytes lie, if they are of this pool.
+    #[inline(always)]
+    pub(in crate::world) fn offset(&self, start: NonNull<u8>, bytes: usize) -> Option<u64> {
+        let from = start.addr().get().wrapping_sub(self.start.addr().get());
+        (from < self.bytes && bytes <= self.bytes - from).then_some((self.at + from) as u64)
+    }
+
+    fn take(&self, bytes: usize) -> Result<Range<usize>, AllocateError> {
+        let whole = bytes.max(1).checked_next_multiple_of(STRIDE).ok_or(AllocateError::TooLong)?;
+        let mut free = self.free.lock();
+        let found = free.iter().find(|(_, length)| **length >= whole).map(|(at, length)| (*at, *length));
+        let Some((at, length)) = found else {
+            return Err(AllocateError::Full { bytes, left: free.values().max().copied().unwrap_or(0) });
+        };
+        free.remove(&at);
+        if length > whole {
+            free.insert(at + whole, length - whole);
+        }
+        Ok(at..at + whole)
+    }
+
+    fn give_back(&self, piece: Range<usize>) {
+        let mut free = self.free.lock();
+        let (mut at, mut end) = (piece.start, piece.end);
+        let before = free.range(..at).next_back().map(|(at, length)| (*at, *length));
+        if let Some((start, _)) = before.filter(|(start, length)| start + length == at) {
+            free.remove(&start);
+            at = start;
+        }
+        if let Some(length) = free.remove(&end) {
+            end += length;
+        }
+        free.insert(at, end - at);
+    }
+}
+
+/// Memory of this rank for `T`s. Where ranks share memory, it lies in the segment: what is sent from it is copied once, by the
+/// receiver. Elsewhere it is ordinary memory.
+pub struct Buffer<T> {
+    start: NonNull<T>,
+    count: usize,
+    home: Home,
+}
+
+enum Home {
+    Pool(Arc<Pool>, Range<usize>),
+    /// Words that are as aligned as any `T` that is made of bytes; the pointer is into them.
+    Heap(Box<[u128]>),
+}
+
+// SAFETY: it owns its elements, as a boxed slice does.
+unsafe impl<T: Send> Send for Buffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Buffer<T> {}
+
+impl<T: FromBytes + IntoBytes> Buffer<T> {
+    pub(in crate::world) fn new(pool: Option<&Arc<Pool>>, count: usize) -> Result<Self, AllocateError> {
+        const { assert!(align_of::<T>() <= align_of::<u128>(), "aligned to 16 bytes at most") };
+        let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+        let bytes = bytes.ok_or(AllocateError::TooLong)?;
+        let Some(pool) = pool else {
+            let mut words = vec![0_u128; bytes.div_ceil(size_of::<u128>())].into_boxed_slice();
+            return Ok(Self { start: NonNull::from(&mut *words).cast(), count, home: Home::Heap(words) });
+        };
+        let piece = pool.take(bytes)?;
+        // SAFETY: within the pool.
+        let start = unsafe { pool.start.add(piece.start) };
+        // SAFETY: the piece is this buffer's alone, and has so many bytes.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(Self { start: start.cast(), count, home: Home::Pool(Arc::clone(pool), piece) })
+    }
+}
+
+impl<T> Buffer<T> {
+    /// Whether it lies in the memory that the ranks of the node share.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self.home, Home::Pool(..))
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many elements, whole and aligned, all of whose bytes were written; other ranks, which see the pool, only read
+        // what is announced to them. One that writes there breaks the rules, and what it breaks is data of this rank: any bytes
+        // are a `T`.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the borrow is exclusive: what is lent to a request is borrowed until it ends.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        match &self.home {
+            Home::Pool(pool, piece) => pool.give_back(piece.clone()),
+            Home::Heap(words) => debug_assert!(size_of_val(&**words) >= self.count * size_of::<T>()),
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Buffer<T> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, to)
+    }
+}

@@ -1,0 +1,105 @@
+//! The memory of another process, where the system lets this one read it (`process_vm_readv(2)`): one copy instead of two.
+//!
+//! Every copy reads a nonce with it, so that it is known whose memory it was: a process number may be used again.
+
+use core::ptr::NonNull;
+
+use crate::region::Address;
+
+/// Random bytes of a process, at an address that the others know.
+pub(in crate::world) struct Nonce([u8; Self::BYTES]);
+
+impl Nonce {
+    const BYTES: usize = 16;
+    /// Bytes of a greeting.
+    pub(in crate::world) const GREETING: usize = 8 + Self::BYTES;
+
+    pub(in crate::world) fn new() -> Self {
+        let mut bytes = [0; Self::BYTES];
+        // What is not random is still an address of its own: a mistaken process would have to hold the same bytes there.
+        let _ = getrandom::fill(&mut bytes);
+        Self(bytes)
+    }
+
+    /// Where it lies, and what it is.
+    pub(in crate::world) fn greeting(&self) -> [u8; Self::GREETING] {
+        let mut greeting = [0; Self::GREETING];
+        let (at, nonce) = greeting.split_at_mut(8);
+        at.copy_from_slice(&(self.0.as_ptr().addr() as u64).to_le_bytes());
+        nonce.copy_from_slice(&self.0);
+        greeting
+    }
+}
+
+/// Another process whose memory can be read.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct Source {
+    process: libc::pid_t,
+    nonce_at: u64,
+    nonce: [u8; Nonce::BYTES],
+}
+
+impl Source {
+    /// The process that greeted, if its memory can be read.
+    pub(super) fn probe(process: u32, greeting: &[u8]) -> Option<Self> {
+        let (at, rest) = greeting.split_first_chunk()?;
+        let nonce = *rest.first_chunk()?;
+        let source = Self { process: libc::pid_t::try_from(process).ok()?, nonce_at: u64::from_le_bytes(*at), nonce };
+        // SAFETY: nothing is copied but the nonce.
+        unsafe { source.read(0, NonNull::dangling(), 0) }.then_some(source)
+    }
+
+    /// Copies what lies at this address of the process. False: it cannot be read, or is another process; what lies at `to` is
+    /// unspecified then.
+    ///
+    /// # Safety
+    /// `to` is lent, and nobody else uses it meanwhile.
+    pub(in crate::world) unsafe fn pull(&self, from: u64, to: Address) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.read(from, to.start(), to.bytes()) }
+    }
+
+    /// # Safety
+    /// `bytes` bytes at `to` are valid for writes.
+    unsafe fn read(&self, from: u64, to: NonNull<u8>, bytes: usize) -> bool {
+        let mut seen = [0_u8; Nonce::BYTES];
+        let piece = |base: *mut u8, iov_len| libc::iovec { iov_base: base.cast(), iov_len };
+        let there = |at: u64| core::ptr::without_provenance_mut(at as usize);
+        let here = [piece(seen.as_mut_ptr(), seen.len()), piece(to.as_ptr(), bytes)];
+        let there = [piece(there(self.nonce_at), seen.len()), piece(there(from), bytes)];
+        // SAFETY: the own pieces are live and exclusive, as the caller says; those of the other process are numbers to this one.
+        let read = unsafe { libc::process_vm_readv(self.process, here.as_ptr(), 2, there.as_ptr(), 2, 0) };
+        usize::try_from(read) == Ok(seen.len() + bytes) && seen == self.nonce
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Regions;
+    use unisono_core::device::Memory;
+    use unisono_core::span::Span;
+
+    #[test]
+    fn own_memory_is_read_and_that_of_nobody_is_not() {
+        let nonce = Nonce::new();
+        let source = Source::probe(std::process::id(), &nonce.greeting()).expect("a process reads its own memory");
+        let (data, mut regions) = ([7_u8; 100], Regions::new());
+        let region = regions.allocate(100).expect("memory");
+        let to = regions.address(Span { region, offset: 0, bytes: 100 }).expect("it lives");
+        // SAFETY: nobody knows the region.
+        assert!(unsafe { source.pull(data.as_ptr().addr() as u64, to) });
+        let mut seen = [0; 100];
+        // SAFETY: as above.
+        unsafe { to.read(&mut seen) };
+        assert_eq!(seen, data);
+        // SAFETY: as above.
+        assert!(!unsafe { source.pull(16, to) }, "nothing lies there");
+        let mut other = nonce.greeting();
+        other[Nonce::GREETING - 1] ^= 1;
+        assert!(Source::probe(std::process::id(), &other).is_none(), "another process");
+        assert!(Source::probe(0x7fff_ffff, &nonce.greeting()).is_none());
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+}

@@ -1,0 +1,88 @@
+//! Bar 7: with huge pages reserved, the segment of a job lies in them, as `/proc/PID/smaps` of its ranks says; without, the
+//! launcher says so.
+//!
+//! Sets `vm.nr_hugepages` and puts it back. Where that is not permitted it says `skipped`.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Parser;
+use unisono::world::World;
+use unisono_tests::bar::{Limit, Report};
+
+const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+const RANKS: u32 = 2;
+/// How a segment is called in `smaps`.
+const NAME: &str = "/memfd:unisono";
+
+/// Runs a job with 64 huge pages reserved, and one with none.
+#[derive(Parser, Clone, Copy, Debug)]
+struct Options {
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// As a rank of the job.
+    #[arg(long, hide = true)]
+    rank: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.rank {
+        return rank();
+    }
+    let mut report = Report::new(7, options.json);
+    let before = match fs::read_to_string(RESERVED).and_then(|before| reserve(before.trim()).map(|()| before)) {
+        Ok(before) => before,
+        Err(error) => {
+            println!("skipped: {RESERVED} cannot be set: {error}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    for (number, kib, said) in [("64", 2048, "2 MiB pages, reserved"), ("0", 4, "vm.nr_hugepages is 0")] {
+        let (pages, log) = match reserve(number) {
+            Ok(()) => job(),
+            Err(error) => (Vec::new(), error.to_string()),
+        };
+        let of = format!("nr_hugepages = {number}");
+        let right = pages.iter().filter(|page| **page == kib).count();
+        report.figure("ranks_with_expected_pages", &of, right as f64, "ranks", Limit::Least(f64::from(RANKS)));
+        let told = log.lines().filter(|line| line.contains(said)).count();
+        report.figure("said_by_the_launcher", &of, told as f64, "lines", Limit::Least(1.0));
+    }
+    if let Err(error) = reserve(before.trim()) {
+        println!("{RESERVED} was {}: {error}", before.trim());
+        return ExitCode::FAILURE;
+    }
+    report.end()
+}
+
+fn reserve(number: &str) -> io::Result<()> {
+    fs::write(RESERVED, number)?;
+    let got = fs::read_to_string(RESERVED)?;
+    if got.trim() == number { Ok(()) } else { Err(io::Error::other(format!("{} of {number} pages", got.trim()))) }
+}
+
+/// KiB per page of the segment, as each rank sees it, and what the launcher says.
+fn job() -> (Vec<u64>, String) {
+    let own = env::current_exe().expect("this program");
+    let mut command = Command::new(own.with_file_name("unisono"));
+    command.args(["run", "-n", &RANKS.to_string(), "--device", "shm", "--"]).arg(own).arg("--rank");
+    command.env("UNISONO_LOG", "unisono=info").stdin(Stdio::null());
+    let output = command.output().expect("unisono is built beside this program");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let pages = text(&output.stdout).lines().filter_map(|line| line.parse().ok()).collect();
+    (pages, text(&output.stderr))
+}
+
+fn rank() -> ExitCode {
+    let world = World::join().expect("a job");
+    let smaps = fs::read_to_string("/proc/self/smaps").expect("of this process");
+    let mut own = smaps.lines().skip_while(|line| !line.contains(NAME));
+    let kib = own.find_map(|line| line.strip_prefix("KernelPageSize:"));
+    println!("{}", kib.unwrap_or("none").trim().trim_end_matches("kB").trim());
+    world.finish().expect("all finish");
+    ExitCode::SUCCESS
+}

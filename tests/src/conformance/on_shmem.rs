@@ -1,0 +1,89 @@
+//! The suite on rings in one segment.
+
+use core::time::Duration;
+use std::{os::fd::AsFd, thread, time::Instant};
+
+use unisono::region::{Address, Regions};
+use unisono_core::{
+    device::{Armed, Device, Lane},
+    span::Region,
+};
+use unisono_shmem::{
+    device::{Buffer, Pair, RingDevice, SPARE},
+    file::{Mapping, SegmentFile},
+    layout::{Layout, Sizes},
+};
+
+use super::{Fixture, on_udp};
+
+/// Devices of one segment.
+#[derive(Debug)]
+pub struct ShmemFixture {
+    sizes: Sizes,
+    holdable: usize,
+    mapping: Option<Mapping>,
+}
+
+impl ShmemFixture {
+    /// Devices in a segment like this, that can set so many datagrams aside.
+    pub const fn new(sizes: Sizes, holdable: usize) -> Self {
+        Self { sizes, holdable, mapping: None }
+    }
+}
+
+impl Fixture for ShmemFixture {
+    type Device = RingDevice<'static, Address>;
+    type Memory = Regions;
+
+    fn connect(&mut self, count: u32) -> Vec<(Self::Device, Regions)> {
+        let layout = Layout::new(Sizes { ranks: count, ..self.sizes }).expect("a layout");
+        let file = SegmentFile::create(&layout).expect("memory");
+        let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");
+        let segment = self.mapping.insert(mapping).segment();
+        let attach = |own| {
+            let pairs = (0..count).map(|peer| Pair::new(segment, &layout, own, peer).expect("a rank of the segment"));
+            // A test's devices live as long as it does.
+            let (pairs, buffers) = (Vec::leak(pairs.collect()), vec![Buffer::FREE; self.holdable + SPARE].leak());
+            (RingDevice::new(&layout, pairs, buffers), Regions::new())
+        };
+        (0..count).map(attach).collect()
+    }
+
+    fn advance(&mut self, ns: u64) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_nanos(ns) {
+            thread::yield_now();
+        }
+    }
+
+    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool {
+        let start = Instant::now();
+        while device.arm(lane) == Armed::Armed {
+            if start.elapsed() >= Duration::from_nanos(ns) {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    }
+
+    fn is_faulty(&self) -> bool {
+        false
+    }
+
+    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
+        on_udp::make(memory, bytes)
+    }
+
+    fn retire(&mut self, memory: &mut Regions, region: Region) {
+        on_udp::retire(memory, region);
+    }
+
+    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
+        on_udp::write(memory, region, offset, bytes);
+    }
+
+    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
+        on_udp::read(memory, region, offset, bytes)
+    }
+}

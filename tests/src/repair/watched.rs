@@ -1,0 +1,137 @@
+//! A UDP device whose traffic is written down: when each datagram left and arrived.
+
+use std::time::Instant;
+
+use unisono::region::Address;
+use unisono::udp::{Datagram, Udp, UdpToken};
+use unisono_core::device::{
+    Armed, Cause, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+use unisono_core::wire::Header;
+
+/// A datagram that consumes a PSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) psn: u32,
+    /// How often it was sent before, modulo 4.
+    pub(super) count: u8,
+    pub(super) cause: Cause,
+    /// Nanoseconds since the clock began: before the call that hands it to the kernel, or when it came out of the device.
+    pub(super) at: u64,
+}
+
+/// The device, and what it sent and received.
+pub(super) struct Watched {
+    pub(super) udp: Udp,
+    pub(super) clock: Instant,
+    pub(super) sent: Vec<Record>,
+    /// The first of `sent` that has not been flushed.
+    unflushed: usize,
+    pub(super) arrived: Vec<Record>,
+}
+
+impl Watched {
+    pub(super) const fn new(udp: Udp, clock: Instant) -> Self {
+        Self { udp, clock, sent: Vec::new(), unflushed: 0, arrived: Vec::new() }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+}
+
+/// A free send entry that writes down what is posted in it.
+pub(super) struct WatchedToken<'a> {
+    token: UdpToken<'a>,
+    sent: &'a mut Vec<Record>,
+}
+
+impl Token for WatchedToken<'_> {
+    type Address = Address;
+
+    fn ticket(&self) -> Ticket {
+        self.token.ticket()
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        self.token.head()
+    }
+
+    fn post(mut self, transmit: &Transmit, payload: Option<Address>) {
+        if let Some(header) = Header::<32>::parse(self.token.head()).ok().filter(|header| header.kind.is_data()) {
+            let count = header.flags.count();
+            self.sent.push(Record { psn: header.psn, count, cause: transmit.cause, at: 0 });
+        }
+        self.token.post(transmit, payload);
+    }
+}
+
+impl Device for Watched {
+    type Address = Address;
+    type Token<'a> = WatchedToken<'a>;
+    type Received<'a> = Datagram<'a>;
+
+    fn limits(&self) -> Limits {
+        self.udp.limits()
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<WatchedToken<'_>> {
+        Some(WatchedToken { token: self.udp.token(lane)?, sent: &mut self.sent })
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        let now = self.now();
+        for record in self.sent.iter_mut().skip(self.unflushed) {
+            record.at = now;
+        }
+        self.unflushed = self.sent.len();
+        self.udp.flush(lane);
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        self.udp.completed(lane)
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+        let datagram = self.udp.receive(lane)?;
+        if let Some(header) = Header::<32>::parse(datagram.head()).ok().filter(|header| header.kind.is_data()) {
+            let (psn, count) = (header.psn, header.flags.count());
+            let at = self.clock.elapsed().as_nanos() as u64;
+            self.arrived.push(Record { psn, count, cause: Cause::First, at });
+        }
+        Some(datagram)
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Address) {
+        self.udp.place(from, start, bytes, to);
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        self.udp.hold(slot);
+    }
+
+    fn held(&self, slot: Slot) -> Datagram<'_> {
+        self.udp.held(slot)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        self.udp.release(slot);
+    }
+
+    fn arm(&mut self, lane: Lane) -> Armed {
+        self.udp.arm(lane)
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        self.udp.ask(wish);
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        self.udp.poll_fact()
+    }
+}
+
+/// The only peer of either end.
+pub(super) const fn other(rank: u32) -> PeerId {
+    PeerId(1 - rank)
+}
