@@ -21,6 +21,8 @@
 //! | alltoall | one per rank | one per rank | both the same |
 //! | reduce-scatter | one per rank | one block | the output lies over the input's begin |
 //!
+//! A barrier has no blocks: its messages are signals. A fan-in is a reduce of an empty vector, a fan-out a broadcast of one.
+//!
 //! [`Place::Input`] is never written unless it is also the output.
 //!
 //! # Algorithms
@@ -44,46 +46,13 @@ mod scan;
 mod swap;
 mod tree;
 
+use crate::collective::{Order, Rank, Verb};
+
 pub use blocks::{Blocks, Runs};
 pub use layout::{Cut, Layout, Piece, Pieces};
 pub use plan::{Call, Plan, Refused};
 
-/// A rank within the group that a collective runs on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct Rank(pub u32);
-
-/// What a collective does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Verb {
-    /// Nobody leaves before everybody has come.
-    Barrier,
-    /// The root leaves after everybody has come.
-    FanIn,
-    /// Nobody leaves before the root has come.
-    FanOut,
-    /// The root's vector to everybody.
-    Broadcast,
-    /// Everybody's vectors combined, at the root.
-    Reduce,
-    /// Everybody's vectors combined, everywhere: the same bits.
-    Allreduce,
-    /// Everybody's block, at the root.
-    Gather,
-    /// A block of the root's to everybody.
-    Scatter,
-    /// Everybody's block, everywhere.
-    Allgather,
-    /// A block from everybody to everybody.
-    Alltoall,
-    /// Everybody's vectors combined, a block of the result to everybody.
-    ReduceScatter,
-    /// Ranks 0 to r combined, at rank r.
-    Scan,
-    /// Ranks 0 to r − 1 combined, at rank r; rank 0 gets nothing.
-    Exscan,
-}
-
-/// How it does it. Not every verb has every algorithm: [`Plan::new`] refuses the others.
+/// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Algorithm {
     /// A tree in which a rank hands over to `radix − 1` children per level; binomial with k ports for radix = k + 1.
@@ -107,15 +76,6 @@ pub enum Algorithm {
     /// Neighbour to neighbour. A broadcast scatters first, an allreduce is a reduce-scatter and an allgather, a reduce
     /// gathers last. A scan is a chain.
     Ring,
-}
-
-/// What an operation may assume about a reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
-    /// Associative and commutative.
-    Any,
-    /// Associative only: contributions stay in the order of ranks.
-    Rank,
 }
 
 /// Which buffer.

@@ -232,8 +232,7 @@ impl Plan {
 
     /// A group of one.
     fn alone(&mut self) {
-        let silent =
-            matches!(self.call.verb, Verb::Barrier | Verb::FanIn | Verb::FanOut | Verb::Broadcast | Verb::Exscan);
+        let silent = matches!(self.call.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
         if !silent && !self.call.in_place {
             self.copy(Place::Input, Blocks::one(0), Place::Output, Blocks::one(0));
         }
@@ -310,7 +309,7 @@ impl Plan {
     fn compose(&mut self) -> Result<(), Refused> {
         let call = self.call;
         match call.verb {
-            Verb::Barrier | Verb::FanIn | Verb::FanOut => self.signals(),
+            Verb::Barrier => self.barrier(),
             Verb::Broadcast => self.broadcast(),
             Verb::Reduce => self.reduce(),
             Verb::Allreduce => self.allreduce(),
@@ -322,19 +321,15 @@ impl Plan {
         }
     }
 
-    fn signals(&mut self) -> Result<(), Refused> {
-        let tree = self.tree(self.tree_root());
-        match (self.call.verb, self.call.algorithm) {
-            (Verb::Barrier, Algorithm::Knomial) => {
+    fn barrier(&mut self) -> Result<(), Refused> {
+        match self.call.algorithm {
+            Algorithm::Knomial => {
+                let tree = self.tree(0);
                 self.push(Kind::Up(Up { tree, load: Load::Nothing }));
                 self.push(Kind::Down(Down { tree, load: Load::Nothing }));
             }
-            (Verb::FanIn, Algorithm::Knomial) => self.push(Kind::Up(Up { tree, load: Load::Nothing })),
-            (Verb::FanOut, Algorithm::Knomial) => self.push(Kind::Down(Down { tree, load: Load::Nothing })),
-            (Verb::Barrier, Algorithm::Dissemination) => {
-                self.push(Kind::Dissemination(bruck::Dissemination(self.rounds_of())));
-            }
-            (Verb::Barrier, Algorithm::Doubling | Algorithm::StandardExchange) => {
+            Algorithm::Dissemination => self.push(Kind::Dissemination(bruck::Dissemination(self.rounds_of()))),
+            Algorithm::Doubling | Algorithm::StandardExchange => {
                 self.push(self.before(Early::Nothing));
                 self.push(self.exchange(What::Nothing));
                 self.push(self.after(Late::Nothing));
@@ -342,11 +337,6 @@ impl Plan {
             _ => return Err(Refused::Unavailable),
         }
         Ok(())
-    }
-
-    /// The root's for rooted verbs, 0 for others.
-    fn tree_root(&self) -> u32 {
-        if is_rooted(self.call.verb) { self.call.root.0 } else { 0 }
     }
 
     fn broadcast(&mut self) -> Result<(), Refused> {
@@ -564,10 +554,6 @@ impl Plan {
     }
 }
 
-const fn is_rooted(verb: Verb) -> bool {
-    matches!(verb, Verb::FanIn | Verb::FanOut | Verb::Broadcast | Verb::Reduce | Verb::Gather | Verb::Scatter)
-}
-
 /// What the algorithm counts in.
 fn base(call: &Call) -> Radix {
     Radix::new(match call.algorithm {
@@ -582,7 +568,6 @@ fn check(call: &Call) -> Result<(), Refused> {
     use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
     let available = match call.verb {
         Verb::Barrier => matches!(call.algorithm, Knomial | Dissemination | Doubling | StandardExchange),
-        Verb::FanIn | Verb::FanOut => matches!(call.algorithm, Knomial),
         Verb::Broadcast => matches!(call.algorithm, Knomial | Bruck | Ring),
         Verb::Reduce | Verb::ReduceScatter => matches!(call.algorithm, Knomial | Halving | Ring),
         Verb::Allreduce => matches!(call.algorithm, Knomial | Doubling | StandardExchange | Halving | Ring),
@@ -594,7 +579,7 @@ fn check(call: &Call) -> Result<(), Refused> {
     if !available {
         return Err(Refused::Unavailable);
     }
-    if call.rank.0 >= call.size || (is_rooted(call.verb) && call.root.0 >= call.size) {
+    if call.rank.0 >= call.size || (call.verb.is_rooted() && call.root.0 >= call.size) {
         return Err(Refused::Rank);
     }
     if call.ports == 0 || call.ports > Plan::PORTS {

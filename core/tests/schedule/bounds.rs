@@ -1,8 +1,9 @@
 //! What a schedule says about memory, against what it uses.
 
-use crate::group::{Group, calls, rooted};
+use crate::group::{Group, calls};
 use crate::verify::run_until;
-use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step, Verb};
+use unisono_core::collective::Verb;
+use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
 
 /// Blocks that others send to `rank` while it does nothing.
 fn arrive_before(group: &Group, rank: usize) -> u32 {
@@ -55,5 +56,5 @@ fn no_schedule_of_up_to_9_ranks_uses_more_memory_than_it_says() {
 #[test]
 fn no_schedule_of_10_to_17_ranks_uses_more_memory_than_it_says() {
     let calls = calls(10..=17, &[1, 2, 3]).into_iter();
-    check(calls.filter(|call| !rooted(call.verb) || call.root.0 == call.size / 2));
+    check(calls.filter(|call| !call.verb.is_rooted() || call.root.0 == call.size / 2));
 }

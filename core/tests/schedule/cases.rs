@@ -7,7 +7,8 @@ use crate::group::{Group, call};
 use crate::memory::Value;
 use crate::verify::{After, run_until};
 use core::fmt::Write;
-use unisono_core::schedule::{Algorithm, Operation, Place, Step, Verb};
+use unisono_core::collective::Verb;
+use unisono_core::schedule::{Algorithm, Operation, Place, Step};
 
 const CASES: &str = include_str!("cases.txt");
 

@@ -1,8 +1,9 @@
 //! Every verb, algorithm, size, port count, root, order and number of segments against what the verb means.
 
-use crate::group::{ALGORITHMS, Group, VERBS, call, calls, rooted};
+use crate::group::{ALGORITHMS, Group, VERBS, call, calls};
 use crate::verify::{match_messages, verify};
-use unisono_core::schedule::{Algorithm, Call, Operation, Order, Plan, Rank, Refused, Span, Verb};
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Refused, Span};
 
 /// Every segment's steps are the first one's, in their own part of each block and with keys of their own.
 fn segments_repeat(one: &Group, group: &Group) {
@@ -137,7 +138,7 @@ fn every_verb_has_a_schedule_for_any_size_order_and_blocks() {
 /// A step is a function of its number.
 #[test]
 fn schedule_steps_are_the_same_in_any_order() {
-    for call in calls(7..=7, &[2]).into_iter().filter(|call| !rooted(call.verb) || call.root == Rank(5)) {
+    for call in calls(7..=7, &[2]).into_iter().filter(|call| !call.verb.is_rooted() || call.root == Rank(5)) {
         let call = Call { segments: 2, rank: Rank(3), ..call };
         let plan = Plan::new(call).expect("not refused");
         let forwards: Vec<_> = (0..plan.steps()).map(|i| plan.step(i)).collect();

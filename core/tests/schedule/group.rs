@@ -1,6 +1,7 @@
 //! All ranks' schedules of one collective, and which collectives there are.
 
-use unisono_core::schedule::{Algorithm, Call, Order, Plan, Rank, Refused, Step, Verb};
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Plan, Refused, Step};
 
 pub(crate) struct Group {
     pub(crate) call: Call,
@@ -37,10 +38,8 @@ impl Group {
     }
 }
 
-pub(crate) const VERBS: [Verb; 13] = [
+pub(crate) const VERBS: [Verb; 11] = [
     Verb::Barrier,
-    Verb::FanIn,
-    Verb::FanOut,
     Verb::Broadcast,
     Verb::Reduce,
     Verb::Allreduce,
@@ -65,16 +64,12 @@ pub(crate) const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::Ring,
 ];
 
-pub(crate) fn rooted(verb: Verb) -> bool {
-    matches!(verb, Verb::FanIn | Verb::FanOut | Verb::Broadcast | Verb::Reduce | Verb::Gather | Verb::Scatter)
-}
-
 pub(crate) fn reduces(verb: Verb) -> bool {
     matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan)
 }
 
 fn places(verb: Verb) -> bool {
-    !matches!(verb, Verb::Barrier | Verb::FanIn | Verb::FanOut | Verb::Broadcast)
+    !matches!(verb, Verb::Barrier | Verb::Broadcast)
 }
 
 /// Every call of `sizes` ranks on `ports` ports that is not refused; one segment. Each algorithm is on its own ports, a tree
@@ -86,7 +81,7 @@ pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call>
             for k in ports {
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {
-                    for root in 0..if rooted(verb) { size } else { 1 } {
+                    for root in 0..if verb.is_rooted() { size } else { 1 } {
                         for order in if reduces(verb) { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
                             for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
                                 let call = call(verb, algorithm, size, ports);

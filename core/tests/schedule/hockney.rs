@@ -3,11 +3,12 @@
 //!
 //! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/collectives.md.
 
-use crate::group::{ALGORITHMS, Group, VERBS, call, rooted};
+use crate::group::{ALGORITHMS, Group, VERBS, call};
 use crate::window::Window;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
-use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Rank, Verb};
+use unisono_core::collective::{Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Operation, Plan};
 
 /// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.
 const STARTUP: u64 = 1 << 20;
@@ -163,7 +164,7 @@ fn schedules_take_the_rounds_that_they_say() {
     for (size, ports) in (2..=20).chain([27, 31, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
         for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
             let call = call(verb, algorithm, size, ports);
-            for root in if rooted(verb) { vec![0, size / 2] } else { vec![0] } {
+            for root in if verb.is_rooted() { vec![0, size / 2] } else { vec![0] } {
                 let Ok(group) = Group::new(Call { root: Rank(root), ..call }) else { continue };
                 let took = time(&group, 1, 0);
                 let says = u64::from(group.plans.iter().map(Plan::rounds).max().unwrap_or(0));

@@ -1,7 +1,8 @@
 //! What is in whose blocks: not bytes, but where they came from and how they were combined.
 
 use std::collections::HashMap;
-use unisono_core::schedule::{Call, Fold, Place, Plan, Rank, Span, Verb};
+use unisono_core::collective::{Rank, Verb};
+use unisono_core::schedule::{Call, Fold, Place, Plan, Span};
 
 /// A block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -64,7 +65,7 @@ impl Buffers {
         let Call { verb, rank: Rank(rank), root, in_place, segments, .. } = *plan.call();
         let (root, blocks) = (Rank(rank) == root, plan.blocks());
         let (input, output) = match verb {
-            Verb::Barrier | Verb::FanIn | Verb::FanOut => (0, 0),
+            Verb::Barrier => (0, 0),
             Verb::Broadcast => (0, blocks),
             Verb::Reduce => (blocks, if root { blocks } else { 0 }),
             Verb::Allreduce | Verb::Scan | Verb::Exscan | Verb::Alltoall => (blocks, blocks),

@@ -3,7 +3,8 @@
 use crate::group::{ALGORITHMS, Group, VERBS, call, reduces};
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
-use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Order, Place, Rank, Span, Step};
+use unisono_core::collective::{Order, Rank};
+use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Span, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Mutant {

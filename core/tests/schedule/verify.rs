@@ -5,7 +5,8 @@ use crate::memory::{Combined, Memory, Value};
 use crate::order::{is_before, no_race, promised};
 use crate::window::Window;
 use std::collections::HashMap;
-use unisono_core::schedule::{Call, Operation, Order, Place, Plan, Step, Verb};
+use unisono_core::collective::{Order, Verb};
+use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
 
@@ -105,7 +106,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     let mut windows = vec![Window::default(); size];
     let steps: Vec<&[Step]> = steps.iter().zip(until).map(|(steps, until)| &steps[..steps.len().min(*until)]).collect();
     // Who has entered is asked of signals only.
-    let signals = matches!(group.call.verb, Verb::Barrier | Verb::FanIn | Verb::FanOut);
+    let signals = matches!(group.call.verb, Verb::Barrier | Verb::Reduce | Verb::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // What each receive told.
     let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
@@ -157,8 +158,8 @@ fn result(group: &Group, after: &After) -> Result<(), String> {
     for (rank, known) in after.known.iter().enumerate() {
         let must = match verb {
             Verb::Barrier => everybody,
-            Verb::FanIn if rank as u32 == root.0 => everybody,
-            Verb::FanOut => 1 << root.0,
+            Verb::Reduce if rank as u32 == root.0 => everybody,
+            Verb::Broadcast => 1 << root.0,
             _ => 0,
         };
         if known & must != must {
