@@ -210,7 +210,9 @@ trait Part {
     fn keys(&self) -> u32;
     /// Rounds in which every rank uses each port at most once.
     fn rounds(&self) -> u32;
-    /// Blocks that it receives at most.
+    /// Messages that it receives.
+    fn receives(&self) -> u32;
+    /// Blocks in them.
     fn arrivals(&self) -> u32;
     /// One more than the last block of scratch that it touches.
     fn scratch(&self) -> u32;

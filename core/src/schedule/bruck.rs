@@ -77,6 +77,10 @@ impl Part for Dissemination {
         self.0.count()
     }
 
+    fn receives(&self) -> u32 {
+        self.0.distances()
+    }
+
     fn arrivals(&self) -> u32 {
         0
     }
@@ -117,6 +121,10 @@ impl Part for Allgather {
 
     fn rounds(&self) -> u32 {
         self.0.count()
+    }
+
+    fn receives(&self) -> u32 {
+        self.0.distances()
     }
 
     fn arrivals(&self) -> u32 {
@@ -174,6 +182,10 @@ impl Part for Alltoall {
 
     fn rounds(&self) -> u32 {
         self.0.count()
+    }
+
+    fn receives(&self) -> u32 {
+        self.0.distances()
     }
 
     fn arrivals(&self) -> u32 {

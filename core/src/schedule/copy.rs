@@ -24,6 +24,10 @@ impl Part for Copy {
         0
     }
 
+    fn receives(&self) -> u32 {
+        0
+    }
+
     fn arrivals(&self) -> u32 {
         0
     }
@@ -63,6 +67,10 @@ impl Part for Hop {
 
     fn rounds(&self) -> u32 {
         1
+    }
+
+    fn receives(&self) -> u32 {
+        u32::from(matches!(self.side, Side::Receiver { .. }))
     }
 
     fn arrivals(&self) -> u32 {

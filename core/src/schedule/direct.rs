@@ -55,6 +55,10 @@ impl Part for Allgather {
         self.peers.rounds()
     }
 
+    fn receives(&self) -> u32 {
+        self.peers.others()
+    }
+
     fn arrivals(&self) -> u32 {
         self.peers.others()
     }
@@ -113,6 +117,10 @@ impl Part for Alltoall {
 
     fn rounds(&self) -> u32 {
         self.peers.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        self.peers.others()
     }
 
     fn arrivals(&self) -> u32 {
@@ -186,12 +194,16 @@ impl Part for Rooted {
         self.peers.rounds()
     }
 
-    fn arrivals(&self) -> u32 {
+    fn receives(&self) -> u32 {
         match (self.is_root(), self.gather) {
             (true, true) => self.peers.others(),
             (false, false) => 1,
             _ => 0,
         }
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.receives()
     }
 
     fn scratch(&self) -> u32 {

@@ -85,6 +85,10 @@ impl Part for Before {
         correction(&self.groups)
     }
 
+    fn receives(&self) -> u32 {
+        if self.groups.leads() { self.groups.followers() } else { 0 }
+    }
+
     fn arrivals(&self) -> u32 {
         let each = match self.load {
             Early::Nothing => 0,
@@ -187,6 +191,10 @@ impl Part for After {
 
     fn rounds(&self) -> u32 {
         correction(&self.groups)
+    }
+
+    fn receives(&self) -> u32 {
+        u32::from(!self.groups.leads())
     }
 
     fn arrivals(&self) -> u32 {
@@ -349,6 +357,10 @@ impl Part for Exchange {
 
     fn rounds(&self) -> u32 {
         self.groups.digits
+    }
+
+    fn receives(&self) -> u32 {
+        if self.groups.leads() { self.groups.digits.wrapping_mul(self.radix().others()) } else { 0 }
     }
 
     fn arrivals(&self) -> u32 {

@@ -141,8 +141,9 @@ pub struct Plan {
     /// Per segment.
     steps: u32,
     keys: u32,
-    /// What may arrive before the rank has entered.
+    /// What may arrive before the rank has entered, per segment: blocks, and the messages they are in.
     early: u32,
+    early_messages: u32,
 }
 
 impl Plan {
@@ -158,7 +159,8 @@ impl Plan {
     /// See [`Refused`]. All ranks of a group get the same answer.
     pub fn new(call: Call) -> Result<Self, Refused> {
         check(&call)?;
-        let mut plan = Self { call, parts: [None; PARTS], last: None, blocks: 1, steps: 0, keys: 0, early: 0 };
+        let mut plan =
+            Self { call, parts: [None; PARTS], last: None, blocks: 1, steps: 0, keys: 0, early: 0, early_messages: 0 };
         if call.size == 1 {
             plan.alone();
         } else {
@@ -224,6 +226,11 @@ impl Plan {
         self.early
     }
 
+    /// The most messages that can arrive before this rank has entered, signals included.
+    pub const fn early_messages(&self) -> u32 {
+        self.early_messages.wrapping_mul(self.call.segments)
+    }
+
     /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its parts run one after
     /// the other. A tree on fewer than radix − 1 ports takes at most so many.
     pub fn rounds(&self) -> u32 {
@@ -249,6 +256,7 @@ impl Plan {
     /// A part whose messages others can send before this rank has entered.
     fn push_early(&mut self, kind: Kind) {
         self.early = self.early.wrapping_add(kind.part().arrivals());
+        self.early_messages = self.early_messages.wrapping_add(kind.part().receives());
         self.push(kind);
     }
 
@@ -325,13 +333,13 @@ impl Plan {
         match self.call.algorithm {
             Algorithm::Knomial => {
                 let tree = self.tree(0);
-                self.push(Kind::Up(Up { tree, load: Load::Nothing }));
+                self.push_early(Kind::Up(Up { tree, load: Load::Nothing }));
                 self.push(Kind::Down(Down { tree, load: Load::Nothing }));
             }
-            Algorithm::Dissemination => self.push(Kind::Dissemination(bruck::Dissemination(self.rounds_of()))),
+            Algorithm::Dissemination => self.push_early(Kind::Dissemination(bruck::Dissemination(self.rounds_of()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
-                self.push(self.before(Early::Nothing));
-                self.push(self.exchange(What::Nothing));
+                self.push_early(self.before(Early::Nothing));
+                self.push_early(self.exchange(What::Nothing));
                 self.push(self.after(Late::Nothing));
             }
             _ => return Err(Refused::Unavailable),
@@ -354,7 +362,7 @@ impl Plan {
             _ => {}
         }
         if self.is_root() {
-            self.early = 0;
+            (self.early, self.early_messages) = (0, 0);
         }
         Ok(())
     }

@@ -46,6 +46,10 @@ impl Part for Allgather {
         self.0.rounds()
     }
 
+    fn receives(&self) -> u32 {
+        self.0.rounds()
+    }
+
     fn arrivals(&self) -> u32 {
         self.0.rounds()
     }
@@ -88,6 +92,10 @@ impl Part for Reduction {
     }
 
     fn rounds(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn receives(&self) -> u32 {
         self.ring.rounds()
     }
 

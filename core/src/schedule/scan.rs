@@ -129,8 +129,12 @@ impl Part for Doubling {
         self.rounds_of()
     }
 
+    fn receives(&self) -> u32 {
+        self.rounds().fold(0, |messages, round| messages.wrapping_add(round.receives))
+    }
+
     fn arrivals(&self) -> u32 {
-        self.rounds().fold(0, |blocks, round| blocks.wrapping_add(round.receives))
+        self.receives()
     }
 
     fn scratch(&self) -> u32 {
@@ -200,8 +204,12 @@ impl Part for Chain {
         self.0.size.wrapping_sub(1)
     }
 
-    fn arrivals(&self) -> u32 {
+    fn receives(&self) -> u32 {
         u32::from(self.0.rank != 0)
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.receives()
     }
 
     fn scratch(&self) -> u32 {

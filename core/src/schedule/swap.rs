@@ -42,6 +42,10 @@ impl Part for Swap {
         self.digits()
     }
 
+    fn receives(&self) -> u32 {
+        self.digits().wrapping_mul(self.radix.others())
+    }
+
     fn arrivals(&self) -> u32 {
         let each = quotient(self.size, self.radix.base());
         self.digits().wrapping_mul(self.radix.others()).wrapping_mul(each)

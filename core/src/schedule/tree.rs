@@ -118,10 +118,6 @@ pub(super) struct Down {
 }
 
 impl Down {
-    fn receives(&self) -> u32 {
-        u32::from(self.tree.parent.is_some())
-    }
-
     fn span(&self, offset: u32, width: u32) -> Span {
         self.load.span(&self.tree, Place::Input, Place::Output, offset, width)
     }
@@ -138,6 +134,10 @@ impl Part for Down {
 
     fn rounds(&self) -> u32 {
         self.tree.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        u32::from(self.tree.parent.is_some())
     }
 
     fn arrivals(&self) -> u32 {
@@ -202,6 +202,10 @@ impl Part for Up {
 
     fn rounds(&self) -> u32 {
         self.tree.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        self.tree.children
     }
 
     fn arrivals(&self) -> u32 {
@@ -300,6 +304,10 @@ impl Part for Reduction {
 
     fn rounds(&self) -> u32 {
         self.tree.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        self.tree.children
     }
 
     fn arrivals(&self) -> u32 {

@@ -80,8 +80,8 @@ pub(crate) struct After {
     pub(crate) known: Vec<Known>,
     /// Steps that each rank did.
     pub(crate) done: Vec<usize>,
-    /// Blocks sent to each rank.
-    pub(crate) sent_to: Vec<u32>,
+    /// Messages and blocks sent to each rank.
+    pub(crate) sent_to: Vec<(u32, u32)>,
 }
 
 pub(crate) fn run(group: &Group, steps: &[Vec<Step>]) -> Result<After, String> {
@@ -100,7 +100,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
         combined: Combined::default(),
         known: vec![0; size],
         done: vec![0; size],
-        sent_to: vec![0; size],
+        sent_to: vec![(0, 0); size],
     };
     let mut flying: HashMap<(u32, u32, u32), (Vec<Value>, Known)> = HashMap::new();
     let mut windows = vec![Window::default(); size];
@@ -123,7 +123,8 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                         let before = told[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
                         let known = before.fold(1 << rank, |known, (_, more)| known | more);
                         flying.insert((rank as u32, to.0, key), (memory.load(from)?, known));
-                        after.sent_to[to.0 as usize] += from.blocks.len();
+                        let (messages, blocks) = &mut after.sent_to[to.0 as usize];
+                        (*messages, *blocks) = (*messages + 1, *blocks + from.blocks.len());
                     }
                     Operation::Receive { of, key, into, .. } => {
                         let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else { continue };
