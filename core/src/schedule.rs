@@ -33,7 +33,10 @@
 
 mod blocks;
 mod bruck;
+mod call;
+mod compose;
 mod copy;
+mod correction;
 mod direct;
 mod exchange;
 mod groups;
@@ -49,8 +52,9 @@ mod tree;
 use crate::collective::{Order, Rank, Verb};
 
 pub use blocks::{Blocks, Runs};
+pub use call::{Call, Refused};
 pub use layout::{Cut, Layout, Piece, Pieces};
-pub use plan::{Call, Plan, Refused};
+pub use plan::Plan;
 
 /// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
