@@ -3,7 +3,7 @@
 use crate::group::{ALGORITHMS, Group, VERBS, call, reduces};
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
-use unisono_core::collective::{Order, Rank};
+use unisono_core::collective::{Order, Rank, Verb};
 use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Span, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -135,5 +135,19 @@ fn every_mutant_of_a_schedule_is_noticed() {
             let most = if algorithm == Algorithm::Pairwise { count.all - 1 } else { count.all / 3 * 2 };
             assert!(count.unnoticed <= most, "{verb:?} {algorithm:?}: {} of {} {mutant:?}", count.unnoticed, count.all);
         }
+    }
+}
+
+/// With a commutative operation either side will do, but not on one rank alone: its bits would be others.
+#[test]
+fn schedule_of_an_allreduce_with_other_bits_on_one_rank_is_noticed() {
+    for algorithm in [Algorithm::Doubling, Algorithm::StandardExchange] {
+        let group = Group::new(call(Verb::Allreduce, algorithm, 8, 1)).expect("not refused");
+        let fold = group.steps[3].iter().position(|step| matches!(step.operation, Operation::Reduce { .. }));
+        let fold = fold.expect("a reduction");
+        let mut steps = group.steps.clone();
+        steps[3][fold] = mutate(&steps[3][fold], Mutant::OtherFold, 8).expect("a reduction");
+        let why = verify_steps(&group, &steps).expect_err("noticed");
+        assert!(why.contains("other bits"), "{why}");
     }
 }

@@ -1,11 +1,12 @@
 //! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
 
-use crate::group::{Group, calls};
+use crate::group::{Group, call, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::run;
 use crate::window::Window;
 use std::collections::HashMap;
-use unisono_core::schedule::{Call, Operation, Place, Step};
+use unisono_core::collective::Verb;
+use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
 
 /// xorshift.
 struct Random(u64);
@@ -220,4 +221,32 @@ fn schedules_longer_than_their_window_end_in_any_order() {
             same_result(&group, sends, n).unwrap_or_else(|why| panic!("{call:?}: {why}"));
         }
     }
+}
+
+/// If every rank of a ring first waits for its neighbour, none begins; a step that waits for itself never does.
+#[test]
+fn schedules_that_cannot_end_are_noticed() {
+    let mut group = Group::new(call(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
+    let sends = |step: &&mut Step| matches!(step.operation, Operation::Send { key: 0, .. });
+    for send in group.steps.iter_mut().flat_map(|steps| steps.iter_mut().filter(sends)) {
+        send.needs |= 1;
+    }
+    for sends in [Sends::Taken, Sends::Buffered] {
+        let why = same_result(&group, sends, 1).expect_err("noticed");
+        assert!(why.contains("waits"), "{why}");
+    }
+}
+
+/// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a circle.
+#[test]
+fn schedules_that_end_only_with_buffers_are_noticed() {
+    let mut group = Group::new(call(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
+    for steps in &mut group.steps {
+        let receive = steps.iter().position(|step| matches!(step.operation, Operation::Receive { .. }));
+        let receive = receive.expect("a receive");
+        steps.swap(receive, receive + 1);
+        steps[receive + 1].needs |= 1;
+    }
+    same_result(&group, Sends::Buffered, 1).expect("buffers help");
+    same_result(&group, Sends::Taken, 1).expect_err("noticed");
 }
