@@ -153,7 +153,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
 }
 
 /// Whether the result is what the verb says.
-fn result(group: &Group, after: &After) -> Result<(), String> {
+pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
     let Call { verb, size, root, segments, order, .. } = group.call;
     let everybody: Known = (1 << size) - 1;
     for (rank, known) in after.known.iter().enumerate() {
