@@ -26,10 +26,24 @@
 //! [`Place::Input`] is never written unless it is also the output.
 //!
 //! # Algorithms
+//! | verb | algorithms | only if commutative | only for equal blocks |
+//! |---|---|---|---|
+//! | barrier | k-nomial, dissemination, doubling, standard exchange | | |
+//! | broadcast | k-nomial, Bruck, ring | | |
+//! | reduce, reduce-scatter | k-nomial, halving, ring | ring; halving unless the size is a power of k + 1 | |
+//! | allreduce | k-nomial, doubling, standard exchange, halving, ring | ring | |
+//! | gather, scatter | k-nomial, direct | | k-nomial |
+//! | allgather | doubling, standard exchange, Bruck, direct, ring | | |
+//! | alltoall | pairwise, direct, Bruck; doubling and standard exchange where the size is a power | | all but pairwise and direct |
+//! | scan, exscan | dissemination, ring | | |
+//!
+//! Every allreduce combines in one order, the same on all ranks, so that all get the same bits.
+//!
 //! Qian, Afsahi, "Efficient shared memory and RDMA based collectives on multi-rail QsNetII SMP clusters" (2008), §5.1: the
 //! tree of k + 1 branches, direct, standard exchange and Bruck with k ports. Mamidala, dissertation (2008), §2.1.3: pairwise,
 //! recursive doubling, dissemination. Where a size is no power of k + 1, groups of at most k + 1 neighbours first hand
-//! their part to one of them and take the result from it: two correction steps.
+//! their part to one of them and take the result from it: two correction steps. An alltoall has no such steps: Bruck's takes
+//! any size in as few rounds.
 
 mod blocks;
 mod bruck;
@@ -53,7 +67,7 @@ use crate::collective::{Order, Rank, Verb};
 
 pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
-pub use layout::{Cut, Layout, Piece, Pieces};
+pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
 pub use plan::Plan;
 
 /// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.

@@ -7,7 +7,6 @@ use super::direct::{self, Peers, Rooted};
 use super::exchange::{Exchange, Split, Vector, What};
 use super::groups::Groups;
 use super::plan::Kind;
-use super::radix::Radix;
 use super::scan::{Chain, Doubling, Prefix};
 use super::swap::Swap;
 use super::tree::{Down, Load, Reduction, Tree, Up};
@@ -60,7 +59,7 @@ impl Plan {
     }
 
     fn tree(&self, root: u32) -> Tree {
-        Tree::new(Radix::new(u32::from(self.call.radix)), self.call.size, self.rank(), root, self.ports())
+        Tree::new(base(&self.call), self.call.size, self.rank(), root, self.ports())
     }
 
     fn groups(&self) -> Groups {

@@ -50,6 +50,14 @@ impl Cut<'_> {
         }
     }
 
+    /// Where `blocks` blocks from `first` on lie, and their bytes, if that is one piece whatever they are.
+    fn run(&self, first: u32, blocks: u32) -> Option<(usize, usize)> {
+        let Self::Uniform { block, total } = *self else { return None };
+        let at = (first as usize).saturating_mul(block).min(total);
+        let bytes = (blocks as usize).saturating_mul(block);
+        Some((at, bytes.min(total.saturating_sub(at))))
+    }
+
     fn largest(&self) -> usize {
         match *self {
             Self::Uniform { block, total } => block.min(total),
@@ -75,6 +83,14 @@ pub struct Piece {
     pub offset: usize,
     /// How many; not 0.
     pub bytes: usize,
+}
+
+impl Piece {
+    /// What is behind its first `bytes` bytes, if anything.
+    fn after(self, bytes: usize) -> Option<Self> {
+        let left = self.bytes.checked_sub(bytes).filter(|left| *left != 0)?;
+        Some(Self { offset: self.offset.saturating_add(bytes), bytes: left, ..self })
+    }
 }
 
 /// Where a collective's blocks lie at one rank.
@@ -109,9 +125,14 @@ impl<'m> Layout<'m> {
     }
 
     /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get pieces of
-    /// the same sum.
+    /// the same sum, but not the same pieces.
     pub fn pieces(&self, span: Span) -> Pieces<'m> {
         Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs() }
+    }
+
+    /// The bytes of a copy or a reduction: pieces of two spans, cut where either ends, each pair of the same length.
+    pub fn pairs(&self, from: Span, into: Span) -> Pairs<'m> {
+        Pairs { from: self.pieces(from), into: self.pieces(into), left: [None; 2] }
     }
 
     /// Where block `b` of `place` begins, and its bytes.
@@ -120,6 +141,19 @@ impl<'m> Layout<'m> {
             Place::Input => self.input.block(b),
             Place::Output => self.output.block(b),
             Place::Scratch => (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1),
+        }
+    }
+
+    /// Where `blocks` blocks of `place` from `first` on lie, and their bytes, if that is one piece.
+    fn run(&self, place: Place, first: u32, blocks: u32) -> Option<(usize, usize)> {
+        match (place, self.held) {
+            _ if self.segments != 1 => None,
+            (Place::Input, _) => self.input.run(first, blocks),
+            (Place::Output, _) => self.output.run(first, blocks),
+            (Place::Scratch, Cut::Uniform { total, .. }) if total == self.scratch_bytes(self.blocks) => {
+                Some((self.scratch_bytes(first), self.scratch_bytes(blocks)))
+            }
+            _ => None,
         }
     }
 
@@ -142,22 +176,18 @@ pub struct Pieces<'m> {
 }
 
 impl Pieces<'_> {
-    fn next_block(&mut self) -> Option<u32> {
+    /// Where the next run or block lies, and its bytes, perhaps none.
+    fn next_part(&mut self) -> Option<(usize, usize)> {
         if self.run.1 == 0 {
             self.run = self.runs.next()?;
         }
-        let block = self.run.0;
-        self.run = (block.wrapping_add(1), self.run.1.wrapping_sub(1));
-        Some(block)
-    }
-
-    fn peek_block(&self) -> Option<u32> {
-        let mut after = *self;
-        after.next_block()
-    }
-
-    fn piece(&self, block: u32) -> (usize, usize) {
-        self.layout.segment(self.layout.block(self.span.place, block), self.span.segment)
+        let (first, blocks) = self.run;
+        if let Some(whole) = self.layout.run(self.span.place, first, blocks) {
+            self.run.1 = 0;
+            return Some(whole);
+        }
+        self.run = (first.wrapping_add(1), blocks.wrapping_sub(1));
+        Some(self.layout.segment(self.layout.block(self.span.place, first), self.span.segment))
     }
 }
 
@@ -165,22 +195,44 @@ impl Iterator for Pieces<'_> {
     type Item = Piece;
 
     fn next(&mut self) -> Option<Piece> {
+        let (offset, mut bytes) = loop {
+            let part = self.next_part()?;
+            if part.1 != 0 {
+                break part;
+            }
+        };
+        // What follows without a gap belongs to the same piece.
         loop {
-            let block = self.next_block()?;
-            let (offset, mut bytes) = self.piece(block);
-            if bytes == 0 {
-                continue;
-            }
-            while let Some(next) = self.peek_block() {
-                let (at, more) = self.piece(next);
-                if more != 0 && at != offset.saturating_add(bytes) {
-                    break;
+            let mut after = *self;
+            match after.next_part() {
+                Some((at, more)) if more == 0 || at == offset.saturating_add(bytes) => {
+                    bytes = bytes.saturating_add(more);
+                    *self = after;
                 }
-                bytes = bytes.saturating_add(more);
-                self.next_block();
+                _ => return Some(Piece { place: self.span.place, offset, bytes }),
             }
-            return Some(Piece { place: self.span.place, offset, bytes });
         }
+    }
+}
+
+/// The pieces of two spans side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pairs<'m> {
+    from: Pieces<'m>,
+    into: Pieces<'m>,
+    /// What is left of the pieces under way.
+    left: [Option<Piece>; 2],
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = (Piece, Piece);
+
+    fn next(&mut self) -> Option<(Piece, Piece)> {
+        let [from, into] = self.left;
+        let (from, into) = (from.or_else(|| self.from.next())?, into.or_else(|| self.into.next())?);
+        let bytes = from.bytes.min(into.bytes);
+        self.left = [from.after(bytes), into.after(bytes)];
+        Some((Piece { bytes, ..from }, Piece { bytes, ..into }))
     }
 }
 
@@ -218,6 +270,16 @@ mod tests {
             }
             assert!(seen.iter().all(|times| *times == 1));
         }
+    }
+
+    #[test]
+    fn schedule_copies_pair_pieces_of_one_length() {
+        let layout = Layout::vector(44, 4, 8, 1);
+        let span = |place, blocks| Span { place, blocks, segment: 0 };
+        let swapped = Blocks { first: 1, run: 1, stride: 3, count: 2, last: 1, modulus: 4 };
+        let pairs = layout.pairs(span(Place::Input, Blocks::range(0, 2)), span(Place::Scratch, swapped));
+        let pairs: Vec<_> = pairs.map(|(from, into)| (from.offset, into.offset, from.bytes, into.bytes)).collect();
+        assert_eq!(pairs, [(0, 16, 16, 16), (16, 0, 16, 16)]);
     }
 
     #[test]

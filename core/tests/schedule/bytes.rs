@@ -98,20 +98,21 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                         memory.write(into, &bytes);
                     }
                     Operation::Copy { from, into } => {
-                        let bytes = memory.read(from);
-                        memory.write(into, &bytes);
+                        for (from, into) in memory.layout.pairs(from, into) {
+                            let bytes = memory.place(&from).to_vec();
+                            memory.place(&into).copy_from_slice(&bytes);
+                        }
                     }
                     Operation::Reduce { from, into, fold } => {
-                        let (one, other) = (memory.read(from), memory.read(into));
-                        assert_eq!(one.len(), other.len());
-                        let pairs = one.chunks(GRAIN).zip(other.chunks(GRAIN));
-                        let folded: Vec<u8> = pairs
-                            .flat_map(|(from, into)| match fold {
-                                Fold::Left => compose(from, into),
-                                Fold::Right => compose(into, from),
-                            })
-                            .collect();
-                        memory.write(into, &folded);
+                        for (from, into) in memory.layout.pairs(from, into) {
+                            let from = memory.place(&from).to_vec();
+                            for (from, into) in from.chunks(GRAIN).zip(memory.place(&into).chunks_mut(GRAIN)) {
+                                into.copy_from_slice(&match fold {
+                                    Fold::Left => compose(from, into),
+                                    Fold::Right => compose(into, from),
+                                });
+                            }
+                        }
                     }
                 }
                 windows[rank].begin(i);
