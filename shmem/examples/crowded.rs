@@ -60,7 +60,7 @@ fn main() {
 
 /// Prints the median nanoseconds of a barrier.
 fn member(local: u32) {
-    let file: OwnedFd = reopen(0).expect("a segment as standard input");
+    let file: OwnedFd = reopen(0, None).expect("a segment as standard input");
     let (mapping, layout) = Mapping::open(file.as_fd()).expect("a segment");
     pin(local);
     let ranks = layout.sizes().ranks;

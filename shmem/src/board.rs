@@ -26,7 +26,7 @@ pub struct Boards {
     pub stride: usize,
     /// Bytes between words that different ranks write.
     pub line: usize,
-    /// Slots of each, a power of two, at least 4.
+    /// Slots of each, a power of two.
     pub slots: u32,
     /// Bytes of a slot's payload, at least 16.
     pub inline: usize,

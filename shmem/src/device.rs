@@ -18,7 +18,7 @@ use unisono_core::device::{
 
 use crate::layout::Layout;
 use crate::lent::{self, Lent};
-use crate::ring::{Consumer, INLINE, Payload, Producer, PutError};
+use crate::ring::{Consumer, INLINE, Producer, PutError};
 use crate::segment::{Cells, Segment};
 
 /// Bytes of the longest datagram that any layout allows.
@@ -169,21 +169,13 @@ impl<'a, A> RingDevice<'a, A> {
             Ok(entry) => entry?,
             Err(_) => return self.disown(from),
         };
-        let (length, cells) = match entry.payload {
-            Payload::Inline(bytes, length) => {
-                buffer.bytes.first_chunk_mut()?.clone_from(&bytes);
-                (length, None)
-            }
-            Payload::Piece(cells) => {
-                cells.read(buffer.bytes.get_mut(..cells.bytes().min(HEAD))?)?;
-                (cells.bytes(), Some(cells))
-            }
-        };
+        let (length, cells) = (entry.payload.bytes(), entry.payload);
+        cells.read(buffer.bytes.get_mut(..length.min(HEAD))?)?;
         if entry.note != [DATAGRAM, length as u32] || length > self.mtu as usize {
             return self.disown(from);
         }
         (buffer.from, buffer.length, buffer.taken) = (from as u32, length as u16, true);
-        Some(Current { buffer: free, cells })
+        Some(Current { buffer: free, cells: (length > HEAD).then_some(cells) })
     }
 
     /// The peer's words hold what it never writes.

@@ -145,22 +145,28 @@ fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, 
     Ok((file, pages))
 }
 
-/// An own descriptor of a segment's file that another process has handed over by its number. That number stays open, but
-/// programs that this process starts do not get it.
+/// An own descriptor of a segment's file that this process has inherited under this number, or else that process `holder` has
+/// under it. The inherited one stays open, but programs that this process starts do not get it.
 ///
 /// # Errors
-/// [`FileError::NoSegment`] when there is no such descriptor, or it is not that of sealed memory.
-pub fn reopen(number: i32) -> Result<OwnedFd, FileError> {
-    let path = format!("/proc/self/fd/{number}");
-    let file =
-        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| FileError::NoSegment)?;
-    if !is_sealed(file.as_fd()) {
-        return Err(FileError::NoSegment);
+/// [`FileError::NoSegment`] when neither has such a descriptor, or it is not that of sealed memory.
+pub fn reopen(number: u32, holder: Option<u32>) -> Result<OwnedFd, FileError> {
+    if let Some(file) = open(&format!("/proc/self/fd/{number}")) {
+        let number = i32::try_from(number).map_err(|_| FileError::NoSegment)?;
+        // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
+        let given = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
+        return Ok(file);
     }
-    // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
-    let given = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
-    Ok(file)
+    let held = holder.and_then(|holder| open(&format!("/proc/{holder}/fd/{number}")));
+    held.ok_or(FileError::NoSegment)
+}
+
+fn open(path: &str) -> Option<OwnedFd> {
+    let file =
+        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
+            .ok()?;
+    is_sealed(file.as_fd()).then_some(file)
 }
 
 /// Whether it is memory without a name that nobody can cut.
@@ -268,7 +274,7 @@ mod tests {
         let file = SegmentFile::create(&layout()).unwrap();
         let (one, found) = Mapping::open(file.as_fd()).unwrap();
         assert_eq!(found, layout());
-        let own = reopen(file.as_fd().as_raw_fd()).unwrap();
+        let own = reopen(number(&file), None).unwrap();
         let (other, _) = Mapping::open(own.as_fd()).unwrap();
         let at = layout().board(1).unwrap().at;
         let [first, second] = [one.segment(), other.segment()].map(|segment| segment.word(at).unwrap());
@@ -289,16 +295,23 @@ mod tests {
         assert!(allocated >= used(&layout()), "{allocated}");
     }
 
+    fn number(file: &impl AsFd) -> u32 {
+        file.as_fd().as_raw_fd().cast_unsigned()
+    }
+
     #[test]
     fn what_is_no_segment_is_refused() {
-        assert!(matches!(reopen(-1), Err(FileError::NoSegment)));
-        assert!(matches!(reopen(0x7fff_fff0), Err(FileError::NoSegment)));
+        let own = Some(std::process::id());
+        for number in [u32::MAX, 0x7fff_fff0] {
+            assert!(matches!(reopen(number, own), Err(FileError::NoSegment)));
+        }
         let null = fs::File::options().read(true).write(true).open("/dev/null").unwrap();
-        assert!(matches!(reopen(null.as_raw_fd()), Err(FileError::NoSegment)), "not memory");
+        assert!(matches!(reopen(number(&null), own), Err(FileError::NoSegment)), "not memory");
         let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, 4096).unwrap();
-        assert!(matches!(reopen(open.as_raw_fd()), Err(FileError::NoSegment)), "not sealed");
+        assert!(matches!(reopen(number(&open), own), Err(FileError::NoSegment)), "not sealed");
         rustix::fs::fcntl_add_seals(&open, SEALS).unwrap();
+        assert!(reopen(number(&open), own).is_ok());
         assert!(matches!(Mapping::open(open.as_fd()), Err(FileError::Layout(LayoutError::Header))), "no header");
     }
 }

@@ -4,6 +4,8 @@
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p unisono-shmem models
 //! ```
 
+mod barrier;
+mod flags;
 mod ring;
 
 use core::panic::AssertUnwindSafe;

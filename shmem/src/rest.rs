@@ -30,8 +30,9 @@ const SPINS: u32 = 64;
 /// How long a process spins before it lets others run between two polls.
 const SPIN: Duration = Duration::from_micros(50);
 /// Times that a process lets others run before it sleeps. Measured (`examples/crowded.rs`, 2 to 8 ranks per core): from 2 on
-/// a barrier costs the same, with 0 five times as much.
-const YIELDS: u32 = 32;
+/// a bare barrier costs the same, with 0 three to five times as much; the more, the longer those who compute elsewhere wait
+/// for a processor when the machine is busy.
+const YIELDS: u32 = 16;
 /// Of these, between two looks at other traffic.
 const YIELDS_APART: u32 = 8;
 

@@ -19,8 +19,6 @@ use crate::segment::{Cells, LINE, STRIDE, Segment, Site, Word};
 /// Most bytes of a payload that travels in the entry.
 pub const INLINE: usize = 48;
 
-/// Bytes of an entry behind its turn.
-const BODY: usize = LINE - 4;
 /// Bytes of form and note.
 const HEAD: usize = 12;
 /// The form of an entry whose payload is a piece of the bulk.
@@ -85,17 +83,20 @@ impl<'a> Parts<'a> {
     }
 
     /// A piece of the bulk.
+    #[inline]
     fn piece(&self, line: u32, bytes: u32) -> Option<Cells<'a>> {
         self.bulk.part((line as usize).checked_mul(LINE)?, bytes as usize)
     }
 
+    /// Bytes of an entry behind its turn.
     #[inline(always)]
-    fn body(&self, count: u32) -> Option<Cells<'a>> {
-        self.lines.part(self.slot(count) * LINE + 4, BODY)
+    fn cells(&self, count: u32, at: usize, bytes: usize) -> Option<Cells<'a>> {
+        self.lines.part(self.slot(count) * LINE + at, bytes)
     }
 }
 
 /// Lines that a piece takes of the bulk.
+#[inline]
 const fn lines(bytes: u32) -> u32 {
     bytes.div_ceil(LINE as u32)
 }
@@ -126,6 +127,7 @@ impl<'a> Producer<'a> {
     }
 
     /// Most bytes of a piece: half the bulk, so that one fits wherever the last one ended.
+    #[inline]
     pub const fn longest(&self) -> u32 {
         let half = self.parts.bulk_lines / 2;
         LINE as u32 * if half == 0 { 1 } else { half }
@@ -137,10 +139,11 @@ impl<'a> Producer<'a> {
     /// [`PutError`]; then nothing has changed.
     #[inline]
     pub fn put(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
-        let mut inline = [0; INLINE];
-        inline.get_mut(..payload.len()).ok_or(PutError::TooLong)?.copy_from_slice(payload);
+        if payload.len() > INLINE {
+            return Err(PutError::TooLong);
+        }
         self.expect_room()?;
-        self.show(payload.len() as u32, note, &inline)
+        self.show(payload.len() as u32, note, payload)
     }
 
     /// Puts a message whose payload of `bytes` bytes `fill` writes to a piece of the bulk.
@@ -165,7 +168,7 @@ impl<'a> Producer<'a> {
             }
         }
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
-        let mut place = [0; INLINE];
+        let mut place = [0; 12];
         for (into, word) in place.chunks_exact_mut(4).zip([at, bytes, end]) {
             into.copy_from_slice(&word.to_le_bytes());
         }
@@ -189,6 +192,7 @@ impl<'a> Producer<'a> {
     }
 
     /// The word that was published last: what the consumer may be waiting for.
+    #[inline]
     pub fn shown(&self) -> Option<&'a Word> {
         self.parts.turn(self.next.wrapping_sub(1))
     }
@@ -206,17 +210,23 @@ impl<'a> Producer<'a> {
     }
 
     #[inline(always)]
-    fn show(&mut self, form: u32, note: [u32; 2], payload: &[u8; INLINE]) -> Result<(), PutError> {
-        let mut body = [0; BODY];
-        let (head, rest) = body.split_at_mut(HEAD);
-        for (into, word) in head.chunks_exact_mut(4).zip([form, note[0], note[1]]) {
-            into.copy_from_slice(&word.to_le_bytes());
-        }
-        rest.copy_from_slice(payload);
-        let (Some(cells), Some(turn)) = (self.parts.body(self.next), self.parts.turn(self.next)) else {
+    fn show(&mut self, form: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+        let (Some(head), Some(rest), Some(turn)) = (
+            self.parts.cells(self.next, 4, HEAD),
+            self.parts.cells(self.next, 4 + HEAD, INLINE),
+            self.parts.turn(self.next),
+        ) else {
             return Err(PutError::Corrupted);
         };
-        cells.write(&body).ok_or(PutError::Corrupted)?;
+        // Each in one piece: what is put together first and copied then would stall the processor.
+        for (i, word) in [form, note[0], note[1]].into_iter().enumerate() {
+            head.part(4 * i, 4).and_then(|cells| cells.write(&word.to_le_bytes())).ok_or(PutError::Corrupted)?;
+        }
+        match payload.first_chunk::<8>() {
+            Some(word) if payload.len() == 8 => rest.write(word),
+            _ => rest.write(payload),
+        }
+        .ok_or(PutError::Corrupted)?;
         self.next = self.next.wrapping_add(1);
         turn.publish(self.next, Site::RingShow);
         Ok(())
@@ -235,17 +245,8 @@ fn recall(word: &Word, seen: u32, most: u32) -> Result<u32, PutError> {
 pub struct Entry<'a> {
     /// What the producer said about it.
     pub note: [u32; 2],
-    /// Its payload.
-    pub payload: Payload<'a>,
-}
-
-/// Where a payload is.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Copied out of the entry: so many bytes.
-    Inline([u8; INLINE], usize),
-    /// In the bulk, until the entry is taken.
-    Piece(Cells<'a>),
+    /// Its payload: the producer's again as soon as it is taken, and never to be believed twice.
+    pub payload: Cells<'a>,
 }
 
 /// The end that takes.
@@ -304,20 +305,22 @@ impl<'a> Consumer<'a> {
         if turn != self.next.wrapping_add(1) {
             return Err(Corrupted);
         }
-        let mut body = [0; BODY];
-        self.parts.body(self.next).and_then(|cells| cells.read(&mut body)).ok_or(Corrupted)?;
-        let word = |at| word_of(&body, at).ok_or(Corrupted);
-        let note = [word(4)?, word(8)?];
-        let form = word(0)?;
-        if form as usize <= INLINE {
-            let inline = body.last_chunk().ok_or(Corrupted)?;
-            return Ok(Some(Entry { note, payload: Payload::Inline(*inline, form as usize) }));
-        }
-        if form != PIECE {
+        let cells = |at, bytes| self.parts.cells(self.next, at, bytes).ok_or(Corrupted);
+        let word = |at| {
+            let mut bytes = [0; 4];
+            cells(at, 4)?.read(&mut bytes).ok_or(Corrupted)?;
+            Ok(u32::from_le_bytes(bytes))
+        };
+        let (form, note) = (word(4)?, [word(8)?, word(12)?]);
+        let payload = if form as usize <= INLINE {
+            cells(4 + HEAD, form as usize)?
+        } else if form == PIECE {
+            let (at, bytes, end) = (word(16)?, word(20)?, word(24)?);
+            self.piece(at, bytes, end).ok_or(Corrupted)?
+        } else {
             return Err(Corrupted);
-        }
-        let piece = self.piece(word(HEAD)?, word(HEAD + 4)?, word(HEAD + 8)?).ok_or(Corrupted)?;
-        Ok(Some(Entry { note, payload: Payload::Piece(piece) }))
+        };
+        Ok(Some(Entry { note, payload }))
     }
 
     /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look
@@ -334,11 +337,13 @@ impl<'a> Consumer<'a> {
     }
 
     /// The word that was published last: what the producer may be waiting for.
+    #[inline]
     pub const fn shown(&self) -> &'a Word {
         self.parts.taken
     }
 
     /// The piece at this line of the bulk, if it lies where the producer can have put it.
+    #[inline]
     fn piece(&mut self, at: u32, bytes: u32, end: u32) -> Option<Cells<'a>> {
         let size = self.parts.bulk_lines;
         let goes_on = at.checked_add(lines(bytes)).filter(|end| *end <= size)?;
@@ -349,10 +354,6 @@ impl<'a> Consumer<'a> {
         self.seen = end;
         Some(piece)
     }
-}
-
-fn word_of(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -164,11 +164,13 @@ mod seam {
 
     impl Cells<'_> {
         /// Its length.
+        #[inline]
         pub const fn bytes(self) -> usize {
             self.bytes
         }
 
         /// Its first byte. What lies there may change at any time: for copies, kernels and system calls only.
+        #[inline]
         pub const fn start(self) -> NonNull<u8> {
             self.start
         }

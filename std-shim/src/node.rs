@@ -93,20 +93,6 @@ pub enum Standing {
     Dead,
 }
 
-/// Why a wait for ranks of the node cannot end well.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum Disturbance {
-    /// A rank that is waited for has died or given up.
-    #[error("rank {0} has died")]
-    Dead(Rank),
-    /// A rank that is waited for has finished.
-    #[error("rank {0} has finished")]
-    Left(Rank),
-    /// A process of the node has written where it should not.
-    #[error("the shared memory of the node has been overwritten")]
-    Corrupted,
-}
-
 /// A rank of the node.
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
@@ -173,7 +159,7 @@ impl Node {
             return if device == DeviceChoice::Shm { Err(error) } else { Ok(None) };
         }
         let file = match settings.locality.segment {
-            Some(GivenSegment::Descriptor(number)) => Some((reopen(i32::try_from(number).unwrap_or(-1))?, None)),
+            Some(GivenSegment::Descriptor { number, holder }) => Some((reopen(number, holder)?, None)),
             Some(GivenSegment::Nothing) => None,
             None => without_launcher(settings, &ranks, membership)?,
         };
@@ -293,22 +279,6 @@ impl Node {
     /// segment can be trusted.
     pub fn is_intact(&self) -> bool {
         self.own.is_intact()
-    }
-
-    /// What a wait that lasts has to look at now and then ([`Look::Everywhere`](unisono_shmem::rest::Look)): the ranks that it
-    /// waits for live, and nothing was overwritten. One system call for each of them.
-    ///
-    /// # Errors
-    /// [`Disturbance`], with the first rank that it concerns.
-    pub fn look_round(&self, awaited: impl IntoIterator<Item = u32>) -> Result<(), Disturbance> {
-        if !self.is_intact() {
-            return Err(Disturbance::Corrupted);
-        }
-        awaited.into_iter().try_for_each(|local| match self.standing(local) {
-            Standing::Alive => Ok(()),
-            Standing::Left => Err(Disturbance::Left(self.rank_of(local))),
-            Standing::Dead => Err(Disturbance::Dead(self.rank_of(local))),
-        })
     }
 
     /// How the ranks of the node wait.

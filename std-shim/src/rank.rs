@@ -8,12 +8,14 @@ use unisono_core::device::PeerId;
 pub struct Rank(pub u32);
 
 impl From<Rank> for PeerId {
+    #[inline]
     fn from(rank: Rank) -> Self {
         Self(rank.0)
     }
 }
 
 impl From<PeerId> for Rank {
+    #[inline]
     fn from(peer: PeerId) -> Self {
         Self(peer.0)
     }

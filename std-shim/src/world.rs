@@ -43,6 +43,7 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
+use unisono_shmem::layout::Waiting;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use near::{AllocateError, Buffer};
@@ -146,7 +147,10 @@ impl World {
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let process = Process::new((rank, size), clock, endpoint, device, membership, silence, node.clone());
-        let crowded = settings.locality.size.is_none_or(|ranks| ranks > processors());
+        let crowded = match &node {
+            Some(node) => node.waiting() == Waiting::Shared,
+            None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
+        };
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
         let group = node.as_ref().and_then(|node| collective::Group::new(node, size));
@@ -166,6 +170,11 @@ impl World {
     /// The memory that this process shares with the other ranks of its node.
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
+    }
+
+    /// Whether messages to this rank go through shared memory.
+    pub fn shares_memory_with(&self, rank: Rank) -> bool {
+        self.shared.lock().is_near(rank.into())
     }
 
     /// What the endpoint has counted so far.
@@ -197,6 +206,9 @@ impl World {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
+        if self.shared.lock().send_at_once(bytes, to, tag) {
+            return Ok(());
+        }
         match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
             None => Ok(()),
             Some(request) => self.shared.wait(request).map(|_| ()),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use unisono_shmem::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
-use unisono_shmem::ring::{Consumer, INLINE, Payload, Producer, PutError};
+use unisono_shmem::ring::{Consumer, INLINE, Producer, PutError};
 
 const ROUNDS: u64 = 100;
 /// How long a round may take.
@@ -50,8 +50,8 @@ fn survive_one(part: &str, round: u64, survive: fn(&Mapping, &Layout, Child, u64
 }
 
 /// The process that will be killed: rank 1.
-fn play(part: &str, number: i32) {
-    let file = reopen(number).expect("a segment");
+fn play(part: &str, number: u32) {
+    let file = reopen(number, None).expect("a segment");
     let (mapping, layout) = Mapping::open(file.as_fd()).expect("a segment");
     if part == "put" {
         let mut producer = Producer::of(mapping.segment(), &layout, 1, 0).expect("a ring");
@@ -152,14 +152,8 @@ fn take(consumer: &mut Consumer<'_>, next: &mut u32) -> ControlFlow<()> {
         return ControlFlow::Break(());
     };
     assert_eq!(entry.note, [*next, !*next], "every message that was shown, in order");
-    let found = match entry.payload {
-        Payload::Inline(bytes, length) => bytes[..length].to_vec(),
-        Payload::Piece(piece) => {
-            let mut bytes = vec![0; piece.bytes()];
-            piece.read(&mut bytes).expect("its length");
-            bytes
-        }
-    };
+    let mut found = vec![0; entry.payload.bytes()];
+    entry.payload.read(&mut found).expect("its length");
     assert_eq!(found, pattern(*next, length(*next)), "message {next} is torn");
     consumer.take();
     *next += 1;

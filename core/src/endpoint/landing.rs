@@ -48,13 +48,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ) -> Result<Landed, Reason> {
         let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let Some(placement) = segment.placement.among(self.placements.as_ref()) else {
+        let placement = segment.placement.among(self.placements.as_ref());
+        let own = placement.filter(|own| (own.peer, own.incarnation) == (header.rank, peer.incarnation));
+        let Some((Stage::Open { bytes, psn, .. }, to)) = own.map(|own| (own.stage, own.to)) else {
             return self.withdrawn(header);
         };
-        let Stage::Open { bytes, psn, .. } = placement.stage else { return self.withdrawn(header) };
-        if placement.peer != header.rank || placement.incarnation != peer.incarnation {
-            return self.withdrawn(header);
-        }
         // The parts of a placement are sent one after the other.
         if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
             return Err(Reason::Refused);
@@ -65,7 +63,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if payload != bytes.saturating_sub(start).min(size) {
             return Err(Reason::Refused);
         }
-        *verdict = Verdict::Place { to: placement.to.part(start, payload), start: SEGMENT_HEADER as u16 };
+        *verdict = Verdict::Place { to: to.part(start, payload), start: SEGMENT_HEADER as u16 };
         Ok(Some(segment.placement))
     }
 
@@ -86,7 +84,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };

@@ -38,6 +38,8 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     let halves = 2 * plan.grain <= boards.chunk;
     match (way, plan.verb) {
         (Way::Flat, _) => true,
+        // Exchanges are two steps.
+        _ if boards.slots < 4 => false,
         (Way::Parallel, Verb::Allreduce | Verb::Reduce) => boards.ranks > 1,
         (Way::Pull, Verb::Allreduce | Verb::ReduceScatter) => pulls && halves && boards.ranks > 1,
         (Way::Pull, Verb::Broadcast | Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall) => {

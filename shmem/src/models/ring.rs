@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(not(mutant = "overfill"))]
 use super::assert_needs;
 use crate::layout::Area;
-use crate::ring::{Consumer, Payload, Producer, PutError};
+use crate::ring::{Consumer, Producer, PutError};
 #[cfg(not(mutant = "overfill"))]
 use crate::segment::Site;
 use crate::segment::{LINE, Memory, STRIDE};
@@ -52,16 +52,8 @@ fn exchange(has_piece: fn(u32) -> bool) {
         };
         assert_eq!(entry.note, [i, !i]);
         let mut found = [0; 4];
-        match entry.payload {
-            Payload::Inline(bytes, length) => {
-                assert!(!has_piece(i) && length == 4);
-                found.copy_from_slice(&bytes[..4]);
-            }
-            Payload::Piece(piece) => {
-                assert!(has_piece(i) && piece.bytes() == 4);
-                piece.read(&mut found).expect("four bytes");
-            }
-        }
+        assert_eq!(entry.payload.bytes(), 4);
+        entry.payload.read(&mut found).expect("four bytes");
         assert_eq!(found, [i as u8 + 1; 4]);
         consumer.take();
     }

@@ -48,14 +48,9 @@ fn put(producer: &mut Producer<'_>, number: u32, bytes: usize, inline: bool) -> 
 }
 
 fn contents(entry: &Entry<'_>) -> Vec<u8> {
-    match entry.payload {
-        Payload::Inline(bytes, length) => bytes[..length].to_vec(),
-        Payload::Piece(piece) => {
-            let mut bytes = vec![0; piece.bytes()];
-            piece.read(&mut bytes).unwrap();
-            bytes
-        }
-    }
+    let mut bytes = vec![0; entry.payload.bytes()];
+    entry.payload.read(&mut bytes).unwrap();
+    bytes
 }
 
 /// What is asked of the two ends.

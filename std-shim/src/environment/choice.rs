@@ -100,11 +100,16 @@ impl Switch {
     }
 }
 
-/// The segment of a node, as its launcher hands it over.
+/// The segment of a node, as its launcher hands it over: `17`, `17@4242`, or `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GivenSegment {
-    /// By a descriptor of this number.
-    Descriptor(u32),
+    /// By a descriptor that this process has inherited.
+    Descriptor {
+        /// Its number.
+        number: u32,
+        /// A process that has it under this number as long as the job runs, should it not be here any more.
+        holder: Option<u32>,
+    },
     /// There is none.
     Nothing,
 }
@@ -113,20 +118,26 @@ impl FromStr for GivenSegment {
     type Err = GivenSegmentError;
 
     fn from_str(text: &str) -> Result<Self, GivenSegmentError> {
-        match text {
-            "none" => Ok(Self::Nothing),
-            _ if text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                text.parse().map(Self::Descriptor).map_err(|_| GivenSegmentError)
-            }
-            _ => Err(GivenSegmentError),
+        if text == "none" {
+            return Ok(Self::Nothing);
         }
+        let number = |text: &str| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| plain).ok_or(GivenSegmentError)
+        };
+        let (of, holder) = match text.split_once('@') {
+            Some((of, holder)) => (of, Some(number(holder)?)),
+            None => (text, None),
+        };
+        Ok(Self::Descriptor { number: number(of)?, holder })
     }
 }
 
 impl fmt::Display for GivenSegment {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Descriptor(number) => number.fmt(to),
+            Self::Descriptor { number, holder: Some(holder) } => write!(to, "{number}@{holder}"),
+            Self::Descriptor { number, holder: None } => number.fmt(to),
             Self::Nothing => to.write_str("none"),
         }
     }
@@ -134,7 +145,7 @@ impl fmt::Display for GivenSegment {
 
 /// No segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the number of a descriptor, or none, is expected")]
+#[error("a descriptor and its process, such as 17@4242, or none, is expected")]
 pub struct GivenSegmentError;
 
 /// A text that is none of the words an option knows.
@@ -205,14 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_given_by_number_or_not_at_all() {
-        for (text, given) in
-            [("0", GivenSegment::Descriptor(0)), ("17", GivenSegment::Descriptor(17)), ("none", GivenSegment::Nothing)]
-        {
+    fn segments_are_given_by_descriptor_or_not_at_all() {
+        let given = |holder| GivenSegment::Descriptor { number: 17, holder };
+        for (text, given) in [("17@4242", given(Some(4242))), ("17", given(None)), ("none", GivenSegment::Nothing)] {
             assert_eq!(text.parse(), Ok(given));
             assert_eq!(given.to_string(), text);
         }
-        for text in ["", "-1", "+1", "None", "4294967296", "0x3"] {
+        for text in ["", "@", "17@", "@1", "-1@1", "1@+1", "None", "4294967296@1", "0x3@1", "1@2@3"] {
             assert_eq!(text.parse::<GivenSegment>(), Err(GivenSegmentError), "{text}");
         }
     }

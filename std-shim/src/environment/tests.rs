@@ -85,7 +85,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_NODE", "3"),
         ("UNISONO_LOCAL_RANK", "1"),
         ("UNISONO_LOCAL_SIZE", "4"),
-        ("UNISONO_SEGMENT", "17"),
+        ("UNISONO_SEGMENT", "17@4242"),
         ("UNISONO_DEVICE", "udp"),
         ("UNISONO_PROGRESS", "hybrid"),
         ("UNISONO_MTU", "1500"),

@@ -90,7 +90,7 @@ pub fn run() -> Result<(), AgentError> {
     if Tell::decode(&welcome).map_err(LinkError::from)? != Tell::Welcome {
         return Err(LinkError::OutOfTurn(welcome.kind).into());
     }
-    let mut agent = Agent { crew: Crew::default(), launcher, events, interrupted };
+    let mut agent = Agent { crew: Crew::default(), segments: Segments::default(), launcher, events, interrupted };
     let (output, rank_zero) = agent.start(&order, at)?;
     if let Some(to) = rank_zero {
         let copy = move || copy_input(to, &behind);
@@ -127,6 +127,7 @@ fn places(order: &Order) -> Vec<HostPort> {
 
 struct Agent {
     crew: Crew,
+    segments: Segments,
     launcher: Sealed,
     events: UnixStream,
     /// The agent itself was sent a signal.
@@ -150,7 +151,7 @@ impl Agent {
             Ok(transport) => transport,
             Err(error) => return self.decline(order, &error.to_string()),
         };
-        let segments = match Segments::create(&transport, &berths) {
+        self.segments = match Segments::create(&transport, &berths) {
             Ok(segments) => segments,
             Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
         };
@@ -159,7 +160,7 @@ impl Agent {
             let own = Settings {
                 seat: Seat::new(berth.rank, order.size),
                 bootstrap: Some(at.into()),
-                locality: segments.locality(berth),
+                locality: self.segments.locality(berth),
                 ..Settings::default()
             };
             // The order's settings hold what is the same for all; a rank's own come last and stand.
@@ -167,7 +168,7 @@ impl Agent {
             given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
             given.extend(order.variables.iter().cloned());
             let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
-            let (place, segment) = ((index, berths.len()), segments.of(berth.node));
+            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
             match self.crew.start(&program, berth, place, &given, input, segment) {
                 Ok((pid, pipes)) => {
                     let source = |from| Source { from, mark: mark(berth.rank) };

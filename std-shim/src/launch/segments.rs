@@ -1,7 +1,8 @@
 //! The segments of the nodes of this host, made before their ranks are started and handed to them as descriptors. This
-//! process keeps them as long as it may start ranks.
+//! process keeps them as long as the job runs: a rank behind a program that closes descriptors finds its segment here.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
 
 use tracing::{info, warn};
 use unisono_shmem::file::{FileError, SegmentFile};
@@ -9,7 +10,6 @@ use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
 
 use super::layout::Berth;
 use crate::environment::{DeviceChoice, GivenSegment, Locality, Transport};
-use crate::node::processors;
 
 /// One segment per node that shares memory.
 #[derive(Default, Debug)]
@@ -25,7 +25,8 @@ impl Segments {
     /// The device is `shm` and a segment cannot be made; otherwise the node does without.
     pub(super) fn create(transport: &Transport, berths: &[Berth]) -> Result<Self, FileError> {
         let mut segments = Self { made: Vec::new(), expected: transport.shares(RANKS_MAX as usize) };
-        let crowded = u32::try_from(berths.len()).unwrap_or(u32::MAX) > processors();
+        // As many as the ranks will have together: the quota of a container counts.
+        let crowded = berths.len() > thread::available_parallelism().map_or(1, usize::from);
         let waiting = if crowded { Waiting::Shared } else { Waiting::Dedicated };
         for first in berths.iter().filter(|berth| berth.local_rank == 0 && transport.shares(berth.local_size as usize))
         {
@@ -52,7 +53,8 @@ impl Segments {
     /// What a rank is told of its node.
     pub(super) fn locality(&self, berth: &Berth) -> Locality {
         let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
-        let given = number.map_or(GivenSegment::Nothing, GivenSegment::Descriptor);
+        let descriptor = |number| GivenSegment::Descriptor { number, holder: Some(std::process::id()) };
+        let given = number.map_or(GivenSegment::Nothing, descriptor);
         Locality { segment: self.expected.then_some(given), ..berth.locality() }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     output::Output,
     remote::Remote,
     rendezvous::{random_name, serve},
+    segments::Segments,
     verdict::{Consequence, Verdict},
 };
 use crate::{
@@ -75,6 +76,7 @@ struct Launch<'a> {
     job: &'a Job,
     settings: Settings,
     crew: Crew,
+    segments: Segments,
     remotes: HashMap<usize, Remote>,
     connected: HashMap<usize, Instant>,
     pids: HashMap<Rank, u32>,
@@ -131,6 +133,7 @@ impl<'a> Launch<'a> {
             job,
             settings,
             crew: Crew::default(),
+            segments: Segments::default(),
             remotes: HashMap::new(),
             connected: HashMap::new(),
             pids: HashMap::new(),

@@ -11,6 +11,7 @@
 //! rank's part.
 
 mod pool;
+mod reuse;
 mod source;
 
 use alloc::collections::VecDeque;
@@ -22,7 +23,7 @@ use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Sleepers;
-use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Payload, Producer, PutError};
+use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
 
 use super::request::{Failure, Tag};
@@ -31,6 +32,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
+use reuse::Reuse;
 pub(super) use source::{Nonce, Source};
 
 pub(super) const EAGER: u32 = 0;
@@ -48,7 +50,7 @@ pub(super) const EAGER_LIMIT: usize = 1 << 14;
 /// As that, when it lies in the segment and announcing it saves a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
 /// Bytes of a fragment.
-const FRAGMENT_BYTES: u32 = 1 << 14;
+const FRAGMENT_BYTES: u32 = 1 << 15;
 
 /// A message that was announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,8 +87,8 @@ impl Announced {
     }
 
     /// `None`: nobody announces that.
-    pub(super) fn of(payload: &Payload<'_>) -> Option<Self> {
-        let Payload::Inline(bytes, Self::BYTES) = payload else { return None };
+    pub(super) fn of(payload: Cells<'_>) -> Option<Self> {
+        let bytes: [u8; Self::BYTES] = private(payload)?;
         let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let at = u64::from(word(5)?) << 32 | u64::from(word(4)?);
         let place = match word(1)? {
@@ -96,6 +98,16 @@ impl Announced {
         };
         Some(Self { sending: word(0)?, bytes: word(2)?, place })
     }
+}
+
+/// A copy of a payload that is so long.
+pub(super) fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    if payload.bytes() != BYTES {
+        return None;
+    }
+    payload.read(&mut bytes)?;
+    Some(bytes)
 }
 
 /// What waits for room in a ring, in order.
@@ -124,6 +136,7 @@ pub(super) struct Neighbour {
     pub(super) ended: Option<Failure>,
     /// Its memory, where the system lets this process read it.
     pub(super) source: Option<Source>,
+    pub(super) reuse: Reuse,
     inward: Consumer<'static>,
     outward: Producer<'static>,
     sleepers: Sleepers<'static>,
@@ -259,6 +272,7 @@ impl Neighbour {
     }
 
     /// Bytes of the longest piece.
+    #[inline]
     pub(super) fn longest(&self) -> u32 {
         self.outward.longest()
     }
@@ -268,6 +282,12 @@ impl Neighbour {
         let Some(address) = regions.address(from) else { return Ok(()) };
         // SAFETY: the region lives, so its bytes are lent.
         unsafe { self.put_piece(note, address.start(), from.bytes) }
+    }
+
+    /// The word that changes when something comes, and what it holds before.
+    #[inline(always)]
+    pub(super) fn next_word(&self) -> (&'static Word, u32) {
+        self.inward.awaited()
     }
 
     /// The word that changes when something comes, or if something waits for room, when there is room.
@@ -298,19 +318,14 @@ impl Neighbour {
 /// # Safety
 /// They are valid, and nobody else uses them.
 #[inline(always)]
-pub(super) unsafe fn copy_out(payload: &Payload<'_>, to: NonNull<u8>, room: usize) {
-    let (from, bytes) = match payload {
-        Payload::Inline(bytes, length) => (NonNull::from(bytes).cast(), *length),
-        Payload::Piece(piece) => (piece.start(), piece.bytes()),
-    };
-    // SAFETY: as the caller says; a ring is nobody's buffer.
-    unsafe { to.copy_from_nonoverlapping(from, bytes.min(room)) };
-}
-
-pub(super) const fn length(payload: &Payload<'_>) -> usize {
-    match payload {
-        Payload::Inline(_, length) => *length,
-        Payload::Piece(piece) => piece.bytes(),
+pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) {
+    let (from, bytes) = (payload.start(), payload.bytes().min(room));
+    if bytes == 8 {
+        // SAFETY: as the caller says; a ring is nobody's buffer. A call costs more than the copy.
+        unsafe { to.copy_from_nonoverlapping(from, 8) };
+    } else {
+        // SAFETY: as above.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }
 
@@ -346,6 +361,7 @@ impl Near {
                 incarnation,
                 ended: None,
                 source: None,
+                reuse: Reuse::new(),
                 inward: Consumer::of(segment, &layout, other, local)?,
                 outward,
                 sleepers: node.sleepers(),
@@ -386,9 +402,8 @@ impl Near {
     }
 
     /// Greets a neighbour's process back: whether its memory can be read.
-    pub(super) fn source(&self, local: u32, greeting: &Payload<'_>) -> Option<Source> {
-        let Payload::Inline(bytes, Nonce::GREETING) = greeting else { return None };
-        Source::probe(self.node.pid(local)?, bytes)
+    pub(super) fn source(&self, local: u32, greeting: Cells<'_>) -> Option<Source> {
+        Source::probe(self.node.pid(local)?, &private::<{ Nonce::GREETING }>(greeting)?)
     }
 
     /// The neighbour that is next to be asked whether it lives.

@@ -101,7 +101,6 @@ pub(super) struct Process {
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
     pub(super) aborted: Option<Failure>,
-    pub(super) node: Option<Arc<Node>>,
     clock: Instant,
     regions: RefCell<Regions>,
     matching: Matching,
@@ -131,7 +130,7 @@ impl Process {
         silence: Silence,
         node: Option<Arc<Node>>,
     ) -> Self {
-        let near = node.clone().and_then(Near::new);
+        let near = node.and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
         let mut process = Self {
@@ -144,7 +143,6 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
-            node,
             clock,
             regions: RefCell::new(regions),
             matching: Matching::new(),
@@ -299,7 +297,6 @@ impl Process {
             }
             Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
             Event::Parted(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
-            Event::Silent(peer) if self.has_ended(peer) => self.endpoint.fail(now, peer),
             Event::Silent(peer) => match (self.silence, &mut self.membership) {
                 (Silence::Question, Some(membership)) => membership.ask(peer.into()),
                 (Silence::Question, None) => {}

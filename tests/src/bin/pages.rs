@@ -3,10 +3,12 @@
 //!
 //! Sets `vm.nr_hugepages` and puts it back. Where that is not permitted it says `skipped`.
 
+use core::time::Duration;
 use std::env;
 use std::fs;
 use std::io;
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 
 use clap::Parser;
 use unisono::world::World;
@@ -14,6 +16,7 @@ use unisono_tests::bar::{Limit, Report};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 const RANKS: u32 = 2;
+const ATTEMPTS: u32 = 50;
 /// How a segment is called in `smaps`.
 const NAME: &str = "/memfd:unisono";
 
@@ -42,11 +45,14 @@ fn main() -> ExitCode {
         }
     };
     for (number, kib, said) in [("64", 2048, "2 MiB pages, reserved"), ("0", 4, "vm.nr_hugepages is 0")] {
+        let of = format!("nr_hugepages = {number}");
         let (pages, log) = match reserve(number) {
             Ok(()) => job(),
-            Err(error) => (Vec::new(), error.to_string()),
+            Err(error) => {
+                println!("{of}: {error}");
+                (Vec::new(), String::new())
+            }
         };
-        let of = format!("nr_hugepages = {number}");
         let right = pages.iter().filter(|page| **page == kib).count();
         report.figure("ranks_with_expected_pages", &of, right as f64, "ranks", Limit::Least(f64::from(RANKS)));
         let told = log.lines().filter(|line| line.contains(said)).count();
@@ -59,10 +65,18 @@ fn main() -> ExitCode {
     report.end()
 }
 
+/// The system may need some time to put so many together.
 fn reserve(number: &str) -> io::Result<()> {
-    fs::write(RESERVED, number)?;
-    let got = fs::read_to_string(RESERVED)?;
-    if got.trim() == number { Ok(()) } else { Err(io::Error::other(format!("{} of {number} pages", got.trim()))) }
+    let mut got = String::new();
+    for _ in 0..ATTEMPTS {
+        fs::write(RESERVED, number)?;
+        got = fs::read_to_string(RESERVED)?;
+        if got.trim() == number {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Err(io::Error::other(format!("{} instead of {number}", got.trim())))
 }
 
 /// KiB per page of the segment, as each rank sees it, and what the launcher says.

@@ -14,7 +14,7 @@ use unisono::rank::Rank;
 use unisono::world::World;
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
-use clap::{Args, Parser, Subcommand, ValueEnum as _};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
 
 /// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
@@ -61,7 +61,7 @@ pub(crate) enum Measure {
     /// Half the time of a ping-pong
     Latency(Sized),
     /// Bytes per second of a stream of messages
-    Bandwidth(Streamed),
+    Bandwidth(Buffered),
     /// Messages per second
     Rate(Streamed),
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
@@ -102,6 +102,23 @@ pub(crate) struct Streamed {
     pub(crate) time: Duration,
 }
 
+/// How much is sent, for how long, and from where.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Buffered {
+    #[command(flatten)]
+    pub(crate) streamed: Streamed,
+    /// Where the sender's data lies: in memory of its own, or allocated in the segment that it shares with the receiver
+    #[arg(long, value_name = "WHERE", default_value = "private")]
+    pub(crate) buffers: Buffers,
+}
+
+/// Where the sender's data lies.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Buffers {
+    Private,
+    Segment,
+}
+
 /// Options of `unisono bench`.
 #[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
@@ -123,7 +140,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
-        Measure::Bandwidth(streamed) => ("bandwidth", streamed.sized.bytes, 2),
+        Measure::Bandwidth(buffered) => ("bandwidth", buffered.streamed.sized.bytes, 2),
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor => {
@@ -143,9 +160,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
     let mut right = true;
-    let shares = matches!(options.measure, Measure::Barrier | Measure::Collective(_)) && world.node().is_some();
-    let device = if shares { "shm" } else { "udp" };
-    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
+    let mut facts = json!({ "bench": name, "device": device(&world), "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -185,13 +200,21 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
-        Measure::Bandwidth(streamed) | Measure::Rate(streamed) => {
-            let (messages, time) = stream::stream(&world, bytes, streamed.time)?;
+        Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
+            let buffers = match options.measure {
+                Measure::Bandwidth(buffered) => buffered.buffers,
+                _ => Buffers::Private,
+            };
+            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(
                 &mut facts,
-                if bandwidth { json!({ "bytes_per_s": speed }) } else { json!({ "messages_per_s": rate }) },
+                if bandwidth {
+                    json!({ "bytes_per_s": speed, "buffers": if buffers == Buffers::Segment { "segment" } else { "private" } })
+                } else {
+                    json!({ "messages_per_s": rate })
+                },
             );
             line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
         }
@@ -220,6 +243,12 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     Ok(right)
+}
+
+/// How the ranks reach each other.
+fn device(world: &World) -> &'static str {
+    let shared = (0..world.size()).all(|rank| Rank(rank) == world.rank() || world.shares_memory_with(Rank(rank)));
+    if shared && world.node().is_some() { "shm" } else { "udp" }
 }
 
 /// All counters of this rank.
@@ -286,10 +315,12 @@ mod tests {
     fn the_grammar_of_the_design_is_understood() {
         let sized = |bytes| Sized { bytes: Bytes(bytes) };
         let streamed = |bytes, time| Streamed { sized: sized(bytes), time: Duration::from_millis(time) };
+        let buffered = |buffers| Measure::Bandwidth(Buffered { streamed: streamed(65536, 1000), buffers });
         for (line, measure) in [
             ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
             ("latency --bytes 8", Measure::Latency(sized(8))),
-            ("bandwidth --bytes 64K", Measure::Bandwidth(streamed(65536, 1000))),
+            ("bandwidth --bytes 64K", buffered(Buffers::Private)),
+            ("bandwidth --bytes 64K --buffers segment", buffered(Buffers::Segment)),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
             ("floor", Measure::Floor),
@@ -306,9 +337,15 @@ mod tests {
                 "{line}"
             );
         }
-        for line in
-            ["", "transfer", "latency --bytes", "dance --bytes 8", "barrier --bytes 8", "collective dance --bytes 8"]
-        {
+        for line in [
+            "",
+            "transfer",
+            "latency --bytes",
+            "dance --bytes 8",
+            "bandwidth --bytes 8 --buffers elsewhere",
+            "barrier --bytes 8",
+            "collective dance --bytes 8",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -74,7 +74,7 @@ impl Launch<'_> {
         let plan =
             Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
         let berths: Vec<Berth> = layout.on_host(host).copied().collect();
-        let segments = Segments::create(&self.settings.transport, &berths).map_err(LaunchError::Segment)?;
+        self.segments = Segments::create(&self.settings.transport, &berths).map_err(LaunchError::Segment)?;
         for (index, berth) in berths.iter().enumerate() {
             // A process of its own group cannot read the terminal: its input is copied.
             let input = match (berth.rank, io::stdin().is_terminal()) {
@@ -85,11 +85,11 @@ impl Launch<'_> {
             let settings = Settings {
                 seat: Seat::new(berth.rank, layout.size()),
                 bootstrap: places.first().cloned(),
-                locality: segments.locality(berth),
+                locality: self.segments.locality(berth),
                 launching: Default::default(),
                 ..self.settings.clone()
             };
-            let (place, segment) = ((index, berths.len()), segments.of(berth.node));
+            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
             let started = self.crew.start(&plan, berth, place, &variables(&settings), input, segment);
             let (pid, pipes) = started.map_err(|error| LaunchError::Start {
                 rank: berth.rank,

@@ -1,13 +1,10 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
-use alloc::sync::Arc;
-
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::node::{Node, Standing};
 use crate::world::request::Failure;
 
 impl Process {
@@ -39,23 +36,10 @@ impl Process {
             }
         }
         for peer in &wanted {
-            if self.has_ended(*peer) {
-                self.endpoint.fail(now, *peer);
-            }
             // Without a free window: asked again at the next look.
             self.endpoint.watch(now, *peer, true);
         }
         self.watched = wanted;
-    }
-
-    /// Whether the system knows that the peer's process, of this node, has ended.
-    pub(super) fn has_ended(&self, peer: PeerId) -> bool {
-        let of_node = |node: &Arc<Node>| {
-            let local = node.local_of(peer.into())?;
-            let same_life = node.incarnation(local) == self.endpoint.incarnation(peer);
-            Some(same_life && node.standing(local) == Standing::Dead)
-        };
-        self.node.as_ref().and_then(of_node).unwrap_or(false)
     }
 
     /// The next rank that lives.

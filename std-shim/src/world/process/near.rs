@@ -7,7 +7,7 @@ use unisono_core::device::{Memory, PeerId};
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_shmem::ring::{Entry, INLINE, PutError};
-use unisono_shmem::segment::Word;
+use unisono_shmem::segment::{Site, Word};
 
 use super::{BUDGET, Process, Sending, put};
 use crate::node::Standing;
@@ -16,7 +16,7 @@ use crate::region::Regions;
 use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::near::{
     ABORT, ANNOUNCE, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, HELLO, Near, Neighbour,
-    Place, REFUSED, copy_out, length,
+    Place, REFUSED, copy_out, private,
 };
 use crate::world::request::{Failure, Requests, Status, Tag};
 
@@ -24,8 +24,12 @@ use crate::world::request::{Failure, Requests, Status, Tag};
 const POLLS: u32 = 500;
 /// Bytes of a message that are copied before others have their turn.
 const PULLED: u32 = 1 << 20;
-/// Bytes from which a message is read out of the other process instead of copied twice.
-const PULL_LEAST: u32 = 1 << 16;
+/// Bytes from which a message is read out of the other process, in one copy, instead of copied twice in fragments, by both at
+/// a time.
+const PULL_LEAST: u32 = 1 << 15;
+/// Most bytes announced since a message was last sent from the same place for this to be so. Where the sender's caches do not
+/// have it, one process alone copies more slowly than two in turn.
+const PULL_REUSED: u64 = 1 << 21;
 
 /// A message that comes in fragments.
 #[derive(Clone, Copy, Debug)]
@@ -56,31 +60,45 @@ impl Process {
         }
         let polls = if near.spins { POLLS } else { 1 };
         let neighbour = near.of(source.into())?;
-        for _ in 0..polls {
-            if let Some(entry) = neighbour.look().ok()? {
-                if entry.note != [EAGER, tag.0] {
-                    return None;
-                }
-                let bytes = length(&entry.payload);
-                // SAFETY: an exclusive borrow.
-                unsafe { copy_out(&entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
-                neighbour.take();
-                return Some(if bytes > into.len() {
-                    Err(Failure::Truncated { bytes: bytes as u64 })
-                } else {
-                    Ok(Status { source, tag, bytes })
-                });
+        let (word, before) = neighbour.next_word();
+        let mut left = polls;
+        while word.acquire(Site::RingLook) == before {
+            left -= 1;
+            if left == 0 {
+                return None;
             }
             core::hint::spin_loop();
         }
-        None
+        let entry = neighbour.look().ok()??;
+        if entry.note != [EAGER, tag.0] {
+            return None;
+        }
+        let bytes = entry.payload.bytes();
+        // SAFETY: an exclusive borrow.
+        unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+        neighbour.take();
+        Some(if bytes > into.len() {
+            Err(Failure::Truncated { bytes: bytes as u64 })
+        } else {
+            Ok(Status { source, tag, bytes })
+        })
+    }
+
+    /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
+    #[inline]
+    pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+        let Some(near) = &mut self.near else { return false };
+        let Some(neighbour) = near.of(to.into()) else { return false };
+        if bytes.len() > INLINE || self.aborted.is_some() || neighbour.ended.is_some() || !neighbour.is_clear() {
+            return false;
+        }
+        neighbour.put([EAGER, tag.0], bytes).is_ok()
     }
 
     /// Sends to a rank of this node. `None`: it is none. Otherwise as [`send`](Self::send).
     ///
     /// # Safety
     /// As for [`send`](Self::send).
-    #[inline]
     pub(in crate::world) unsafe fn send_near(
         &mut self,
         to: Rank,
@@ -188,7 +206,7 @@ impl Process {
             match entry.note[0] {
                 HELLO => {
                     let local = neighbour.local;
-                    let source = near.source(local, &entry.payload);
+                    let source = near.source(local, entry.payload);
                     let Some(one) = near.neighbours.get_mut(place).and_then(Option::as_mut) else { return moved };
                     neighbour = one;
                     neighbour.source = source;
@@ -320,7 +338,7 @@ impl Process {
     pub(super) fn fetch(&mut self, errand: Errand) {
         let Errand::Fetch { from, message, into, fetched, request, tag } = errand else { return };
         let Some(near) = &mut self.near else { return };
-        let (segment, layout) = (near.segment(), near.node.layout());
+        let (segment, layout, spins) = (near.segment(), near.node.layout(), near.spins);
         let Some(neighbour) = near.of(from) else { return };
         let part = into.part(fetched, PULLED);
         let copied = match (self.regions.get_mut().address(part), message.place) {
@@ -343,7 +361,12 @@ impl Process {
                 true
             }
             (Some(to), Place::Private(at)) => {
-                let source = neighbour.source.filter(|_| message.bytes >= PULL_LEAST);
+                let is_hot = |neighbour: &mut Neighbour| {
+                    let distance = neighbour.reuse.distance(at, message.bytes);
+                    distance.is_some_and(|bytes| bytes <= PULL_REUSED)
+                };
+                let pays = fetched > 0 || message.bytes >= PULL_LEAST && (is_hot(neighbour) || !spins);
+                let source = neighbour.source.filter(|_| pays);
                 // SAFETY: as above.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched.into()), to) });
                 if source.is_some() && !pulled {
@@ -406,16 +429,12 @@ impl Desk<'_> {
         match what {
             EAGER => self.take_eager(from, Tag(number), entry),
             ANNOUNCE => {
-                let message = Announced::of(&entry.payload).ok_or(Nonsense)?;
+                let message = Announced::of(entry.payload).ok_or(Nonsense)?;
                 self.matching.announce_near(from, Tag(number), message, self.requests);
             }
             FRAGMENT => return self.place(from, number, entry),
             GO => {
-                let placing = match &entry.payload {
-                    unisono_shmem::ring::Payload::Inline(bytes, 4) => bytes.first_chunk().copied(),
-                    _ => None,
-                };
-                let placing = u32::from_le_bytes(placing.ok_or(Nonsense)?);
+                let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
                 if let Some(sending) = self.sending(from, number) {
                     neighbour.stream(placing, sending.from, sending.request);
@@ -441,19 +460,19 @@ impl Desk<'_> {
     }
 
     fn take_eager(&mut self, from: PeerId, tag: Tag, entry: &Entry<'_>) {
-        let bytes = length(&entry.payload);
+        let bytes = entry.payload.bytes();
         match self.matching.take_posted(from, tag) {
             Some(receive) => {
                 if let Some(to) = self.regions.borrow().address(receive.into) {
                     // SAFETY: the region lives, and is lent to this receive.
-                    unsafe { copy_out(&entry.payload, to.start(), to.bytes()) };
+                    unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
                 }
                 self.requests.finish(receive.request, outcome(from, tag, bytes as u64, receive.into));
             }
             None => {
                 let mut kept = vec![0; bytes];
                 // SAFETY: an exclusive borrow.
-                unsafe { copy_out(&entry.payload, NonNull::from(kept.as_mut_slice()).cast(), bytes) };
+                unsafe { copy_out(entry.payload, NonNull::from(kept.as_mut_slice()).cast(), bytes) };
                 self.matching.keep(from, tag, kept);
             }
         }
@@ -462,14 +481,14 @@ impl Desk<'_> {
     fn place(&mut self, from: PeerId, number: u32, entry: &Entry<'_>) -> Result<(), Nonsense> {
         let place = self.placings.get_mut(number as usize).ok_or(Nonsense)?;
         let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(Nonsense)?;
-        let bytes = length(&entry.payload) as u32;
+        let bytes = entry.payload.bytes() as u32;
         if bytes == 0 || bytes > placing.into.bytes - placing.placed {
             return Err(Nonsense);
         }
         // A receive that has ended takes nothing any more.
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
             // SAFETY: as in `take_eager`.
-            unsafe { copy_out(&entry.payload, to.start(), to.bytes()) };
+            unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
         }
         placing.placed += bytes;
         if placing.placed == placing.into.bytes {

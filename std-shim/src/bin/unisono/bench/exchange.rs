@@ -54,7 +54,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         for from in 0..size {
             let theirs = report_of(world, from, report)?;
             all &= theirs[NUMBERS - 1] == 1;
-            println!("{}", as_object(from, size, bytes, theirs));
+            println!("{}", as_object(super::device(world), from, size, bytes, theirs));
         }
         return Ok(all);
     }
@@ -91,10 +91,10 @@ fn report_of(world: &World, from: u32, own: [u64; NUMBERS]) -> Result<[u64; NUMB
     Ok(theirs)
 }
 
-fn as_object(rank: u32, ranks: u32, bytes: usize, report: [u64; NUMBERS]) -> serde_json::Value {
+fn as_object(device: &str, rank: u32, ranks: u32, bytes: usize, report: [u64; NUMBERS]) -> serde_json::Value {
     let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, right] = report;
     serde_json::json!({
-        "bench": "exchange", "device": "udp", "ranks": ranks, "bytes": bytes, "rank": rank,
+        "bench": "exchange", "device": device, "ranks": ranks, "bytes": bytes, "rank": rank,
         "bytes_per_s": bandwidth, "one_way_ns_p50": latency, "data_sent": sent, "resent_nack": nack,
         "resent_probe": probe, "duplicates": duplicates, "corrupted": corrupt, "equal": right == 1,
     })

@@ -8,6 +8,8 @@ use std::time::Instant;
 use unisono::rank::Rank;
 use unisono::world::{Failure, Loan, Scope, Tag, World};
 
+use super::Buffers;
+
 const DATA: Tag = Tag(6);
 /// Of the last messages: the receiver posts no more.
 const LAST: Tag = Tag(7);
@@ -16,6 +18,8 @@ const ARRIVED: Tag = Tag(8);
 const WINDOWS: usize = 4;
 /// Messages of a window: as many as make this many bytes, within bounds.
 const WINDOW_BYTES: usize = 1 << 19;
+/// Bytes of the sender's data in the segment, beyond one message.
+const SEGMENT_BYTES: usize = 1 << 21;
 const WINDOW: core::ops::RangeInclusive<usize> = 16..=128;
 
 fn window(bytes: usize) -> usize {
@@ -24,16 +28,25 @@ fn window(bytes: usize) -> usize {
 
 /// Sends messages of `bytes` bytes from rank 0 to rank 1 for about `least`. Returns how many of them were acknowledged as
 /// received, and the time that took; nothing but on rank 0.
-pub(super) fn stream(world: &World, bytes: usize, least: Duration) -> Result<(u64, Duration), Failure> {
-    match world.rank() {
-        Rank(0) => send(world, bytes, least),
-        Rank(1) => receive(world, bytes).map(|()| (0, Duration::ZERO)),
-        _ => Ok((0, Duration::ZERO)),
-    }
+pub(super) fn stream(
+    world: &World,
+    bytes: usize,
+    least: Duration,
+    buffers: Buffers,
+) -> Result<(u64, Duration), Box<dyn core::error::Error>> {
+    Ok(match world.rank() {
+        Rank(0) if buffers == Buffers::Segment => {
+            let mut data = world.allocate(bytes * window(bytes).min(SEGMENT_BYTES / bytes.max(1)).max(1))?;
+            data.fill(7);
+            send(world, &data, bytes, least)?
+        }
+        Rank(0) => send(world, &vec![7_u8; bytes * window(bytes)], bytes, least)?,
+        Rank(1) => receive(world, bytes).map(|()| (0, Duration::ZERO))?,
+        _ => (0, Duration::ZERO),
+    })
 }
 
-fn send(world: &World, bytes: usize, least: Duration) -> Result<(u64, Duration), Failure> {
-    let data = vec![7_u8; bytes * window(bytes)];
+fn send(world: &World, data: &[u8], bytes: usize, least: Duration) -> Result<(u64, Duration), Failure> {
     let mut marks = [[0_u8]; WINDOWS];
     // The receiver is ready.
     world.receive_into(&mut [0_u8], Rank(1), ARRIVED)?;
@@ -50,7 +63,7 @@ fn send(world: &World, bytes: usize, least: Duration) -> Result<(u64, Duration),
             }
             while let Some(mark) = free.pop() {
                 under_way.push_back(scope.lend(mark, Rank(1), ARRIVED)?);
-                send_window(scope, &data, bytes, if last { LAST } else { DATA })?;
+                send_window(scope, data, bytes, if last { LAST } else { DATA })?;
             }
             if let Some(window) = under_way.pop_front() {
                 free.push(returned(window)?);
@@ -71,8 +84,9 @@ fn send_window<'scope>(
     tag: Tag,
 ) -> Result<(), Failure> {
     let mut requests = Vec::with_capacity(window(bytes));
+    let places = (data.len() / bytes.max(1)).max(1);
     for i in 0..window(bytes) {
-        let message = data.get(i * bytes..(i + 1) * bytes).unwrap_or_default();
+        let message = data.chunks_exact(bytes.max(1)).nth(i % places).unwrap_or_default();
         requests.push(scope.immediate_send(message, Rank(1), tag)?);
     }
     requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))

@@ -66,7 +66,7 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         hash_sent,
         hash_received: hash_received[0],
         data_sent: sent(&Counters::data_sent),
-        data_minimum: bytes.div_ceil(segment) as u64,
+        data_minimum: if world.shares_memory_with(to) { 0 } else { bytes.div_ceil(segment) as u64 },
         resent_nack: sent(&|counters| counters.sent_for(Cause::ResentNack)),
         resent_probe: sent(&|counters| counters.sent_for(Cause::ResentProbe)),
         resent_spurious: sent(&|counters| counters.spurious),

@@ -1,0 +1,113 @@
+//! Barriers: what a rank wrote before one, the others read after it, and may write after the next.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use loom::model::Builder;
+
+use super::assert_needs;
+use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
+use crate::board::Boards;
+use crate::segment::{Memory, Segment, Site};
+
+/// Looks at a barrier before a rank gives up for good, as if it were killed.
+const LOOKS: u32 = 2;
+/// The word of every rank before the first barrier: it wraps in the second.
+const FIRST: u32 = u32::MAX - 1;
+
+/// Boards of one word; behind them two cells for each rank.
+fn boards(ranks: u32) -> Boards {
+    Boards { ranks, at: 0, stride: 4, line: 0, slots: 1, inline: 16, bulk: 0, chunk: 0 }
+}
+
+/// Numbers after each barrier what everyone wrote before it, in the cell that was written two barriers ago.
+fn run(segment: Segment<'_>, ranks: u32, rank: u32, epochs: u32, mut wait: impl FnMut(u32) -> bool) -> bool {
+    let cell = |of: u32, epoch: u32| segment.cells((ranks + 2 * of + epoch % 2) as usize * 4, 4).unwrap();
+    for epoch in 1..=epochs {
+        cell(rank, epoch).write(&(epoch * 10 + rank).to_le_bytes()).unwrap();
+        if !wait(FIRST.wrapping_add(epoch)) {
+            return false;
+        }
+        for of in 0..ranks {
+            let mut value = [0; 4];
+            cell(of, epoch).read(&mut value).unwrap();
+            assert_eq!(u32::from_le_bytes(value), epoch * 10 + of);
+        }
+    }
+    true
+}
+
+/// Every rank in a thread; somebody must come through all epochs in some execution.
+fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, shape: Option<Shape<'static>>) {
+    let through = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&through);
+    let body = move |memory: &Memory, rank: u32| {
+        let (segment, boards) = (memory.segment(), boards(ranks));
+        let complete = match shape {
+            None => {
+                let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
+                run(segment, ranks, rank, epochs, |epoch| {
+                    flat.arrive(epoch);
+                    let mut from = 0;
+                    (0..LOOKS).any(|_| flat.poll(epoch, &mut from))
+                })
+            }
+            Some(shape) => {
+                let mut barrier = Barrier::new(segment, boards, rank, shape, FIRST).unwrap();
+                run(segment, ranks, rank, epochs, |_| {
+                    barrier.start();
+                    (0..2 * LOOKS).any(|_| match barrier.poll() {
+                        Arrival::Complete => true,
+                        Arrival::Awaits(_) => {
+                            loom::thread::yield_now();
+                            false
+                        }
+                        Arrival::Corrupt(rank) => panic!("rank {rank} shows nonsense"),
+                    })
+                })
+            }
+        };
+        through.fetch_or(complete, Ordering::Relaxed);
+    };
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    assert_needs(name, &builder, &[Site::Arrive, Site::Arrived], move || {
+        let memory = loom::sync::Arc::new(Memory::new(ranks as usize * 12, FIRST));
+        let others: Vec<_> = (1..ranks)
+            .map(|rank| {
+                let (memory, body) = (memory.clone(), body.clone());
+                loom::thread::spawn(move || body(&memory, rank))
+            })
+            .collect();
+        body(&memory, 0);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+    assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
+}
+
+#[test]
+fn flat_flags_of_two() {
+    explore("flat flags, 2 ranks, 3 epochs", None, 2, 3, None);
+}
+
+#[test]
+fn flat_flags_of_three() {
+    explore("flat flags, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, None);
+}
+
+#[test]
+fn dissemination_of_three() {
+    explore("dissemination, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Dissemination));
+}
+
+#[test]
+fn tree_of_three() {
+    explore("tree, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Tree(2)));
+}
+
+#[test]
+fn sockets_of_three() {
+    explore("sockets, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Sockets(&[0, 0, 1])));
+}

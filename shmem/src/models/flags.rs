@@ -1,0 +1,139 @@
+//! Slots: payload is read as it was shown, and written again only when everyone has read it.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use loom::model::Builder;
+use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, Place, Plan, Rank, Turn, Verb};
+
+use super::assert_needs;
+use crate::board::Boards;
+use crate::flags::Flags;
+use crate::segment::{Memory, Segment, Site};
+use crate::wish::Wish;
+
+/// Looks at a word before a rank gives up for good, as if it were killed.
+const LOOKS: u32 = 2;
+/// The number of steps before the first: it wraps at once.
+const FIRST: u32 = u32::MAX;
+
+/// One slot: every step uses it again.
+fn boards(ranks: u32) -> Boards {
+    Boards { ranks, at: 0, stride: 32, line: 4, slots: 1, inline: 16, bulk: 32, chunk: 0 }
+}
+
+/// One number in, one out; they are combined by adding.
+struct Number<'a> {
+    segment: Segment<'a>,
+    input: u32,
+    output: u32,
+}
+
+impl Number<'_> {
+    fn read(&self, piece: Piece) -> u32 {
+        let mut bytes = [0; 4];
+        match piece.place {
+            Place::Input => return self.input,
+            Place::Output => return self.output,
+            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().read(&mut bytes).unwrap(),
+        }
+        u32::from_le_bytes(bytes)
+    }
+
+    fn write(&mut self, piece: Piece, value: u32) {
+        match piece.place {
+            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().write(&value.to_le_bytes()).unwrap(),
+            Place::Input | Place::Output => self.output = value,
+        }
+    }
+}
+
+impl Payload<Wish> for Number<'_> {
+    type Error = Wish;
+
+    fn carry_out(&mut self, wish: Wish) -> Result<(), Wish> {
+        match wish {
+            Wish::Copy { from, into } => self.write(into, self.read(from)),
+            Wish::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
+            Wish::Lend { .. } | Wish::Pull { .. } => return Err(wish),
+        }
+        Ok(())
+    }
+}
+
+/// Runs a collective; `None`: others did not come in time.
+fn complete(flags: &mut Flags<'_>, verb: Verb, root: u32, input: u32, segment: Segment<'_>, rank: u32) -> Option<u32> {
+    let (size, mut number) = (flags.size(), Number { segment, input, output: 0 });
+    let (rank, root) = (Rank(rank), Rank(root));
+    flags.start(
+        CollectiveId::default(),
+        &Plan { verb, rank, size, root, bytes: 4, grain: 4, order: Order::Any, kind: 0 },
+    );
+    let mut looks = 0;
+    loop {
+        match flags.poll() {
+            Turn::Do(step, wish) => {
+                number.carry_out(wish).unwrap();
+                flags.handle_done(step);
+                looks = 0;
+            }
+            Turn::Pending if looks < LOOKS => looks += 1,
+            Turn::Pending => return None,
+            Turn::Final => return Some(number.output),
+            Turn::Failed(failure) => panic!("{failure}"),
+        }
+    }
+}
+
+fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, verb: Verb) {
+    let through = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&through);
+    let body = move |memory: &Memory, rank: u32| {
+        let segment = memory.segment();
+        let mut flags = Flags::new(segment, boards(ranks), rank, false, FIRST).unwrap();
+        for epoch in 1..=epochs {
+            let input = epoch * 10 + rank;
+            let Some(output) = complete(&mut flags, verb, 0, input, segment, rank) else { return };
+            match verb {
+                Verb::Broadcast if rank == 0 => {}
+                Verb::Broadcast => assert_eq!(output, epoch * 10),
+                _ => assert_eq!(output, (0..ranks).map(|rank| epoch * 10 + rank).sum()),
+            }
+        }
+        if rank > 0 {
+            through.store(true, Ordering::Relaxed);
+        }
+    };
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    let sites = [Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
+    assert_needs(name, &builder, &sites, move || {
+        let memory = loom::sync::Arc::new(Memory::new(boards(ranks).end(), FIRST));
+        let others: Vec<_> = (1..ranks)
+            .map(|rank| {
+                let (memory, body) = (memory.clone(), body.clone());
+                loom::thread::spawn(move || body(&memory, rank))
+            })
+            .collect();
+        body(&memory, 0);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+    assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
+}
+
+#[test]
+fn broadcast_slot_of_two() {
+    explore("broadcast slot, 2 ranks, 3 epochs", None, 2, 3, Verb::Broadcast);
+}
+
+#[test]
+fn broadcast_slot_of_three() {
+    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, Verb::Broadcast);
+}
+
+#[test]
+fn contributions_of_two() {
+    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, 2, Verb::Allreduce);
+}

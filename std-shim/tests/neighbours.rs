@@ -1,0 +1,194 @@
+//! Messages between processes of one host, some of which die or write garbage. This program is their rank program, too.
+
+use core::time::Duration;
+use std::env;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::Instant;
+
+use unisono::node::Node;
+use unisono::rank::Rank;
+use unisono::world::{Failure, Tag, World};
+use unisono_shmem::segment::Site;
+
+const TAG: Tag = Tag(3);
+/// Longest that a death may go unnoticed while something waits for the dead.
+const BOUND: Duration = Duration::from_secs(3);
+/// Words of messages of every kind: in the entry, in the bulk, announced.
+const KINDS: [usize; 5] = [1, 12, 700, 20_000, 300_000];
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        return play();
+    }
+    let tests: [(&str, fn()); 3] = [
+        ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
+        ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
+        ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
+    ];
+    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
+    {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(options: &str, part: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.arg("run").args(options.split_whitespace()).arg("--");
+    command.arg(env::current_exe().expect("this program")).args(part.split_whitespace()).stdin(Stdio::null());
+    command.output().expect("unisono starts")
+}
+
+fn expect(output: &Output, code: i32, lines: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found: Vec<&str> = text.lines().collect();
+    found.sort_unstable();
+    assert_eq!((output.status.code(), found.as_slice()), (Some(code), lines), "{output:?}");
+}
+
+fn what_the_dead_had_sent_arrives_and_no_more() {
+    for options in ["-n 3 --on-death tell", "-n 3 --on-death silent", "-n 3 --on-death silent --progress thread"] {
+        expect(&run(&format!("{options} --device shm"), "die"), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
+fn garbage_in_a_ring_ends_its_writer_alone() {
+    for seed in 0..12 {
+        let output = run("-n 3 --device shm --on-death tell", &format!("scribble {seed}"));
+        expect(&output, 0, &["0 goes on", "2 goes on"]);
+    }
+}
+
+fn program_does_not_notice_where_the_others_are() {
+    for options in ["-n 4", "-n 5 --nodes 2", "-n 4 --nodes 2 --progress hybrid", "-n 3 --device udp"] {
+        let ranks: usize = options.split(' ').nth(1).and_then(|ranks| ranks.parse().ok()).expect("a number of ranks");
+        let lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} has heard all")).collect();
+        expect(&run(options, "exchange"), 0, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// As a rank.
+fn play() -> ExitCode {
+    let world = World::join().expect("a world");
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["die"] => die(&world),
+        ["scribble", seed] => scribble(&world, seed.parse().expect("a number")),
+        ["exchange"] => exchange(&world),
+        _ => panic!("{arguments:?}"),
+    }
+    world.finish().expect("the living finish");
+    ExitCode::SUCCESS
+}
+
+fn data(seed: u32, words: usize) -> Vec<u32> {
+    (0..words as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ seed).collect()
+}
+
+fn receive(world: &World, from: Rank, words: usize, tag: Tag) -> Result<Vec<u32>, Failure> {
+    let mut into = vec![0; words];
+    let status = world.receive_into(&mut into, from, tag)?;
+    assert_eq!((status.source, status.bytes), (from, 4 * words));
+    Ok(into)
+}
+
+/// The last rank sends short messages and dies. The others get them, and then errors; they go on without it.
+fn die(world: &World) {
+    const SHORT: u32 = 5;
+    let (rank, dead) = (world.rank(), Rank(2));
+    if rank == dead {
+        for to in [Rank(0), Rank(1)] {
+            (0..SHORT).for_each(|i| world.send(&data(i, i as usize * 9), to, TAG).expect("sent"));
+        }
+        // Everybody waits by now.
+        receive(world, Rank(0), 1, TAG).expect("arrives");
+        receive(world, Rank(1), 1, TAG).expect("arrives");
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("own process");
+    }
+    world.send(&[7_u32], dead, TAG).expect("sent");
+    let long = data(1, 300_000);
+    if rank == Rank(0) {
+        // It is not received: the dead does not say so.
+        assert_eq!(world.send(&long, dead, TAG), Err(Failure::PeerFailed(dead)));
+    }
+    for i in 0..SHORT {
+        assert_eq!(receive(world, dead, i as usize * 9, TAG), Ok(data(i, i as usize * 9)), "sent before its death");
+    }
+    let started = Instant::now();
+    assert_eq!(receive(world, dead, 1, TAG), Err(Failure::PeerFailed(dead)));
+    assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
+    assert_eq!(world.send(&[1_u32], dead, TAG), Err(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// Two ranks exchange messages of every kind.
+fn talk(world: &World, rank: Rank, other: Rank) {
+    for words in KINDS {
+        let sent = data(rank.0, words);
+        world.scope(|scope| {
+            let request = scope.immediate_send(&sent, other, TAG).expect("started");
+            assert_eq!(receive(world, other, words, TAG), Ok(data(other.0, words)));
+            request.wait().expect("sent");
+        });
+    }
+}
+
+/// Rank 1 writes random words all over its rings, in both directions. Whoever listens to it is told; the others go on.
+fn scribble(world: &World, seed: u64) {
+    let (rank, wild) = (world.rank(), Rank(1));
+    let node = world.node().expect("ranks of one node");
+    world.barrier().expect("everybody is there");
+    if rank == wild {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for other in [0, 2] {
+            for (from, to) in [(1, other), (other, 1)] {
+                garbage(node, from, to, &mut random);
+            }
+        }
+        // Until the others have seen it: what they write to it is no message any more either.
+        std::thread::sleep(Duration::from_millis(300));
+        return;
+    }
+    let started = Instant::now();
+    let failed = world.receive_into(&mut [0_u8; 100], wild, TAG);
+    assert_eq!(failed, Err(Failure::Corrupted(wild)));
+    assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
+    assert_eq!(world.send(&[1_u8], wild, TAG), Err(Failure::Corrupted(wild)));
+    talk(world, rank, Rank(2 - rank.0));
+    println!("{rank} goes on");
+}
+
+fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
+    let area = node.layout().ring(from, to).expect("ranks of the node");
+    for word in node.segment().words(area.at, area.bytes / 4).expect("an area of the segment") {
+        word.publish(random.u32(..), Site::Plain);
+    }
+}
+
+/// Everyone sends messages of every kind to everyone, in order; they are received from anyone.
+fn exchange(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let sent: Vec<Vec<u32>> = KINDS.iter().map(|words| data(rank, *words)).collect();
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        for (message, number) in sent.iter().zip(0..) {
+            for to in 0..size {
+                requests.push(scope.immediate_send(message, Rank(to), Tag(number)).expect("started"));
+            }
+        }
+        let mut heard = vec![0; size as usize];
+        let mut into = vec![0_u32; 300_000];
+        for _ in 0..size as usize * KINDS.len() {
+            let status = world.receive_any_into(&mut into, None).expect("arrives");
+            let number = &mut heard[status.source.0 as usize];
+            assert_eq!((status.tag, status.bytes), (Tag(*number as u32), 4 * KINDS[*number]), "in order");
+            assert!(into[..KINDS[*number]] == data(status.source.0, KINDS[*number]), "{status:?}");
+            *number += 1;
+        }
+        requests.into_iter().for_each(|request| assert!(request.wait().is_ok()));
+    });
+    println!("{rank} has heard all");
+}
