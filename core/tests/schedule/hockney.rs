@@ -226,3 +226,18 @@ fn table_of_schedules() {
         println!("| {size} | {ports} | {} |", cells.join(" | "));
     }
 }
+
+/// Segments follow each other at the distance of one round.
+#[test]
+fn segments_of_schedules_are_pipelined() {
+    for (size, segments) in [(2, 5), (8, 3), (16, 8), (17, 30)] {
+        let call = Call { segments, ..call(Verb::Scan, Algorithm::Ring, size, 1) };
+        let chain = Group::new(call).expect("not refused");
+        assert_eq!(time(&chain, 1, 0), u64::from(size - 1 + segments - 1), "a chain of {size}, {segments} segments");
+        // The root of a binomial tree sends all the time; the last segment's way down is hidden but for its last hop.
+        let tree =
+            Group::new(Call { verb: Verb::Broadcast, algorithm: Algorithm::Knomial, ..call }).expect("not refused");
+        let children = log_up(size, 1);
+        assert!(time(&tree, 1, 0) < u64::from(segments) * children + children, "a tree of {size}, {segments} segments");
+    }
+}

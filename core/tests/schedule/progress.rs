@@ -207,7 +207,7 @@ fn every_schedule_of_14_to_17_ranks_ends_in_any_order() {
 /// Few ranks of a long schedule: what does not fit into the 64 steps under way waits.
 #[test]
 fn schedules_longer_than_their_window_end_in_any_order() {
-    for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3])) {
+    for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3, 16])) {
         if call.root.0 % 13 == 0 {
             let group = Group::new(Call { segments: 2, ..call }).expect("not refused");
             let sends = if n % 2 == 0 { Sends::Taken } else { Sends::Buffered };
