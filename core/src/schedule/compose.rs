@@ -176,7 +176,7 @@ impl Plan {
             }
             Algorithm::Halving => {
                 let split = Split { by_rank: true, order: self.call.order };
-                self.halve(Vector { blocks: self.call.size, into }, split, in_place);
+                self.halve(Vector { blocks: self.call.size, into, in_place }, split);
                 self.push(self.after(Late::Own { of: into, into: own }));
             }
             _ => return Err(Refused::Unavailable),
@@ -185,11 +185,7 @@ impl Plan {
     }
 
     /// Halving up to each group's own part.
-    fn halve(&mut self, vector: Vector, split: Split, in_place: bool) {
-        if self.groups().leads() && !in_place {
-            let all = Blocks::range(0, vector.blocks);
-            self.copy(Place::Input, all, vector.into, all);
-        }
+    fn halve(&mut self, vector: Vector, split: Split) {
         self.push_early(self.before(Early::Vector(vector)));
         self.push_early(self.exchange(What::Halves(vector, split)));
     }
@@ -203,10 +199,7 @@ impl Plan {
                 self.push(Kind::Down(Down { tree, load: Load::Vector { blocks: 1 } }));
             }
             Algorithm::Doubling | Algorithm::StandardExchange => {
-                let vector = Vector { blocks: 1, into: Place::Output };
-                if self.groups().leads() && !in_place {
-                    self.copy(Place::Input, Blocks::one(0), Place::Output, Blocks::one(0));
-                }
+                let vector = Vector { blocks: 1, into: Place::Output, in_place };
                 self.push_early(self.before(Early::Vector(vector)));
                 self.push_early(self.exchange(What::Whole(vector)));
                 self.push(self.after(Late::Vector { blocks: 1 }));
@@ -215,7 +208,7 @@ impl Plan {
                 let blocks = self.groups().count;
                 let split = Split { by_rank: false, order: self.call.order };
                 self.blocks = blocks;
-                self.halve(Vector { blocks, into: Place::Output }, split, in_place);
+                self.halve(Vector { blocks, into: Place::Output, in_place }, split);
                 self.push(self.exchange(What::Parts(split)));
                 self.push(self.after(Late::Vector { blocks }));
             }

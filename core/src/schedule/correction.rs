@@ -32,10 +32,14 @@ impl Before {
             Early::Nothing => Span::SIGNAL,
             Early::Block => Span::new(Place::Output, Blocks::one(follower)),
             Early::Vector(vector) if self.groups.leads() => {
-                let slot = follower.wrapping_sub(self.groups.leader(self.groups.group)).wrapping_sub(1);
-                vector.slot(slot, Blocks::range(0, vector.blocks))
+                let number = follower.wrapping_sub(self.groups.leader(self.groups.group)).wrapping_sub(1);
+                // The first one is received where the result grows, if that is free, and the leader's own is combined into it.
+                match number.checked_sub(u32::from(!vector.in_place)) {
+                    Some(slot) => vector.slot(slot, Blocks::range(0, vector.blocks)),
+                    None => vector.result(),
+                }
             }
-            Early::Vector(vector) => Span::new(Place::Input, Blocks::range(0, vector.blocks)),
+            Early::Vector(vector) => vector.own(),
         }
     }
 }
@@ -73,7 +77,7 @@ impl Part for Before {
     fn scratch(&self) -> u32 {
         match self.load {
             Early::Vector(vector) if self.groups.leads() && self.groups.followers() != 0 => {
-                vector.before(self.groups.followers())
+                vector.before(self.groups.followers().wrapping_sub(u32::from(!vector.in_place)))
             }
             _ => 0,
         }
@@ -94,7 +98,12 @@ impl Part for Before {
         match self.load {
             Early::Vector(vector) if i >= followers => {
                 let folded = if number == 0 { 0 } else { needs::step(i, i.wrapping_sub(1)) };
-                let operation = Operation::Reduce { from: span, into: vector.own(), fold: Fold::Right };
+                let into = vector.result();
+                let operation = if number == 0 && !vector.in_place {
+                    Operation::Reduce { from: vector.own(), into, fold: Fold::Left }
+                } else {
+                    Operation::Reduce { from: span, into, fold: Fold::Right }
+                };
                 Step { operation, needs: folded | needs::step(i, number) }
             }
             _ => {

@@ -15,11 +15,18 @@ pub(super) struct Vector {
     pub(super) blocks: u32,
     /// Where the result grows, from block 0 on.
     pub(super) into: Place,
+    /// `into` holds the rank's own part already.
+    pub(super) in_place: bool,
 }
 
 impl Vector {
-    pub(super) fn own(self) -> Span {
+    pub(super) const fn result(self) -> Span {
         Span::new(self.into, Blocks::range(0, self.blocks))
+    }
+
+    /// The rank's own part, before it is combined.
+    pub(super) const fn own(self) -> Span {
+        Span::new(Place::Input, Blocks::range(0, self.blocks))
     }
 
     /// Blocks in front of slot `slot` of scratch.
@@ -133,19 +140,53 @@ impl Exchange {
         remainder(digit.wrapping_add(base).wrapping_sub(x).wrapping_sub(1), base)
     }
 
+    /// Whether the rank's own part is still in the input only: the leftmost part is received where the result grows, and the
+    /// own one combined into it, so that nothing is copied.
+    const fn fresh(&self, round: u32) -> bool {
+        match self.what {
+            What::Whole(vector) | What::Halves(vector, _) => {
+                round == 0 && !vector.in_place && self.groups.followers() == 0
+            }
+            What::Nothing | What::Parts(_) => false,
+        }
+    }
+
+    /// Where the part of digit `of` is received.
+    fn part(&self, vector: Vector, blocks: Blocks, digit: u32, of: u32, fresh: bool) -> Span {
+        if fresh && of == leftmost(digit) {
+            Span::new(vector.into, blocks)
+        } else {
+            vector.slot(self.below(digit, of), blocks)
+        }
+    }
+
     /// Reduction `f` of a round. Every leader of a group of k + 1 combines the parts in the order of their digits, from the
     /// left: the same bits for all.
-    fn fold(&self, vector: Vector, blocks: Blocks, digit: u32, f: u32) -> Operation {
-        let own = Span::new(vector.into, blocks);
-        let part = |of: u32| vector.slot(self.below(digit, of), blocks);
-        if f.wrapping_add(1) < digit {
-            return Operation::Reduce { from: part(f.wrapping_add(1)), into: part(0), fold: Fold::Right };
-        }
-        if f < digit {
-            return Operation::Reduce { from: part(0), into: own, fold: Fold::Left };
-        }
-        Operation::Reduce { from: part(f.wrapping_add(1)), into: own, fold: Fold::Right }
+    fn fold(&self, vector: Vector, blocks: Blocks, digit: u32, f: u32, fresh: bool) -> Operation {
+        let result = Span::new(vector.into, blocks);
+        let part = |of: u32| self.part(vector, blocks, digit, of, fresh);
+        let next = f.wrapping_add(1);
+        let (from, into, fold) = if fresh {
+            let own = Span::new(Place::Input, blocks);
+            match (digit, f) {
+                (0, 0) => (own, result, Fold::Left),
+                _ if next == digit => (own, result, Fold::Right),
+                _ => (part(next), result, Fold::Right),
+            }
+        } else if next < digit {
+            (part(next), part(0), Fold::Right)
+        } else if next == digit {
+            (part(0), result, Fold::Left)
+        } else {
+            (part(next), result, Fold::Right)
+        };
+        Operation::Reduce { from, into, fold }
     }
+}
+
+/// The leftmost digit but one's own.
+const fn leftmost(digit: u32) -> u32 {
+    if digit == 0 { 1 } else { 0 }
 }
 
 impl Part for Exchange {
@@ -181,7 +222,14 @@ impl Part for Exchange {
 
     fn scratch(&self) -> u32 {
         match self.what {
-            What::Whole(vector) | What::Halves(vector, _) if self.len() != 0 => vector.before(self.radix().others()),
+            What::Whole(vector) | What::Halves(vector, _) if self.len() != 0 => {
+                let others = self.radix().others();
+                // The last slot is that of the part that is received elsewhere.
+                let digit = self.radix().digit(self.groups.group, self.place(0));
+                let last = self.fresh(0) && self.below(digit, leftmost(digit)).wrapping_add(1) == others;
+                let only = self.groups.digits == 1;
+                vector.before(if last && only { others.wrapping_sub(1) } else { others })
+            }
             _ => 0,
         }
     }
@@ -196,13 +244,17 @@ impl Part for Exchange {
         let digit = self.radix().digit(self.groups.group, place);
         let folded = needs::steps(i, begin.saturating_sub(others), begin);
         let received = needs::steps(i, begin, begin.wrapping_add(others).min(i));
+        let fresh = self.fresh(round);
         match quotient(number, others) {
             0 => {
-                let from = self.peer(place, self.below(digit, x));
+                let of = self.below(digit, x);
+                let from = self.peer(place, of);
                 let blocks = self.blocks(self.groups.group, place);
                 let (into, needs) = match self.what {
                     What::Nothing => (Span::SIGNAL, 0),
-                    What::Whole(vector) | What::Halves(vector, _) => (vector.slot(x, blocks), folded),
+                    What::Whole(vector) | What::Halves(vector, _) => {
+                        (self.part(vector, blocks, digit, of, fresh), folded)
+                    }
                     What::Parts(_) => (Span::new(Place::Output, self.blocks(from, place)), 0),
                 };
                 let of = Rank(self.groups.leader(from));
@@ -214,7 +266,8 @@ impl Part for Exchange {
                 let (from, needs) = match self.what {
                     What::Nothing => (Span::SIGNAL, every),
                     What::Whole(vector) | What::Halves(vector, _) => {
-                        (Span::new(vector.into, self.blocks(to, place)), folded)
+                        let from = if fresh { Place::Input } else { vector.into };
+                        (Span::new(from, self.blocks(to, place)), folded)
                     }
                     What::Parts(_) => (Span::new(Place::Output, self.blocks(self.groups.group, place)), every),
                 };
@@ -226,8 +279,12 @@ impl Part for Exchange {
                 let before = needs::steps(i, begin.wrapping_add(others.wrapping_mul(2)), i);
                 let sent = needs::steps(i, begin.wrapping_add(others), begin.wrapping_add(others.wrapping_mul(2)));
                 let (operation, needs) = match self.what {
-                    What::Whole(vector) => (self.fold(vector, blocks, digit, x), received | sent | before),
-                    What::Halves(vector, _) => (self.fold(vector, blocks, digit, x), received | before),
+                    What::Whole(vector) if !fresh => {
+                        (self.fold(vector, blocks, digit, x, fresh), received | sent | before)
+                    }
+                    What::Whole(vector) | What::Halves(vector, _) => {
+                        (self.fold(vector, blocks, digit, x, fresh), received | before)
+                    }
                     What::Nothing | What::Parts(_) => (Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }, 0),
                 };
                 Step { operation, needs }

@@ -60,7 +60,8 @@ impl Kind {
     }
 }
 
-const PARTS: usize = 6;
+/// The most parts of a schedule.
+const PARTS: usize = 4;
 
 /// One rank's schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
