@@ -74,6 +74,10 @@ impl Plan {
         ring::Ring { size: self.call.size, rank: self.rank() }
     }
 
+    fn ring_allgather(&self, own: ring::Own) -> Kind {
+        Kind::RingAllgather(ring::Allgather { ring: self.ring(), own })
+    }
+
     fn peers(&self) -> Peers {
         Peers { size: self.call.size, rank: self.rank(), ports: self.ports() }
     }
@@ -135,7 +139,7 @@ impl Plan {
         self.push_early(Kind::Down(Down { tree, load }));
         match self.call.algorithm {
             Algorithm::Bruck => self.push_early(Kind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
-            Algorithm::Ring => self.push_early(Kind::RingAllgather(ring::Allgather(self.ring()))),
+            Algorithm::Ring => self.push_early(self.ring_allgather(ring::Own::Made)),
             _ => {}
         }
         if self.is_root() {
@@ -216,7 +220,7 @@ impl Plan {
                 let ring = self.ring();
                 self.blocks = self.call.size;
                 self.push_early(Kind::RingReduction(ring::Reduction { ring, into: Place::Output, in_place }));
-                self.push(Kind::RingAllgather(ring::Allgather(ring)));
+                self.push(self.ring_allgather(ring::Own::Made));
             }
             _ => return Err(Refused::Unavailable),
         }
@@ -272,12 +276,16 @@ impl Plan {
             self.push_early(Kind::DirectAllgather(direct::Allgather { peers, in_place }));
             return Ok(());
         }
+        if self.call.algorithm == Algorithm::Ring {
+            let own = if in_place { ring::Own::Output } else { ring::Own::Input };
+            self.push_early(self.ring_allgather(own));
+            return Ok(());
+        }
         if !in_place {
             self.copy(Place::Input, Blocks::one(0), Place::Output, Blocks::one(rank));
         }
         match self.call.algorithm {
             Algorithm::Bruck => self.push_early(Kind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
-            Algorithm::Ring => self.push_early(Kind::RingAllgather(ring::Allgather(self.ring()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
                 self.push_early(self.before(Early::Block));
                 self.push_early(self.exchange(What::Parts(Split { by_rank: true, order: Order::Any })));

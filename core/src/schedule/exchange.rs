@@ -293,6 +293,8 @@ impl Part for Exchange {
     }
 
     fn waits(&self, i: u32) -> bool {
-        self.what != What::Nothing || remainder(i, self.steps()) >= self.radix().others()
+        // What ranks contribute to an allgather arrives where nothing is before.
+        let arrives = matches!(self.what, What::Nothing | What::Parts(Split { by_rank: true, .. }));
+        !arrives || remainder(i, self.steps()) >= self.radix().others()
     }
 }

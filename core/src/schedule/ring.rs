@@ -29,29 +29,49 @@ impl Ring {
     }
 }
 
-/// Every rank's block of the output travels round; it is there before.
+/// Every rank's block travels round, to its place in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Allgather(pub(super) Ring);
+pub(super) struct Allgather {
+    pub(super) ring: Ring,
+    pub(super) own: Own,
+}
+
+/// Where a rank's own block is before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Own {
+    /// In the input only. It is sent from there, and copied meanwhile.
+    Input,
+    /// In its place.
+    Output,
+    /// In its place when all that comes before is done.
+    Made,
+}
+
+impl Allgather {
+    fn copies(&self) -> u32 {
+        u32::from(self.own == Own::Input)
+    }
+}
 
 impl Part for Allgather {
     fn len(&self) -> u32 {
-        self.0.rounds().wrapping_mul(2)
+        self.ring.rounds().wrapping_mul(2).wrapping_add(self.copies())
     }
 
     fn keys(&self) -> u32 {
-        self.0.rounds()
+        self.ring.rounds()
     }
 
     fn rounds(&self) -> u32 {
-        self.0.rounds()
+        self.ring.rounds()
     }
 
     fn receives(&self) -> u32 {
-        self.0.rounds()
+        self.ring.rounds()
     }
 
     fn arrivals(&self) -> u32 {
-        self.0.rounds()
+        self.ring.rounds()
     }
 
     fn scratch(&self) -> u32 {
@@ -59,15 +79,27 @@ impl Part for Allgather {
     }
 
     fn step(&self, i: u32) -> Step {
-        let key = quotient(i, 2);
-        if remainder(i, 2) == 0 {
-            let into = Span::new(Place::Output, self.0.block(key.wrapping_add(1)));
-            let operation = Operation::Receive { of: self.0.previous(), port: 0, key, into };
+        let input = Span::new(Place::Input, Blocks::one(0));
+        let output = |travelled: u32| Span::new(Place::Output, self.ring.block(travelled));
+        let Some(message) = i.checked_sub(self.copies()) else {
+            return Step { operation: Operation::Copy { from: input, into: output(0) }, needs: 0 };
+        };
+        let key = quotient(message, 2);
+        if remainder(message, 2) == 0 {
+            let into = output(key.wrapping_add(1));
+            let operation = Operation::Receive { of: self.ring.previous(), port: 0, key, into };
             return Step { operation, needs: 0 };
         }
-        let from = Span::new(Place::Output, self.0.block(key));
-        let needs = if key == 0 { 0 } else { needs::step(i, i.wrapping_sub(3)) };
-        Step { operation: Operation::Send { to: self.0.next(), port: 0, key, from }, needs }
+        let (from, needs) = match (key, self.own) {
+            (0, Own::Input) => (input, 0),
+            (0, _) => (output(0), 0),
+            _ => (output(key), needs::step(i, i.wrapping_sub(3))),
+        };
+        Step { operation: Operation::Send { to: self.ring.next(), port: 0, key, from }, needs }
+    }
+
+    fn waits(&self, _: u32) -> bool {
+        self.own == Own::Made
     }
 }
 
