@@ -35,7 +35,9 @@ fn check(calls: impl Iterator<Item = Call>) {
     for call in calls {
         let group = Group::new(call).expect("not refused");
         for (rank, plan) in group.plans.iter().enumerate() {
-            let (early, measured) = ((plan.early_messages(), plan.early_blocks()), arrive_before(&group, rank));
+            // A block arrives in as many parts as there are segments.
+            let early = (plan.early_messages(), plan.early_blocks() * call.segments);
+            let measured = arrive_before(&group, rank);
             let fits =
                 measured == early || (depends_on_itself(&call) && measured.0 <= early.0 && measured.1 <= early.1);
             assert!(fits, "{call:?}: {measured:?} messages and blocks arrive early at rank {rank}, not {early:?}");
@@ -56,4 +58,9 @@ fn no_schedule_of_up_to_9_ranks_uses_more_memory_than_it_says() {
 fn no_schedule_of_10_to_17_ranks_uses_more_memory_than_it_says() {
     let calls = calls(10..=17, &[1, 2, 3]).into_iter();
     check(calls.filter(|call| !call.verb.is_rooted() || call.root.0 == call.size / 2));
+}
+
+#[test]
+fn no_schedule_in_segments_uses_more_memory_than_it_says() {
+    check(calls(1..=6, &[1, 2]).into_iter().map(|call| Call { segments: 3, ..call }));
 }
