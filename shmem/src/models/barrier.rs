@@ -127,7 +127,7 @@ fn gathered_flags_of_three() {
 
 #[test]
 fn dissemination_of_three() {
-    explore("dissemination, 3 ranks, 2 preemptions", Some(2), 3, 1, Kind::Of(Shape::Dissemination));
+    explore("dissemination, 3 ranks, 1 preemption", Some(1), 3, 1, Kind::Of(Shape::Dissemination));
 }
 
 #[test]
