@@ -7,7 +7,7 @@
 //! page       bulk: a chunk for every slot
 //! ```
 
-use crate::layout::{Layout, PAGE};
+use crate::layout::{Layout, PAGE, Waiting};
 use crate::segment::{STRIDE, Segment, Site, Word};
 
 /// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the sign of the collective.
@@ -34,6 +34,8 @@ pub struct Boards {
     pub bulk: usize,
     /// Bytes of a chunk.
     pub chunk: usize,
+    /// Whether ranks share cores.
+    pub crowded: bool,
 }
 
 impl Boards {
@@ -46,7 +48,8 @@ impl Boards {
         let bulk = (2 * line + SLOTS as usize * slot).next_multiple_of(PAGE).min(stride);
         let chunk = (stride - bulk) / SLOTS as usize / STRIDE * STRIDE;
         let at = layout.board(0).map_or(0, |area| area.at);
-        Self { ranks: layout.sizes().ranks, at, stride, line, slots: SLOTS, inline: slot - SLOT_HEAD, bulk, chunk }
+        let (ranks, crowded) = (layout.sizes().ranks, layout.sizes().waiting == Waiting::Shared);
+        Self { ranks, at, stride, line, slots: SLOTS, inline: slot - SLOT_HEAD, bulk, chunk, crowded }
     }
 
     const fn board(&self, rank: u32) -> usize {
@@ -111,7 +114,7 @@ impl Boards {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{RANKS_MAX, Sizes, Waiting};
+    use crate::layout::{RANKS_MAX, Sizes};
 
     #[test]
     fn slots_and_chunks_lie_within_the_board() {

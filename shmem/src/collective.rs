@@ -55,6 +55,8 @@ pub(crate) struct Course {
     bytes: usize,
     grain: usize,
     order: Order,
+    /// Whether input and output are apart.
+    apart: bool,
     /// Bytes of each block that travel in one lap.
     part: usize,
     laps: u32,
@@ -75,21 +77,27 @@ impl Course {
         bytes: 0,
         grain: 1,
         order: Order::Any,
+        apart: true,
         part: 1,
         laps: 0,
         inline: false,
         base: 0,
-        boards: Boards { ranks: 1, at: 0, stride: 0, line: 0, slots: 4, inline: 16, bulk: 0, chunk: 0 },
+        boards: Boards { ranks: 1, at: 0, stride: 0, line: 0, slots: 4, inline: 16, bulk: 0, chunk: 0, crowded: false },
     };
 
-    /// The schedule of a plan, of laps that begin with step `base`.
-    pub(crate) fn new(plan: &Plan, way: Way, boards: &Boards, base: u32) -> Self {
+    /// The schedule of a plan, of laps that begin with step 0.
+    pub(crate) fn new(plan: &Plan, way: Way, boards: &Boards) -> Self {
         let &Plan { verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
         let (size, grain) = (boards.ranks, grain.max(1));
-        let mut course =
-            Self { verb, way, rank, size, root, bytes, grain, order, boards: *boards, base, ..Self::EMPTY };
+        let (apart, boards) = (!plan.in_place, *boards);
+        let mut course = Self { verb, way, rank, size, root, bytes, grain, order, apart, boards, ..Self::EMPTY };
         (course.inline, course.part, course.laps) = course.cut();
         course
+    }
+
+    /// Lap 0 is this step from now on.
+    pub(crate) const fn begin(&mut self, base: u32) {
+        self.base = base;
     }
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
@@ -110,7 +118,7 @@ impl Course {
         let grain = if self.combines() { self.grain } else { 1 };
         let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part)).unwrap_or(u32::MAX);
         match self.way {
-            Way::Pull if self.verb == Verb::Allreduce => (true, self.bytes, 2),
+            Way::Pull if self.is_exchange() => (true, self.bytes, 2),
             Way::Pull => (true, self.bytes, 1),
             Way::Parallel => {
                 let part = whole(self.boards.chunk, grain);
@@ -122,8 +130,7 @@ impl Course {
                 (false, part, laps(part).saturating_mul(self.size))
             }
             Way::Flat => {
-                let piece = choice::piece(self.verb, self.size, self.bytes, &self.boards);
-                let part = whole(piece / blocks, grain).min(self.bytes);
+                let part = whole(self.boards.chunk / blocks, grain).min(self.bytes);
                 (false, part, laps(part))
             }
         }
@@ -158,9 +165,14 @@ impl Course {
     fn is_exchange(&self) -> bool {
         match self.way {
             Way::Parallel => true,
-            Way::Pull => self.verb == Verb::Allreduce,
+            Way::Pull => self.verb == Verb::Allreduce && !self.is_whole(),
             Way::Flat => false,
         }
+    }
+
+    /// Whether everyone combines everything instead of its share. Only two ranks do, whose inputs stay as they are.
+    const fn is_whole(&self) -> bool {
+        self.size == 2 && self.apart
     }
 
     /// Whether others read from this rank's buffers, so that it must wait until they have.

@@ -45,6 +45,8 @@ pub struct Flags<'a> {
     stamps: [u32; SLOTS as usize],
     id: CollectiveId,
     verb: Verb,
+    /// Of which course and sign were made.
+    plan: Option<(Plan, bool, Option<Way>)>,
     course: Course,
     base: u32,
     sign: u32,
@@ -121,6 +123,7 @@ impl<'a> Flags<'a> {
             stamps: [first; SLOTS as usize],
             id: CollectiveId::default(),
             verb: Verb::Barrier,
+            plan: None,
             course: Course::EMPTY,
             base: first,
             sign: 0,
@@ -283,10 +286,14 @@ impl Basic for Flags<'_> {
         if matches!(self.state, State::Failed(_)) {
             return;
         }
-        let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
-        let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
-        self.course = Course::new(plan, way, &self.boards, self.next);
-        (self.id, self.verb, self.base, self.sign) = (id, plan.verb, self.next, sign(plan));
+        let made_of = (*plan, self.pulls, self.forced);
+        if self.plan != Some(made_of) {
+            let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
+            let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
+            (self.course, self.sign, self.plan) = (Course::new(plan, way, &self.boards), sign(plan), Some(made_of));
+        }
+        self.course.begin(self.next);
+        (self.id, self.verb, self.base) = (id, plan.verb, self.next);
         (self.lap, self.item, self.wishes, self.shown) = (0, 0, 0, Shown::default());
         self.state = if self.course.laps() > 0 { State::Free } else { State::Final };
         self.next = self.base.wrapping_add(self.course.laps());
@@ -368,7 +375,8 @@ impl Basic for Flags<'_> {
 fn sign(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let bytes = plan.bytes as u64;
-    let parts = [plan.verb as u32, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
+    let what = plan.verb as u32 | u32::from(plan.in_place) << 8;
+    let parts = [what, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
     parts.into_iter().fold(0x811c_9dc5, |sum: u32, part| (sum ^ part).wrapping_mul(0x0100_0193).rotate_left(13))
 }
 

@@ -1,8 +1,7 @@
 //! Reduction kernels over raw memory: MPI's arithmetic types and operations.
 //!
-//! Operands may be shared memory, which another process may write meanwhile: no reference to them is made. Every element is read once,
-//! a block of them at a time into registers, so that the result may be either operand, and so that the compiler vectorises without a check
-//! for overlap (docs/performance.md says what was checked).
+//! Operands may be shared memory, which another process may write meanwhile: no reference to them is made, and every element is read
+//! once. The compiler vectorises the loops (docs/performance.md says what was checked).
 //!
 //! Integers wrap. Half precision is widened, combined and rounded once per operand. A minimum or maximum with a NaN is the right
 //! operand.

@@ -21,7 +21,7 @@ impl Ground {
         let (slots, inline, chunk) = (4, 56, 256);
         let bulk = 256 + slots as usize * (inline + SLOT_HEAD);
         let stride = bulk + slots as usize * chunk;
-        Self::of(Boards { ranks, at: 0, stride, line: 128, slots, inline, bulk, chunk })
+        Self::of(Boards { ranks, at: 0, stride, line: 128, slots, inline, bulk, chunk, crowded: false })
     }
 
     pub(crate) fn of(boards: Boards) -> Self {

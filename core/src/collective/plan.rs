@@ -79,6 +79,8 @@ pub struct Plan {
     pub grain: usize,
     /// Order of combination.
     pub order: Order,
+    /// Input and output are the same memory, on all ranks.
+    pub in_place: bool,
     /// Names operation and type: ranks whose kinds differ disagree.
     pub kind: u32,
 }

@@ -1,4 +1,6 @@
-//! The barrier of ranks that all have a core: one release store, then an acquire look at each of the others.
+//! The barrier of ranks that all have a core: one release store, then an acquire look at each of the others. And that of ranks that
+//! share cores, *gathered* by rank 0: it looks at each of the others, then shows that it has arrived, which is all that they look for.
+//! There rank 0 leaves first, so that whoever comes after it finds what it has written meanwhile, and nobody else is woken twice.
 
 use super::has_shown;
 use crate::board::Boards;
@@ -37,6 +39,22 @@ impl<'a> FlatBarrier<'a> {
             *from += self.stride;
         }
         true
+    }
+
+    /// Whether all have arrived, of a gathered barrier. Rank 0 arrives by this, the others have before.
+    #[inline]
+    pub fn poll_gathered(&self, epoch: u32, from: &mut usize) -> bool {
+        let is_first = self.words.first().is_some_and(|word| core::ptr::eq(word, self.own));
+        if !is_first {
+            *from = 0;
+            return self.words.first().is_some_and(|word| word.acquire(Site::Arrived).wrapping_sub(epoch) <= 1);
+        }
+        *from = (*from).max(self.stride);
+        let all = self.poll(epoch, from);
+        if all {
+            self.arrive(epoch);
+        }
+        all
     }
 
     /// The rank that a poll which returned false came to, its word, and what that showed; `None`: it has arrived meanwhile.

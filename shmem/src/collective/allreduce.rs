@@ -1,9 +1,10 @@
 //! Allreduce: the same bits on every rank.
 //!
 //! Flat: everyone combines all contributions, in rank order. Parallel and cyclic (Mamidala §9.2.2), in pairs of laps: everyone writes its
-//! contribution, combines its share of all of them into its next slot, then reads all shares. Pulled: the same without slots, once.
+//! contribution, combines its share of all of them into its next slot, then reads all shares. Pulled: the same without slots, once; of two
+//! ranks each combines both contributions, so that nobody writes what the other has read.
 
-use unisono_core::collective::Place;
+use unisono_core::collective::{Order, Place};
 
 use super::choice::Way;
 use super::{Course, Item, input, output};
@@ -13,9 +14,13 @@ impl Course {
         match self.way {
             Way::Flat => {
                 let (at, bytes) = self.span(lap);
-                Self::fold(self.size, item, output(at, bytes), |p| (self.slot(p, lap, 0, bytes), p, lap))
+                // The output may be the input: it is written with the second operand.
+                let own = |p| p == self.rank && p < 2;
+                let operand = |p| if own(p) { input(at, bytes) } else { self.slot(p, lap, 0, bytes) };
+                Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, lap))
             }
             Way::Parallel => self.take_exchange(lap, item),
+            Way::Pull if self.is_whole() => Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item),
             Way::Pull => {
                 if lap == 0 {
                     let (at, bytes) = self.share(self.rank, self.bytes);

@@ -17,14 +17,28 @@ pub enum Way {
     Pull,
 }
 
-/// The way of a plan that is fastest, as measured. Not all can be gone: [`can`].
+/// Never.
+const NEVER: usize = usize::MAX;
+
+/// From how many bytes on a block is pulled, and from how many on shares are combined. Measured at 2 ranks on 2 cores, and at 4 and 8 on 2,
+/// where it counts how often ranks have to be scheduled, and lent buffers keep their owner waiting.
+fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
+    match (verb, boards.crowded) {
+        (Verb::Allreduce, false) if boards.ranks == 2 => (8 << 10, NEVER),
+        (Verb::Allreduce, false) => (256 << 10, 16 << 10),
+        (Verb::Reduce, false) => (NEVER, 16 << 10),
+        (Verb::Allreduce | Verb::Reduce, true) => (NEVER, 32 << 10),
+        (Verb::Broadcast, false) => (8 << 10, NEVER),
+        (_, false) => (16 << 10, NEVER),
+        (Verb::Alltoall, true) => ((128 << 10) / boards.ranks.max(1) as usize, NEVER),
+        (_, true) => (NEVER, NEVER),
+    }
+}
+
+/// The way of a plan that is fastest, as measured, among those that it can go.
 pub fn way(plan: &Plan, boards: &Boards, pulls: bool) -> Way {
-    let (bytes, can) = (plan.bytes, |way| can(way, plan, boards, pulls));
-    let (pull, parallel) = match plan.verb {
-        Verb::Allreduce => (64 << 10, 16 << 10),
-        Verb::Reduce => (usize::MAX, 16 << 10),
-        _ => (32 << 10, usize::MAX),
-    };
+    let (bytes, (pull, parallel)) = (plan.bytes, thresholds(plan.verb, boards));
+    let can = |way| can(way, plan, boards, pulls);
     match bytes {
         _ if bytes >= pull && can(Way::Pull) => Way::Pull,
         _ if bytes >= parallel && can(Way::Parallel) => Way::Parallel,
@@ -47,11 +61,6 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
         }
         _ => false,
     }
-}
-
-/// Bytes that a rank writes per lap on the flat way, at most.
-pub fn piece(_verb: Verb, _size: u32, _bytes: usize, boards: &Boards) -> usize {
-    boards.chunk
 }
 
 /// The largest element that can be combined: one of it fits in a chunk.

@@ -46,7 +46,7 @@ impl Operate for Joined {
 }
 
 fn plan(verb: Verb, rank: u32, size: u32, bytes: usize) -> Plan {
-    Plan { verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, kind: 0 }
+    Plan { verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 }
 }
 
 /// Blocks until the collective is complete.
@@ -147,7 +147,14 @@ impl<'a> Group<'a> {
                 flags.force(Some(self.way));
                 let kind = kernel::kind(operation, element);
                 let rank = flags.rank;
-                let plan = Plan { root: Rank(root), grain, order: self.order, kind, ..plan(verb, rank, size, bytes) };
+                let plan = Plan {
+                    root: Rank(root),
+                    grain,
+                    order: self.order,
+                    in_place,
+                    kind,
+                    ..plan(verb, rank, size, bytes)
+                };
                 flags.start(CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) }, &plan);
                 let segment = flags.segment;
                 let buffers = match in_place {
@@ -292,7 +299,7 @@ fn operands_are_combined_in_rank_order_where_asked() {
                 let mut in_place = own.clone();
                 complete(
                     &mut flags,
-                    &of(Verb::Allreduce),
+                    &Plan { in_place: true, ..of(Verb::Allreduce) },
                     &mut Buffers::in_place(segment, &mut in_place, Joined, Near),
                 );
                 assert_eq!(all, in_place, "{way:?}");

@@ -1,9 +1,6 @@
-//! The loop of all kernels.
+//! The loops of all kernels. One for each place of the result, so that the compiler need not doubt what overlaps, and vectorises.
 
 use core::mem::size_of;
-
-/// Bytes of a block.
-const BLOCK: usize = 128;
 
 /// Combines element by element with `f`.
 ///
@@ -17,17 +14,45 @@ pub(super) unsafe fn each<T: Copy>(
     count: usize,
     f: impl Fn(T, T) -> T,
 ) {
-    let whole = match size_of::<T>() {
+    if left == into {
         // SAFETY: as this function's caller promises.
-        1 => unsafe { blocks::<T, { BLOCK }>(left, right, into, count, &f) },
+        unsafe { in_place::<T>(into, right, count, f) }
+    } else if right == into {
+        // SAFETY: as this function's caller promises.
+        unsafe { in_place::<T>(into, left, count, |r, l| f(l, r)) }
+    } else {
+        // SAFETY: as this function's caller promises.
+        unsafe { apart::<T>(left, right, into, count, f) }
+    }
+}
+
+/// into = f(into, from).
+///
+/// # Safety
+/// As of [`Kernel`](super::Kernel).
+#[inline(always)]
+unsafe fn in_place<T: Copy>(into: *mut u8, from: *const u8, count: usize, f: impl Fn(T, T) -> T) {
+    for at in 0..count {
+        // SAFETY: element `at` is one of `count`, for which the caller answers; the same holds for each one below.
+        let to = unsafe { into.cast::<T>().add(at) };
         // SAFETY: as above.
-        2 => unsafe { blocks::<T, { BLOCK / 2 }>(left, right, into, count, &f) },
-        // SAFETY: as above.
-        4 => unsafe { blocks::<T, { BLOCK / 4 }>(left, right, into, count, &f) },
-        // SAFETY: as above.
-        _ => unsafe { blocks::<T, { BLOCK / 8 }>(left, right, into, count, &f) },
-    };
-    for at in whole..count {
+        let from = unsafe { from.cast::<T>().add(at) };
+        // SAFETY: readable, for any alignment.
+        let own = unsafe { to.read_unaligned() };
+        // SAFETY: readable, for any alignment.
+        let other = unsafe { from.read_unaligned() };
+        // SAFETY: writable, for any alignment.
+        unsafe { to.write_unaligned(f(own, other)) };
+    }
+}
+
+/// into = f(left, right).
+///
+/// # Safety
+/// As of [`Kernel`](super::Kernel).
+#[inline(always)]
+unsafe fn apart<T: Copy>(left: *const u8, right: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
+    for at in 0..count {
         // SAFETY: element `at` is one of `count`, for which the caller answers; the same holds for each one below.
         let l = unsafe { left.cast::<T>().add(at) };
         // SAFETY: as above.
@@ -41,38 +66,6 @@ pub(super) unsafe fn each<T: Copy>(
         // SAFETY: writable, for any alignment.
         unsafe { to.write_unaligned(f(l, r)) };
     }
-}
-
-/// Combines whole blocks of `N`; returns how many elements that was.
-///
-/// # Safety
-/// As of [`Kernel`](super::Kernel).
-#[inline(always)]
-unsafe fn blocks<T: Copy, const N: usize>(
-    left: *const u8,
-    right: *const u8,
-    into: *mut u8,
-    count: usize,
-    f: &impl Fn(T, T) -> T,
-) -> usize {
-    for block in 0..count / N {
-        // SAFETY: blocks of `N` elements up to `count / N` lie within `count`, for which the caller answers.
-        let l = unsafe { left.cast::<[T; N]>().add(block) };
-        // SAFETY: as above.
-        let r = unsafe { right.cast::<[T; N]>().add(block) };
-        // SAFETY: as above.
-        let to = unsafe { into.cast::<[T; N]>().add(block) };
-        // SAFETY: readable, for any alignment.
-        let mut l = unsafe { l.read_unaligned() };
-        // SAFETY: readable, for any alignment.
-        let r = unsafe { r.read_unaligned() };
-        for (l, r) in l.iter_mut().zip(r) {
-            *l = f(*l, r);
-        }
-        // SAFETY: writable, for any alignment; the operands have been read.
-        unsafe { to.write_unaligned(l) };
-    }
-    count / N * N
 }
 
 /// Elements of half precision that are widened together.
@@ -107,8 +100,8 @@ pub(super) unsafe fn widened<T: Copy + Default>(
         unsafe { from.cast::<u8>().copy_to_nonoverlapping(narrow_right.as_mut_ptr().cast(), bytes) };
         widen(&narrow_left, &mut l);
         widen(&narrow_right, &mut r);
-        for (l, r) in l.iter_mut().zip(r) {
-            *l = f(*l, r);
+        for (l, r) in l.iter_mut().zip(&r) {
+            *l = f(*l, *r);
         }
         narrow(&l, &mut narrow_left);
         // SAFETY: as above.

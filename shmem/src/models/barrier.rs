@@ -17,7 +17,7 @@ const FIRST: u32 = u32::MAX - 1;
 
 /// Boards of one word; behind them two cells for each rank.
 fn boards(ranks: u32) -> Boards {
-    Boards { ranks, at: 0, stride: 4, line: 0, slots: 1, inline: 16, bulk: 0, chunk: 0 }
+    Boards { ranks, at: 0, stride: 4, line: 0, slots: 1, inline: 16, bulk: 0, chunk: 0, crowded: false }
 }
 
 /// Numbers after each barrier what everyone wrote before it, in the cell that was written two barriers ago.
@@ -37,14 +37,22 @@ fn run(segment: Segment<'_>, ranks: u32, rank: u32, epochs: u32, mut wait: impl 
     true
 }
 
+/// Which barrier.
+#[derive(Clone, Copy)]
+enum Kind {
+    Flat,
+    Gathered,
+    Of(Shape<'static>),
+}
+
 /// Every rank in a thread; somebody must come through all epochs in some execution.
-fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, shape: Option<Shape<'static>>) {
+fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind: Kind) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let (segment, boards) = (memory.segment(), boards(ranks));
-        let complete = match shape {
-            None => {
+        let complete = match kind {
+            Kind::Flat => {
                 let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
                 run(segment, ranks, rank, epochs, |epoch| {
                     flat.arrive(epoch);
@@ -52,7 +60,17 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, shap
                     (0..LOOKS).any(|_| flat.poll(epoch, &mut from))
                 })
             }
-            Some(shape) => {
+            Kind::Gathered => {
+                let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
+                run(segment, ranks, rank, epochs, |epoch| {
+                    if rank > 0 {
+                        flat.arrive(epoch);
+                    }
+                    let mut from = 0;
+                    (0..LOOKS).any(|_| flat.poll_gathered(epoch, &mut from))
+                })
+            }
+            Kind::Of(shape) => {
                 let mut barrier = Barrier::new(segment, boards, rank, shape, FIRST).unwrap();
                 run(segment, ranks, rank, epochs, |_| {
                     barrier.start();
@@ -89,25 +107,35 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, shap
 
 #[test]
 fn flat_flags_of_two() {
-    explore("flat flags, 2 ranks, 3 epochs", None, 2, 3, None);
+    explore("flat flags, 2 ranks, 3 epochs", None, 2, 3, Kind::Flat);
 }
 
 #[test]
 fn flat_flags_of_three() {
-    explore("flat flags, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, None);
+    explore("flat flags, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, Kind::Flat);
+}
+
+#[test]
+fn gathered_flags_of_two() {
+    explore("gathered flags, 2 ranks, 3 epochs", None, 2, 3, Kind::Gathered);
+}
+
+#[test]
+fn gathered_flags_of_three() {
+    explore("gathered flags, 3 ranks, 2 epochs, 2 preemptions", Some(2), 3, 2, Kind::Gathered);
 }
 
 #[test]
 fn dissemination_of_three() {
-    explore("dissemination, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Dissemination));
+    explore("dissemination, 3 ranks, 1 preemption", Some(1), 3, 1, Kind::Of(Shape::Dissemination));
 }
 
 #[test]
 fn tree_of_three() {
-    explore("tree, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Tree(2)));
+    explore("tree, 3 ranks, 2 preemptions", Some(2), 3, 1, Kind::Of(Shape::Tree(2)));
 }
 
 #[test]
 fn sockets_of_three() {
-    explore("sockets, 3 ranks, 2 preemptions", Some(2), 3, 1, Some(Shape::Sockets(&[0, 0, 1])));
+    explore("sockets, 3 ranks, 2 preemptions", Some(2), 3, 1, Kind::Of(Shape::Sockets(&[0, 0, 1])));
 }

@@ -19,7 +19,7 @@ const FIRST: u32 = u32::MAX;
 
 /// One slot: every step uses it again.
 fn boards(ranks: u32) -> Boards {
-    Boards { ranks, at: 0, stride: 32, line: 4, slots: 1, inline: 16, bulk: 32, chunk: 0 }
+    Boards { ranks, at: 0, stride: 32, line: 4, slots: 1, inline: 16, bulk: 32, chunk: 0, crowded: false }
 }
 
 /// One number in, one out; they are combined by adding.
@@ -67,7 +67,7 @@ fn complete(flags: &mut Flags<'_>, verb: Verb, root: u32, input: u32, segment: S
     let (rank, root) = (Rank(rank), Rank(root));
     flags.start(
         CollectiveId::default(),
-        &Plan { verb, rank, size, root, bytes: 4, grain: 4, order: Order::Any, kind: 0 },
+        &Plan { verb, rank, size, root, bytes: 4, grain: 4, order: Order::Any, in_place: false, kind: 0 },
     );
     let mut looks = 0;
     loop {

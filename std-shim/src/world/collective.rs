@@ -202,7 +202,8 @@ impl World {
     ) -> Result<(), CollectiveError> {
         let (order, kind) = (operation.order(), operation.kind());
         let operate = operation.operate().ok_or(CollectiveError::Undefined)?;
-        let plan = Plan { grain: size_of::<T>().max(1), order, kind, ..self.plan::<T>(verb, count, root) };
+        let in_place = matches!(places, Places::Both(_));
+        let plan = Plan { grain: size_of::<T>().max(1), order, in_place, kind, ..self.plan::<T>(verb, count, root) };
         self.run(&plan, places, operate)
     }
 
@@ -225,7 +226,8 @@ impl World {
     fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
         let (rank, root) = (Member(self.rank.0), Member(root.0));
         let kind = size_of::<T>() as u32;
-        Plan { verb, rank, size: self.size, root, bytes: count * size_of::<T>(), grain: 1, order: Order::Any, kind }
+        let (size, bytes) = (self.size, count * size_of::<T>());
+        Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind }
     }
 
     fn root(&self, root: Rank) -> Result<Rank, CollectiveError> {

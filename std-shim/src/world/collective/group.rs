@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_core::collective::{
-    Basic as _, Cause, CollectiveId, Failure, Payload as _, Plan, Rank as Member, Turn, Verb,
+    Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank as Member, Turn, Verb,
 };
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::board::Boards;
@@ -21,7 +21,7 @@ use crate::node::{Node, Standing};
 use crate::world::World;
 use crate::world::lock::Lock;
 
-/// Polls of a barrier before anything else is looked at.
+/// Polls that follow each other without a pause, where every rank has a core: a pause is as long as a line travels.
 const POLLS: u32 = 64;
 
 /// The buffers of a call.
@@ -72,29 +72,48 @@ impl Group {
         Some(Self { node: node.clone(), barrier, epoch: AtomicU32::new(0), state: Lock::new(state) })
     }
 
-    /// One release store, an acquire look at each of the others, no lock, no clock.
+    /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
     #[inline]
     pub(super) fn barrier(&self, world: &World) -> Result<(), CollectiveError> {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
-        self.barrier.arrive(epoch);
         let mut from = 0;
-        if self.node.waiting() == Waiting::Dedicated {
-            for _ in 0..POLLS {
-                if self.barrier.poll(epoch, &mut from) {
-                    return Ok(());
-                }
-                core::hint::spin_loop();
+        if self.node.waiting() == Waiting::Shared {
+            return self.gather(world, epoch);
+        }
+        self.barrier.arrive(epoch);
+        for _ in 0..POLLS {
+            if self.barrier.poll(epoch, &mut from) {
+                return Ok(());
             }
         }
-        self.await_barrier(world, epoch, from)
+        self.await_barrier(world, epoch, from, FlatBarrier::poll)
+    }
+
+    /// Rank 0 waits for the others, they for it.
+    fn gather(&self, world: &World, epoch: u32) -> Result<(), CollectiveError> {
+        let (own, is_first) = (self.barrier.own(), self.node.local() == 0);
+        if !is_first {
+            self.barrier.arrive(epoch);
+            self.node.sleepers().wake(own);
+        }
+        self.await_barrier(world, epoch, 0, FlatBarrier::poll_gathered)?;
+        if is_first {
+            self.node.sleepers().wake(own);
+        }
+        Ok(())
     }
 
     #[cold]
-    fn await_barrier(&self, world: &World, epoch: u32, mut from: usize) -> Result<(), CollectiveError> {
-        self.node.sleepers().wake(self.barrier.own());
+    fn await_barrier(
+        &self,
+        world: &World,
+        epoch: u32,
+        mut from: usize,
+        poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
+    ) -> Result<(), CollectiveError> {
         let mut rest = self.node.rest();
-        while !self.barrier.poll(epoch, &mut from) {
+        while !poll(&self.barrier, epoch, &mut from) {
             let missing = self.barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
             let look = rest.rest(Some((word, seen)));
@@ -172,7 +191,8 @@ impl Group {
             root: Member(0),
             bytes,
             grain: 1,
-            order: unisono_core::collective::Order::Any,
+            order: Order::Any,
+            in_place: verb == Verb::Allreduce,
             kind,
         };
         let places = Places::Apart(&shown, &mut all);
@@ -214,7 +234,7 @@ impl Group {
         let flags = &mut state.flags;
         flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
         let shared = self.node.waiting() == Waiting::Shared;
-        let mut rest: Option<Rest<'_>> = None;
+        let (mut rest, mut polls): (Option<Rest<'_>>, _) = (None, 0);
         let error = loop {
             let turn = flags.poll();
             if shared {
@@ -224,7 +244,7 @@ impl Group {
                 Turn::Do(step, wish) => match buffers.carry_out(wish) {
                     Ok(()) => {
                         flags.handle_done(step);
-                        rest = None;
+                        (rest, polls) = (None, 0);
                     }
                     Err(Refused::Unreadable(rank)) if self.node.standing(rank.0) == Standing::Alive => {
                         break Failure {
@@ -238,6 +258,7 @@ impl Group {
                     Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
                     Err(Refused::Bounds) => break CollectiveError::Corrupted,
                 },
+                Turn::Pending if !shared && polls < POLLS => polls += 1,
                 Turn::Pending => {
                     let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
                     let look = rest.get_or_insert_with(|| self.node.rest()).rest(awaited);

@@ -1,0 +1,212 @@
+//! Collectives of a job's processes, through the launcher. This program is their rank program, too.
+
+use core::time::Duration;
+use std::env;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Signal, getpid, kill_process};
+use unisono::rank::Rank;
+use unisono::world::World;
+use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
+
+/// Elements of a block: through slots, through bulk in one piece and in several, pulled.
+const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
+/// Longest time in which a survivor notices a death.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("right") => everything_is_right(&world),
+            Some("disagree") => disagree(&world),
+            Some("apart") => assert_eq!(world.barrier(), Err(CollectiveError::Apart)),
+            Some(seed) => survive(&world, seed.parse().expect("a number")),
+            None => panic!("a part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 5] = [
+        ("processes_compute_what_they_should", processes_compute_what_they_should),
+        ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
+        ("who_does_something_else_is_named", who_does_something_else_is_named),
+        ("ranks_of_several_nodes_are_told_so", || expect(&run("-n 4 --nodes 2", "apart"), 0, "")),
+        ("survivors_name_who_is_missing", survivors_name_who_is_missing),
+    ];
+    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
+    {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(options: &str, part: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.arg("run").args(options.split_whitespace()).arg("--");
+    command.arg(env::current_exe().expect("this program")).arg(part).stdin(Stdio::null());
+    command.output().expect("unisono starts")
+}
+
+fn expect(output: &Output, code: i32, lines: &str) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let shown = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), lines.to_owned()), "{shown}");
+}
+
+fn processes_compute_what_they_should() {
+    for ranks in [1, 2, 3, 5] {
+        expect(&run(&format!("-n {ranks}"), "right"), 0, "");
+    }
+}
+
+fn who_does_something_else_is_named() {
+    expect(&run("-n 2", "disagree"), 0, "");
+}
+
+fn survivors_name_who_is_missing() {
+    for seed in 0..12_u64 {
+        let started = Instant::now();
+        // On two cores, two ranks spin, and five share.
+        let ranks = [2, 5][seed as usize % 2];
+        let named = "named\n".repeat(ranks - 1);
+        expect(&run(&format!("-n {ranks} --on-death tell"), &seed.to_string()), 137, &named);
+        assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
+    }
+}
+
+/// Element `at` of what `from` has for `to`.
+fn number(from: u32, to: u32, at: usize) -> i64 {
+    i64::from(from) * 1_000_003 - i64::from(to) * 77 + at as i64 * 13
+}
+
+fn block(from: u32, to: u32, count: usize) -> Vec<i64> {
+    (0..count).map(|at| number(from, to, at)).collect()
+}
+
+fn everything_is_right(world: &World) {
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    // Keeps the first of the left and the last of the right operand, which must be neighbours.
+    let joined = UserOperation::associative(|l: &[u32; 2], r: &[u32; 2]| {
+        assert_eq!(l[1] + 1, r[0], "operands are no neighbours");
+        [l[0], r[1]]
+    });
+    for (round, count) in COUNTS.into_iter().enumerate() {
+        let root = Rank(round as u32 % size);
+        let what = format!("{count} elements, rank {rank} of {size}");
+        let own = block(rank, 0, count);
+        let (everyones, for_all): (Vec<_>, Vec<_>) = (
+            (0..size).flat_map(|from| block(from, 0, count)).collect(),
+            (0..size).flat_map(|to| block(rank, to, count)).collect(),
+        );
+        let total = |to, ranks: core::ops::Range<u32>| -> Vec<i64> {
+            (0..count).map(|at| ranks.clone().map(|from| number(from, to, at)).sum()).collect()
+        };
+
+        let mut data = if rank == root.0 { own.clone() } else { vec![0; count] };
+        world.broadcast_into(&mut data, root).expect("a broadcast");
+        assert_eq!(data, block(root.0, 0, count), "broadcast: {what}");
+
+        let mut all = vec![0; count * size as usize];
+        world.all_gather_into(&own, &mut all).expect("an allgather");
+        assert_eq!(all, everyones, "allgather: {what}");
+
+        all.fill(0);
+        world.gather_into(&own, if rank == root.0 { &mut all } else { &mut [] }, root).expect("a gather");
+        assert!(rank != root.0 || all == everyones, "gather: {what}");
+
+        world.scatter_into(if rank == root.0 { &for_all } else { &[] }, &mut data, root).expect("a scatter");
+        assert_eq!(data, block(root.0, rank, count), "scatter: {what}");
+
+        world.all_to_all_into(&for_all, &mut all).expect("an alltoall");
+        assert!(all.iter().copied().eq((0..size).flat_map(|from| block(from, rank, count))), "alltoall: {what}");
+
+        world.all_reduce_into(&own, &mut data, sum).expect("an allreduce");
+        assert_eq!(data, total(0, 0..size), "allreduce: {what}");
+        data.copy_from_slice(&own);
+        world.all_reduce_in_place(&mut data, sum).expect("an allreduce");
+        assert_eq!(data, total(0, 0..size), "allreduce in place: {what}");
+
+        data.fill(0);
+        world.reduce_into(&own, if rank == root.0 { &mut data } else { &mut [] }, sum, root).expect("a reduce");
+        assert!(rank != root.0 || data == total(0, 0..size), "reduce: {what}");
+
+        world.reduce_scatter_block_into(&for_all, &mut data, sum).expect("a reduce-scatter");
+        assert_eq!(data, total(rank, 0..size), "reduce-scatter: {what}");
+
+        world.scan_into(&own, &mut data, sum).expect("a scan");
+        assert_eq!(data, total(0, 0..rank + 1), "scan: {what}");
+        data.fill(0);
+        world.exclusive_scan_into(&own, &mut data, sum).expect("a scan");
+        assert_eq!(data, total(0, 0..rank), "exclusive scan: {what}");
+
+        let mut spans = vec![[0; 2]; count];
+        world.all_reduce_into(&vec![[rank; 2]; count], &mut spans, joined).expect("an allreduce");
+        assert_eq!(spans, vec![[0, size - 1]; count], "user operation: {what}");
+        world.barrier().expect("a barrier");
+    }
+    // Misuse is told before anything is shown: the others never notice.
+    let (size, stranger) = (size as usize, Rank(size));
+    let unknown = CollectiveError::UnknownRank { rank: stranger, size: stranger.0 };
+    assert_eq!(world.broadcast_into(&mut [0_u8], stranger), Err(unknown));
+    let length = CollectiveError::Length { needed: 2 * size, given: 1 };
+    assert_eq!(world.all_gather_into(&[1_u8, 2], &mut [0]), Err(length));
+    assert_eq!(
+        world.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
+        Err(CollectiveError::Undefined)
+    );
+    world.barrier().expect("a barrier");
+}
+
+fn disagree(world: &World) {
+    let other = Rank(1 - world.rank().0);
+    let ended = match world.rank() {
+        Rank(0) => world.all_reduce_into(&[1_u32, 2], &mut [0; 2], SystemOperation::sum()),
+        _ => world.all_reduce_into(&[1_u32, 2], &mut [0; 2], SystemOperation::max()),
+    };
+    let Err(CollectiveError::Disagrees { rank, collective: "all_reduce", .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!(rank, other);
+    assert_eq!(world.broadcast_into(&mut [0_u8], Rank(0)), ended, "it stays failed");
+}
+
+/// One rank is killed at some time, the others name it.
+fn survive(world: &World, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let size = world.size();
+    let (victim, after) = (Rank(random.u32(..size)), Duration::from_micros(random.u64(200..5000)));
+    let (count, sum) = ([1, 3000, 60_000][seed as usize / 2 % 3], SystemOperation::sum());
+    let (data, mut all, mut one) = (vec![1_i64; size as usize * count], vec![0; size as usize * count], vec![0; count]);
+    if world.rank() == victim {
+        thread::spawn(move || {
+            thread::sleep(after);
+            kill_process(getpid(), Signal::KILL).expect("own process");
+        });
+    }
+    let mut started = Instant::now();
+    let error = loop {
+        started = started.max(Instant::now());
+        let verb = random.u32(..8);
+        let root = Rank(random.u32(..size));
+        let ended = match verb {
+            0 => world.barrier(),
+            1 => world.broadcast_into(&mut one, root),
+            2 => world.all_gather_into(&data[..count], &mut all),
+            3 => world.all_to_all_into(&data, &mut all),
+            4 => world.all_reduce_into(&data[..count], &mut one, sum),
+            5 => world.gather_into(&data[..count], &mut all, root),
+            6 => world.scatter_into(&data, &mut one, root),
+            _ => world.reduce_scatter_block_into(&data, &mut one, sum),
+        };
+        if let Err(error) = ended {
+            break error;
+        }
+    };
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    let CollectiveError::Missing { rank, .. } = error else { panic!("{error:?}") };
+    assert_eq!(rank, victim, "{error}");
+    println!("named");
+}
