@@ -11,6 +11,7 @@
 //! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
 //! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
 //! - [`collective`]: what a group does together, whatever carries it.
+//! - [`schedule`]: what each rank does in a collective over messages, step by step.
 //! - [`counters`]: what happened, counted beside the machine.
 //!
 //! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
@@ -42,6 +43,7 @@ pub mod placement;
 pub mod psn;
 pub mod receive_window;
 pub mod rtt;
+pub mod schedule;
 pub mod send_window;
 pub mod span;
 pub mod storage;

@@ -18,7 +18,8 @@ use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::time::Instant;
 
-use rustix::thread::{futex, sched_yield};
+use rustix::thread::{ClockId, futex, sched_yield};
+use rustix::time::{Timespec, clock_gettime};
 
 use crate::layout::{Layout, Waiting};
 use crate::segment::{Segment, Site, Word};
@@ -35,6 +36,13 @@ const SPIN: Duration = Duration::from_micros(50);
 const YIELDS: u32 = 16;
 /// Of these, between two looks at other traffic.
 const YIELDS_APART: u32 = 8;
+
+/// Asleep on several words at a time: wakes with any of them. No segment has so many words.
+const ANY: u32 = u32::MAX;
+/// Words that the system watches at a time (`FUTEX_WAITV_MAX`).
+const WATCHED: usize = 128;
+/// A nap where the system cannot watch several words, or there is none.
+const NAP: Duration = Duration::from_micros(100);
 
 /// What a waiting process should look at besides what it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -78,7 +86,8 @@ impl<'a> Sleepers<'a> {
     fn wake_sleepers(&self, word: &Word) {
         fence(Ordering::SeqCst);
         let Some(mark) = self.mark(word) else { return };
-        if self.asleep.iter().any(|asleep| asleep.acquire(Site::Plain) == mark) {
+        let sleeps = |asleep: &Word| [mark, ANY].contains(&asleep.acquire(Site::Plain));
+        if self.asleep.iter().any(sleeps) {
             // Nobody may sleep any more.
             let _ = futex::wake(word.atomic(), futex::Flags::empty(), i32::MAX.cast_unsigned());
         }
@@ -95,12 +104,40 @@ impl<'a> Sleepers<'a> {
         self.own.publish(mark, Site::Plain);
         fence(Ordering::SeqCst);
         if word.acquire(Site::Plain) == seen {
-            let longest = rustix::thread::Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
+            let longest = Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
             // Woken, too late, interrupted or over the time: the caller looks.
             let _ = futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest));
         }
         self.own.publish(0, Site::Plain);
     }
+
+    /// Sleeps until one of these words changes; of more than [`WATCHED`], one of the first.
+    fn sleep_on_any(&self, words: &[(&Word, u32)]) {
+        self.own.publish(ANY, Site::Plain);
+        fence(Ordering::SeqCst);
+        if words.iter().all(|(word, seen)| word.acquire(Site::Plain) == *seen) {
+            let mut watched = [futex::Wait::new(); WATCHED];
+            for (watch, (word, seen)) in watched.iter_mut().zip(words) {
+                watch.val = (*seen).into();
+                watch.uaddr = word.atomic().as_ptr().cast::<core::ffi::c_void>().into();
+                watch.flags = futex::WaitFlags::SIZE_U32;
+            }
+            let watched = watched.get(..words.len().min(WATCHED)).unwrap_or_default();
+            let until = after(LONGEST);
+            let woken = futex::waitv(watched, futex::WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+            if woken == Err(rustix::io::Errno::NOSYS) {
+                std::thread::sleep(NAP);
+            }
+        }
+        self.own.publish(0, Site::Plain);
+    }
+}
+
+/// The system's time after so long, less than a second.
+fn after(time: Duration) -> Timespec {
+    let now = clock_gettime(ClockId::Monotonic);
+    let ns = now.tv_nsec + i64::from(time.subsec_nanos());
+    Timespec { tv_sec: now.tv_sec + ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
 }
 
 /// One wait that blocks.
@@ -134,19 +171,28 @@ impl<'a> Rest<'a> {
                 self.polls = self.polls.wrapping_add(1);
                 if self.polls.is_multiple_of(SPINS) { self.due() } else { Look::Nowhere }
             }
-            Waiting::Shared => self.rest_shared(word),
+            Waiting::Shared => self.rest_shared(word.as_slice()),
         }
     }
 
-    fn rest_shared(&mut self, word: Option<(&Word, u32)>) -> Look {
+    /// As [`rest`](Self::rest), for a wait that ends with any of these words.
+    pub fn rest_on_any(&mut self, words: &[(&Word, u32)]) -> Look {
+        match self.sleepers.waiting {
+            Waiting::Dedicated => self.rest(None),
+            Waiting::Shared => self.rest_shared(words),
+        }
+    }
+
+    fn rest_shared(&mut self, words: &[(&Word, u32)]) -> Look {
         self.polls = self.polls.saturating_add(1);
         if self.polls <= YIELDS {
             sched_yield();
             return if self.polls.is_multiple_of(YIELDS_APART) { self.due() } else { Look::Nowhere };
         }
-        match word {
-            Some((word, seen)) => self.sleepers.sleep(word, seen),
-            None => std::thread::sleep(LONGEST / 10),
+        match *words {
+            [] => std::thread::sleep(NAP),
+            [(word, seen)] => self.sleepers.sleep(word, seen),
+            _ => self.sleepers.sleep_on_any(words),
         }
         self.due()
     }
@@ -216,6 +262,45 @@ mod tests {
             count(1, there, here) + one.join().unwrap()
         });
         // A sleep may end early or late when the machine is busy, not in one round of four.
+        assert!(lost < ROUNDS / 4, "{lost} sleeps of {ROUNDS} rounds ended without a change");
+    }
+
+    #[test]
+    fn nobody_sleeps_through_a_change_of_any_of_his_words() {
+        const ROUNDS: u32 = 1000;
+        let (mapping, layout) = mapping(Waiting::Shared);
+        let board = layout.board(1).unwrap().at;
+        let words: Vec<_> = (0..5).map(|i| mapping.segment().word(board + 128 * i).unwrap()).collect();
+        let answer = mapping.segment().word(layout.board(0).unwrap().at).unwrap();
+        let sleepers = |local| Sleepers::new(mapping.segment(), &layout, local).unwrap();
+        let (one, other) = (sleepers(0), sleepers(1));
+        let lost = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    let word = words[round as usize % words.len()];
+                    word.publish(round + 1, Site::Plain);
+                    other.wake(word);
+                    while answer.acquire(Site::Plain) == round {
+                        other.sleep(answer, round);
+                    }
+                }
+            });
+            let mut lost = 0;
+            for round in 0..ROUNDS {
+                let word = words[round as usize % words.len()];
+                while word.acquire(Site::Plain) != round + 1 {
+                    let seen: Vec<_> = words.iter().map(|word| (*word, word.acquire(Site::Plain))).collect();
+                    if word.acquire(Site::Plain) == round + 1 {
+                        break;
+                    }
+                    one.sleep_on_any(&seen);
+                    lost += u32::from(word.acquire(Site::Plain) != round + 1);
+                }
+                answer.publish(round + 1, Site::Plain);
+                one.wake(answer);
+            }
+            lost
+        });
         assert!(lost < ROUNDS / 4, "{lost} sleeps of {ROUNDS} rounds ended without a change");
     }
 

@@ -192,11 +192,14 @@ impl World {
         self.shared.lock().device.limits().mtu as usize
     }
 
-    /// Bytes of the largest message that travels in one datagram, and needs no receive to be posted before it leaves.
+    /// Bytes of the largest message that needs no receive to be posted before it leaves, whoever it is for: it travels in one
+    /// datagram, or in one piece of a ring.
     pub fn eager_limit(&self) -> usize {
-        let whole = self.shared.lock().is_whole();
-        let far = self.datagram().saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
-        if whole { near::EAGER_LIMIT } else { far.min(near::EAGER_LIMIT) }
+        let process = self.shared.lock();
+        let mtu = process.device.limits().mtu as usize;
+        let far = mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
+        let near = process.near.as_ref().map(near::Near::eager_limit);
+        near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
     }
 
     /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds

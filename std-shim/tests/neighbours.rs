@@ -20,7 +20,9 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 5] = [
+        ("garbage_everywhere_ends_in_typed_errors", garbage_everywhere_ends_in_typed_errors),
+        ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
         ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
         ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
         ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
@@ -54,10 +56,26 @@ fn what_the_dead_had_sent_arrives_and_no_more() {
     }
 }
 
+fn kill_amid_messages_spares_the_others() {
+    for seed in 0..20 {
+        let progress = ["engine", "thread", "hybrid"][seed % 3];
+        let policy = ["tell", "silent"][seed / 3 % 2];
+        let options = format!("-n 3 --device shm --on-death {policy} --progress {progress}");
+        expect(&run(&options, &format!("storm {seed}")), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
 fn garbage_in_a_ring_ends_its_writer_alone() {
     for seed in 0..12 {
         let output = run("-n 3 --device shm --on-death tell", &format!("scribble {seed}"));
         expect(&output, 0, &["0 goes on", "2 goes on"]);
+    }
+}
+
+fn garbage_everywhere_ends_in_typed_errors() {
+    for seed in 0..12 {
+        let output = run("-n 3 --device shm --on-death tell", &format!("flood {seed}"));
+        expect(&output, 0, &["0 was told", "2 was told"]);
     }
 }
 
@@ -76,6 +94,8 @@ fn play() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["die"] => die(&world),
         ["scribble", seed] => scribble(&world, seed.parse().expect("a number")),
+        ["flood", seed] => flood(&world, seed.parse().expect("a number")),
+        ["storm", seed] => storm(&world, seed.parse().expect("a number")),
         ["exchange"] => exchange(&world),
         _ => panic!("{arguments:?}"),
     }
@@ -124,6 +144,36 @@ fn die(world: &World) {
     println!("{rank} goes on");
 }
 
+/// Messages of every kind go to and from the last rank without end, until it is killed at some moment.
+fn storm(world: &World, seed: u64) {
+    let (rank, dead) = (world.rank(), Rank(2));
+    world.barrier().expect("everybody is there");
+    if rank == dead {
+        let after = Duration::from_micros(fastrand::Rng::with_seed(seed).u64(..40_000));
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("this one");
+        });
+    }
+    let partners = if rank == dead { [Rank(0), Rank(1)].as_slice() } else { &[dead] };
+    let failed = (0_u32..).find_map(|i| {
+        let (words, tag) = (KINDS[(i as usize * 7 + seed as usize) % KINDS.len()], Tag(i % 4));
+        let sent = data(rank.0 ^ i, words);
+        let exchanged = world.scope(|scope| {
+            let start = |to: &Rank| scope.immediate_send(&sent, *to, tag);
+            let requests = partners.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            for partner in partners {
+                assert!(receive(world, *partner, words, tag)? == data(partner.0 ^ i, words), "message {i} is torn");
+            }
+            requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
+        });
+        exchanged.err()
+    });
+    assert_eq!(failed, Some(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
 /// Two ranks exchange messages of every kind.
 fn talk(world: &World, rank: Rank, other: Rank) {
     for words in KINDS {
@@ -166,6 +216,50 @@ fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
     for word in node.segment().words(area.at, area.bytes / 4).expect("an area of the segment") {
         word.publish(random.u32(..), Site::Plain);
     }
+}
+
+/// Rank 1 writes random words to random places of the whole segment while the others talk. They may hear nonsense until they
+/// are told.
+fn flood(world: &World, seed: u64) {
+    let (rank, wild) = (world.rank(), Rank(1));
+    let node = world.node().expect("ranks of one node");
+    world.barrier().expect("everybody is there");
+    let started = Instant::now();
+    if rank == wild {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let words = node.segment().words(0, node.layout().bytes() / 4).expect("all of it");
+        // First what carries messages, then the seats, so that there is time to meet the garbage.
+        let used = node.layout().pool(0).map_or(words.len(), |pool| pool.at / 4);
+        while started.elapsed() < Duration::from_millis(60) {
+            let from = if started.elapsed() < Duration::from_millis(30) { 2048 } else { 0 };
+            words[random.usize(from..used)].publish(random.u32(..), Site::Plain);
+        }
+        for seat in [0, 2].map(|other| node.layout().seat(other).expect("a rank of the node")) {
+            words[seat.at / 4 + 9].publish(random.u32(..), Site::Plain);
+        }
+        return;
+    }
+    let other = Rank(2 - rank.0);
+    let told = (0_usize..).find_map(|i| {
+        assert!(started.elapsed() < 2 * BOUND, "nobody tells");
+        // The garbage may have missed what these two have in use. A wait that lasts finds it.
+        if started.elapsed() > Duration::from_millis(300) {
+            return world.receive_into(&mut [0_u8], wild, TAG).err();
+        }
+        let sent = data(rank.0, KINDS[i % KINDS.len()]);
+        let mut into = vec![0_u32; 300_000];
+        let exchanged = world.scope(|scope| {
+            let request = scope.immediate_send(&sent, other, TAG)?;
+            match world.receive_into(&mut into, other, TAG) {
+                Ok(_) | Err(Failure::Truncated { .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+            request.wait().map(|_| ())
+        });
+        exchanged.err().filter(|failure| !matches!(failure, Failure::TooLongForReceive(_)))
+    });
+    assert!(matches!(told, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::Parted(_))), "{told:?}");
+    println!("{rank} was told");
 }
 
 /// Everyone sends messages of every kind to everyone, in order; they are received from anyone.

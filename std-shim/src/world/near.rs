@@ -10,8 +10,8 @@
 //! receive is too short. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
 //! rank's part.
 
+mod pace;
 mod pool;
-mod reuse;
 mod source;
 
 use alloc::collections::VecDeque;
@@ -30,9 +30,9 @@ use super::request::{Failure, Tag};
 use crate::node::Node;
 use crate::rank::Rank;
 use crate::region::Regions;
+use pace::Pace;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
-use reuse::Reuse;
 pub(super) use source::{Nonce, Source};
 
 pub(super) const EAGER: u32 = 0;
@@ -136,7 +136,7 @@ pub(super) struct Neighbour {
     pub(super) ended: Option<Failure>,
     /// Its memory, where the system lets this process read it.
     pub(super) source: Option<Source>,
-    pub(super) reuse: Reuse,
+    pub(super) pace: Pace,
     inward: Consumer<'static>,
     outward: Producer<'static>,
     sleepers: Sleepers<'static>,
@@ -361,7 +361,7 @@ impl Near {
                 incarnation,
                 ended: None,
                 source: None,
-                reuse: Reuse::new(),
+                pace: Pace::new(),
                 inward: Consumer::of(segment, &layout, other, local)?,
                 outward,
                 sleepers: node.sleepers(),
@@ -410,6 +410,12 @@ impl Near {
     pub(super) fn next_asked(&mut self) -> Option<PeerId> {
         self.asked = (self.asked + 1) % self.neighbours.len().max(1);
         self.neighbours.get(self.asked)?.as_ref().map(|neighbour| neighbour.peer)
+    }
+
+    /// Bytes of the longest message that every ring takes without its being announced.
+    pub(super) fn eager_limit(&self) -> usize {
+        let longest = self.neighbours.iter().flatten().map(|neighbour| neighbour.longest() as usize).min();
+        longest.unwrap_or(EAGER_LIMIT).min(EAGER_LIMIT)
     }
 
     /// Whether everything that was sent is in the rings.

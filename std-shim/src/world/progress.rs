@@ -105,6 +105,7 @@ impl Shared {
         let mut rest = node.rest();
         let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
         let rank = if let Awaits::Rank(rank) = awaits { Some(rank) } else { None };
+        let (spins, mut words) = (node.waiting() == Waiting::Dedicated, Vec::new());
         loop {
             let mut process = self.process.lock();
             if let Some(result) = done(&mut process) {
@@ -127,9 +128,14 @@ impl Shared {
                 continue;
             }
             if in_memory {
-                let word = rank.and_then(|rank| process.awaited(rank));
+                words.clear();
+                match rank {
+                    Some(rank) => words.extend(process.awaited(rank)),
+                    None if spins => {}
+                    None => process.all_awaited(&mut words),
+                }
                 drop(process);
-                let look = rest.rest(word);
+                let look = rest.rest_on_any(&words);
                 if look != Look::Nowhere {
                     let mut process = self.process.lock();
                     process.progress(false);
@@ -144,7 +150,7 @@ impl Shared {
                 looked = now;
                 process.look_near(rank);
             }
-            let spins = node.waiting() == Waiting::Dedicated && awaits == Awaits::Anyone;
+            let spins = spins && awaits == Awaits::Anyone;
             if now - since >= if self.crowded { SPIN_CROWDED } else { SPIN } && !spins {
                 let longest = if awaits == Awaits::Anyone { NAP } else { INTERVAL };
                 self.sleep(process, longest);

@@ -19,6 +19,7 @@ impl Process {
     /// Hears from the launcher, and watches those that something waits for.
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
+        self.look_near(None);
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
         let posted = self.matching.posted.iter();

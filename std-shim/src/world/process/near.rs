@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use core::ptr::NonNull;
+use std::time::Instant;
 
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::peer::Life;
@@ -24,12 +25,8 @@ use crate::world::request::{Failure, Requests, Status, Tag};
 const POLLS: u32 = 500;
 /// Bytes of a message that are copied before others have their turn.
 const PULLED: u32 = 1 << 20;
-/// Bytes from which a message is read out of the other process, in one copy, instead of copied twice in fragments, by both at
-/// a time.
-const PULL_LEAST: u32 = 1 << 15;
-/// Most bytes announced since a message was last sent from the same place for this to be so. Where the sender's caches do not
-/// have it, one process alone copies more slowly than two in turn.
-const PULL_REUSED: u64 = 1 << 21;
+/// Bytes from which a message may be read out of the other process.
+const READ_LEAST: u32 = 1 << 15;
 
 /// A message that comes in fragments.
 #[derive(Clone, Copy, Debug)]
@@ -295,6 +292,12 @@ impl Process {
         Some(self.near.as_ref()?.at(from.into())?.awaited())
     }
 
+    /// The words to wait on for what any neighbour does next.
+    pub(in crate::world) fn all_awaited(&self, words: &mut Vec<(&'static Word, u32)>) {
+        let neighbours = self.near.iter().flat_map(|near| near.neighbours.iter()).flatten();
+        words.extend(neighbours.filter(|one| one.ended.is_none()).map(Neighbour::awaited));
+    }
+
     /// Whether all other ranks are reached through shared memory.
     #[inline]
     pub(in crate::world) fn is_whole(&self) -> bool {
@@ -361,15 +364,16 @@ impl Process {
                 true
             }
             (Some(to), Place::Private(at)) => {
-                let is_hot = |neighbour: &mut Neighbour| {
-                    let distance = neighbour.reuse.distance(at, message.bytes);
-                    distance.is_some_and(|bytes| bytes <= PULL_REUSED)
-                };
-                let pays = fetched > 0 || message.bytes >= PULL_LEAST && (is_hot(neighbour) || !spins);
-                let source = neighbour.source.filter(|_| pays);
+                // Where ranks share cores, no two of them copy at a time.
+                let reads =
+                    fetched > 0 || message.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, message.bytes));
+                let source = neighbour.source.filter(|_| reads);
+                let started = Instant::now();
                 // SAFETY: as above.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched.into()), to) });
-                if source.is_some() && !pulled {
+                if pulled {
+                    neighbour.pace.note_read(to.bytes(), started.elapsed().as_nanos() as u64);
+                } else if source.is_some() {
                     tracing::debug!(rank = from.0, "its memory cannot be read any more");
                     neighbour.source = None;
                 }
@@ -432,7 +436,7 @@ impl Desk<'_> {
                 let message = Announced::of(entry.payload).ok_or(Nonsense)?;
                 self.matching.announce_near(from, Tag(number), message, self.requests);
             }
-            FRAGMENT => return self.place(from, number, entry),
+            FRAGMENT => return self.place(neighbour, number, entry),
             GO => {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
@@ -478,7 +482,8 @@ impl Desk<'_> {
         }
     }
 
-    fn place(&mut self, from: PeerId, number: u32, entry: &Entry<'_>) -> Result<(), Nonsense> {
+    fn place(&mut self, neighbour: &mut Neighbour, number: u32, entry: &Entry<'_>) -> Result<(), Nonsense> {
+        let from = neighbour.peer;
         let place = self.placings.get_mut(number as usize).ok_or(Nonsense)?;
         let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(Nonsense)?;
         let bytes = entry.payload.bytes() as u32;
@@ -487,8 +492,13 @@ impl Desk<'_> {
         }
         // A receive that has ended takes nothing any more.
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
+            // One of a message is timed: the second, if it has so many.
+            let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
             // SAFETY: as in `take_eager`.
             unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
+            if let Some(started) = started {
+                neighbour.pace.note_copied(to.bytes(), started.elapsed().as_nanos() as u64);
+            }
         }
         placing.placed += bytes;
         if placing.placed == placing.into.bytes {

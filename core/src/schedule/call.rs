@@ -1,0 +1,138 @@
+//! A collective as it is called for, and why there may be no schedule for it.
+
+use super::groups::Groups;
+use super::radix::Radix;
+use super::{Algorithm, Order, Plan, Rank, Verb};
+use core::fmt;
+
+/// A collective as all ranks of a group call it; only `rank` differs between them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Call {
+    /// What it does.
+    pub verb: Verb,
+    /// How.
+    pub algorithm: Algorithm,
+    /// Whose schedule this is.
+    pub rank: Rank,
+    /// Ranks in the group.
+    pub size: u32,
+    /// The root of a rooted verb.
+    pub root: Rank,
+    /// Messages that a rank sends and receives at a time, k: 1 to [`Plan::PORTS`].
+    pub ports: u8,
+    /// Base of a k-nomial tree, 2 to [`Plan::PORTS`] + 1; other algorithms count in base k + 1, doubling in base 2.
+    pub radix: u8,
+    /// Parts that each block is cut into, at least one.
+    pub segments: u32,
+    /// What a reduction may assume.
+    pub order: Order,
+    /// Input and output share memory, as the verb says.
+    pub in_place: bool,
+    /// Blocks differ in size.
+    pub varying: bool,
+}
+
+/// Why there is no such schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refused {
+    /// The verb has no such algorithm.
+    Unavailable,
+    /// The rank, or the root of a rooted verb, is not in the group.
+    Rank,
+    /// No port, or more than [`Plan::PORTS`].
+    Ports,
+    /// A base below 2 or above [`Plan::PORTS`] + 1.
+    Radix,
+    /// No segment.
+    Segments,
+    /// The algorithm combines out of order: the operation must be commutative.
+    Order,
+    /// Ranks that forward blocks cannot know their sizes: blocks must be equal.
+    Varying,
+    /// The algorithm needs a size that is a power of its base.
+    Power,
+    /// More than [`Plan::RANKS`], or steps beyond 32 bits.
+    TooLong,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Unavailable => "no such algorithm for this collective",
+            Self::Rank => "rank or root outside the group",
+            Self::Ports => "too many ports or none",
+            Self::Radix => "radix out of range",
+            Self::Segments => "no segment",
+            Self::Order => "this algorithm needs a commutative operation",
+            Self::Varying => "this algorithm needs blocks of one size",
+            Self::Power => "this algorithm needs a size that is a power of its base",
+            Self::TooLong => "too many steps",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// What the algorithm counts in.
+pub(super) fn base(call: &Call) -> Radix {
+    Radix::new(match call.algorithm {
+        Algorithm::Doubling => 2,
+        Algorithm::Knomial => u32::from(call.radix),
+        _ => u32::from(call.ports).wrapping_add(1),
+    })
+}
+
+/// Whether there is a schedule.
+pub(super) fn check(call: &Call) -> Result<(), Refused> {
+    use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
+    let available = match call.verb {
+        Verb::Barrier => matches!(call.algorithm, Knomial | Dissemination | Doubling | StandardExchange),
+        Verb::Broadcast => matches!(call.algorithm, Knomial | Bruck | Ring),
+        Verb::Reduce | Verb::ReduceScatter => matches!(call.algorithm, Knomial | Halving | Ring),
+        Verb::Allreduce => matches!(call.algorithm, Knomial | Doubling | StandardExchange | Halving | Ring),
+        Verb::Gather | Verb::Scatter => matches!(call.algorithm, Knomial | Direct),
+        Verb::Allgather => matches!(call.algorithm, Doubling | StandardExchange | Bruck | Direct | Ring),
+        Verb::Alltoall => matches!(call.algorithm, Pairwise | Doubling | StandardExchange | Bruck | Direct),
+        Verb::Scan | Verb::Exscan => matches!(call.algorithm, Dissemination | Ring),
+    };
+    if !available {
+        return Err(Refused::Unavailable);
+    }
+    if call.rank.0 >= call.size || (call.verb.is_rooted() && call.root.0 >= call.size) {
+        return Err(Refused::Rank);
+    }
+    if call.ports == 0 || call.ports > Plan::PORTS {
+        return Err(Refused::Ports);
+    }
+    if call.algorithm == Knomial && !(2..=Plan::PORTS.wrapping_add(1)).contains(&call.radix) {
+        return Err(Refused::Radix);
+    }
+    if call.segments == 0 {
+        return Err(Refused::Segments);
+    }
+    if call.size > Plan::RANKS {
+        return Err(Refused::TooLong);
+    }
+    let exact = Groups::new(base(call), call.size, call.rank.0).exact();
+    let reduces = matches!(call.verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter);
+    let shuffles = match call.algorithm {
+        Ring => true,
+        Halving => call.verb != Verb::Allreduce && !exact,
+        _ => false,
+    };
+    if reduces && call.order == Order::Rank && shuffles {
+        return Err(Refused::Order);
+    }
+    let forwards = match call.verb {
+        Verb::Gather | Verb::Scatter => call.algorithm == Knomial,
+        Verb::Alltoall => !matches!(call.algorithm, Direct | Pairwise),
+        _ => false,
+    };
+    if forwards && call.varying {
+        return Err(Refused::Varying);
+    }
+    if call.verb == Verb::Alltoall && matches!(call.algorithm, Doubling | StandardExchange) && !exact {
+        return Err(Refused::Power);
+    }
+    Ok(())
+}

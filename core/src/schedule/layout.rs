@@ -1,0 +1,296 @@
+//! From blocks to bytes.
+
+use super::blocks::Runs;
+use super::radix::remainder;
+use super::{Place, Span};
+
+/// How a buffer is cut into blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cut<'m> {
+    /// Blocks of `block` bytes one behind the other, `total` bytes in all: the last ones may be shorter, or empty.
+    Uniform {
+        /// Bytes of a block.
+        block: usize,
+        /// Bytes of all blocks.
+        total: usize,
+    },
+    /// Blocks of any size anywhere.
+    Table {
+        /// Bytes of each block. A block without an entry is empty.
+        bytes: &'m [usize],
+        /// Where each begins.
+        at: &'m [usize],
+    },
+}
+
+impl Cut<'_> {
+    /// A vector of `total` bytes in `blocks` blocks, cut between elements of `grain` bytes only.
+    pub fn vector(total: usize, blocks: u32, grain: usize) -> Self {
+        let block = per(total, blocks as usize, grain);
+        Self::Uniform { block, total }
+    }
+
+    /// `blocks` blocks of `block` bytes.
+    pub const fn equal(block: usize, blocks: u32) -> Self {
+        Self::Uniform { block, total: block.saturating_mul(blocks as usize) }
+    }
+
+    /// Where block `b` begins, and its bytes.
+    fn block(&self, b: u32) -> (usize, usize) {
+        let b = b as usize;
+        match *self {
+            Self::Uniform { block, total } => {
+                let at = b.saturating_mul(block).min(total);
+                (at, block.min(total.saturating_sub(at)))
+            }
+            Self::Table { bytes, at } => match (at.get(b), bytes.get(b)) {
+                (Some(at), Some(bytes)) => (*at, *bytes),
+                _ => (0, 0),
+            },
+        }
+    }
+
+    /// Where `blocks` blocks from `first` on lie, and their bytes, if that is one piece whatever they are.
+    fn run(&self, first: u32, blocks: u32) -> Option<(usize, usize)> {
+        let Self::Uniform { block, total } = *self else { return None };
+        let at = (first as usize).saturating_mul(block).min(total);
+        let bytes = (blocks as usize).saturating_mul(block);
+        Some((at, bytes.min(total.saturating_sub(at))))
+    }
+
+    fn largest(&self) -> usize {
+        match *self {
+            Self::Uniform { block, total } => block.min(total),
+            Self::Table { bytes, .. } => bytes.iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
+/// `total` in `parts` parts of whole `grain`s: bytes of each but the last ones.
+fn per(total: usize, parts: usize, grain: usize) -> usize {
+    let grain = grain.max(1);
+    let grains = total.div_ceil(grain);
+    let each = grains.checked_add(parts.saturating_sub(1)).and_then(|sum| sum.checked_div(parts)).unwrap_or(grains);
+    each.saturating_mul(grain)
+}
+
+/// Bytes of a place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Piece {
+    /// The place.
+    pub place: Place,
+    /// Bytes from its start.
+    pub offset: usize,
+    /// How many; not 0.
+    pub bytes: usize,
+}
+
+impl Piece {
+    /// What is behind its first `bytes` bytes, if anything.
+    fn after(self, bytes: usize) -> Option<Self> {
+        let left = self.bytes.checked_sub(bytes).filter(|left| *left != 0)?;
+        Some(Self { offset: self.offset.saturating_add(bytes), bytes: left, ..self })
+    }
+}
+
+/// Where a collective's blocks lie at one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout<'m> {
+    input: Cut<'m>,
+    output: Cut<'m>,
+    /// What scratch holds: block x the size of block x modulo `blocks`, in slots of the largest one's size.
+    held: Cut<'m>,
+    blocks: u32,
+    pitch: usize,
+    grain: usize,
+    segments: u32,
+}
+
+impl<'m> Layout<'m> {
+    /// Input and output as given; scratch holds blocks of the verb's whole buffer `held`, which has `blocks` of them
+    /// ([`Plan::blocks`](super::Plan::blocks)); segments are cut between elements of `grain` bytes.
+    pub fn new(input: Cut<'m>, output: Cut<'m>, held: Cut<'m>, blocks: u32, grain: usize, segments: u32) -> Self {
+        Self { input, output, held, blocks, pitch: held.largest(), grain, segments }
+    }
+
+    /// One vector of `total` bytes: broadcast, reduce, allreduce, scan.
+    pub fn vector(total: usize, blocks: u32, grain: usize, segments: u32) -> Self {
+        let cut = Cut::vector(total, blocks, grain);
+        Self::new(cut, cut, cut, blocks, grain, segments)
+    }
+
+    /// Bytes of `blocks` blocks of scratch.
+    pub const fn scratch_bytes(&self, blocks: u32) -> usize {
+        self.pitch.saturating_mul(blocks as usize)
+    }
+
+    /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get pieces of
+    /// the same sum, but not the same pieces.
+    pub fn pieces(&self, span: Span) -> Pieces<'m> {
+        Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs() }
+    }
+
+    /// The bytes of a copy or a reduction: pieces of two spans, cut where either ends, each pair of the same length.
+    pub fn pairs(&self, from: Span, into: Span) -> Pairs<'m> {
+        Pairs { from: self.pieces(from), into: self.pieces(into), left: [None; 2] }
+    }
+
+    /// Where block `b` of `place` begins, and its bytes.
+    fn block(&self, place: Place, b: u32) -> (usize, usize) {
+        match place {
+            Place::Input => self.input.block(b),
+            Place::Output => self.output.block(b),
+            Place::Scratch => (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1),
+        }
+    }
+
+    /// Where `blocks` blocks of `place` from `first` on lie, and their bytes, if that is one piece.
+    fn run(&self, place: Place, first: u32, blocks: u32) -> Option<(usize, usize)> {
+        match (place, self.held) {
+            _ if self.segments != 1 => None,
+            (Place::Input, _) => self.input.run(first, blocks),
+            (Place::Output, _) => self.output.run(first, blocks),
+            (Place::Scratch, Cut::Uniform { total, .. }) if total == self.scratch_bytes(self.blocks) => {
+                Some((self.scratch_bytes(first), self.scratch_bytes(blocks)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Segment `segment` of a block.
+    fn segment(&self, (at, bytes): (usize, usize), segment: u32) -> (usize, usize) {
+        let each = per(bytes, self.segments as usize, self.grain);
+        let from = each.saturating_mul(segment as usize).min(bytes);
+        (at.saturating_add(from), each.min(bytes.saturating_sub(from)))
+    }
+}
+
+/// The pieces of a span.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pieces<'m> {
+    layout: Layout<'m>,
+    span: Span,
+    /// Blocks that are left of the run under way: the first of them, and how many.
+    run: (u32, u32),
+    runs: Runs,
+}
+
+impl Pieces<'_> {
+    /// Where the next run or block lies, and its bytes, perhaps none.
+    fn next_part(&mut self) -> Option<(usize, usize)> {
+        if self.run.1 == 0 {
+            self.run = self.runs.next()?;
+        }
+        let (first, blocks) = self.run;
+        if let Some(whole) = self.layout.run(self.span.place, first, blocks) {
+            self.run.1 = 0;
+            return Some(whole);
+        }
+        self.run = (first.wrapping_add(1), blocks.wrapping_sub(1));
+        Some(self.layout.segment(self.layout.block(self.span.place, first), self.span.segment))
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let (offset, mut bytes) = loop {
+            let part = self.next_part()?;
+            if part.1 != 0 {
+                break part;
+            }
+        };
+        // What follows without a gap belongs to the same piece.
+        loop {
+            let mut after = *self;
+            match after.next_part() {
+                Some((at, more)) if more == 0 || at == offset.saturating_add(bytes) => {
+                    bytes = bytes.saturating_add(more);
+                    *self = after;
+                }
+                _ => return Some(Piece { place: self.span.place, offset, bytes }),
+            }
+        }
+    }
+}
+
+/// The pieces of two spans side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pairs<'m> {
+    from: Pieces<'m>,
+    into: Pieces<'m>,
+    /// What is left of the pieces under way.
+    left: [Option<Piece>; 2],
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = (Piece, Piece);
+
+    fn next(&mut self) -> Option<(Piece, Piece)> {
+        let [from, into] = self.left;
+        let (from, into) = (from.or_else(|| self.from.next())?, into.or_else(|| self.into.next())?);
+        let bytes = from.bytes.min(into.bytes);
+        self.left = [from.after(bytes), into.after(bytes)];
+        Some((Piece { bytes, ..from }, Piece { bytes, ..into }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+    use super::{Cut, Layout, Piece};
+    use crate::schedule::{Blocks, Place, Span};
+    use alloc::vec::Vec;
+
+    fn pieces(layout: &Layout<'_>, place: Place, blocks: Blocks, segment: u32) -> Vec<(usize, usize)> {
+        let span = Span { place, blocks, segment };
+        layout.pieces(span).map(|Piece { offset, bytes, .. }| (offset, bytes)).collect()
+    }
+
+    #[test]
+    fn schedule_blocks_of_a_vector_end_between_elements_and_the_last_is_short() {
+        let layout = Layout::vector(44, 4, 8, 1);
+        assert_eq!(pieces(&layout, Place::Input, Blocks::range(0, 4), 0), [(0, 44)]);
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(2), 0), [(32, 12)]);
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(3), 0), []);
+        assert_eq!(pieces(&layout, Place::Output, Blocks::wrapped(2, 3, 4), 0), [(32, 12), (0, 16)]);
+        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(5, 2), 0), [(80, 28)]);
+        assert_eq!(layout.scratch_bytes(8), 128);
+    }
+
+    #[test]
+    fn schedule_segments_cover_every_block_once() {
+        for (total, blocks, grain, segments) in [(44, 3, 4, 3), (7, 5, 1, 2), (0, 2, 8, 3), (24, 1, 8, 5)] {
+            let layout = Layout::vector(total, blocks, grain, segments);
+            let mut seen = alloc::vec![0; total];
+            for (at, bytes) in (0..segments).flat_map(|s| pieces(&layout, Place::Output, Blocks::range(0, blocks), s)) {
+                assert!(at % grain == 0, "a segment of {total} begins within an element: {at}");
+                seen[at..at + bytes].iter_mut().for_each(|byte| *byte += 1);
+            }
+            assert!(seen.iter().all(|times| *times == 1));
+        }
+    }
+
+    #[test]
+    fn schedule_copies_pair_pieces_of_one_length() {
+        let layout = Layout::vector(44, 4, 8, 1);
+        let span = |place, blocks| Span { place, blocks, segment: 0 };
+        let swapped = Blocks { first: 1, run: 1, stride: 3, count: 2, last: 1, modulus: 4 };
+        let pairs = layout.pairs(span(Place::Input, Blocks::range(0, 2)), span(Place::Scratch, swapped));
+        let pairs: Vec<_> = pairs.map(|(from, into)| (from.offset, into.offset, from.bytes, into.bytes)).collect();
+        assert_eq!(pairs, [(0, 16, 16, 16), (16, 0, 16, 16)]);
+    }
+
+    #[test]
+    fn schedule_tables_place_blocks_anywhere() {
+        let (bytes, at) = ([3, 0, 5], [10, 0, 13]);
+        let table = Cut::Table { bytes: &bytes, at: &at };
+        let own = Cut::equal(5, 1);
+        let layout = Layout::new(own, table, table, 3, 1, 1);
+        assert_eq!(pieces(&layout, Place::Output, Blocks::range(0, 3), 0), [(10, 8)]);
+        assert_eq!(pieces(&layout, Place::Output, Blocks::wrapped(2, 2, 3), 0), [(13, 5), (10, 3)]);
+        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(3, 3), 0), [(15, 3), (25, 5)]);
+        assert_eq!(pieces(&layout, Place::Output, Blocks::one(7), 0), []);
+    }
+}

@@ -1,0 +1,172 @@
+//! One rank's schedule: its parts, and steps across them and across segments.
+
+use super::call::check;
+use super::copy::{Copy, Hop};
+use super::correction::{After, Before};
+use super::direct::{self, Rooted};
+use super::exchange::Exchange;
+use super::radix::{quotient, remainder};
+use super::scan::{Chain, Doubling};
+use super::swap::Swap;
+use super::tree::{Down, Reduction, Up};
+use super::{Call, Part, Refused, Step, bruck, needs, ring};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    Copy(Copy),
+    Hop(Hop),
+    Down(Down),
+    Up(Up),
+    TreeReduction(Reduction),
+    Before(Before),
+    Exchange(Exchange),
+    After(After),
+    Dissemination(bruck::Dissemination),
+    BruckAllgather(bruck::Allgather),
+    BruckAlltoall(bruck::Alltoall),
+    RingAllgather(ring::Allgather),
+    RingReduction(ring::Reduction),
+    DirectAllgather(direct::Allgather),
+    DirectAlltoall(direct::Alltoall),
+    Rooted(Rooted),
+    Swap(Swap),
+    Doubling(Doubling),
+    Chain(Chain),
+}
+
+impl Kind {
+    pub(super) fn part(&self) -> &dyn Part {
+        match self {
+            Self::Copy(part) => part,
+            Self::Hop(part) => part,
+            Self::Down(part) => part,
+            Self::Up(part) => part,
+            Self::TreeReduction(part) => part,
+            Self::Before(part) => part,
+            Self::Exchange(part) => part,
+            Self::After(part) => part,
+            Self::Dissemination(part) => part,
+            Self::BruckAllgather(part) => part,
+            Self::BruckAlltoall(part) => part,
+            Self::RingAllgather(part) => part,
+            Self::RingReduction(part) => part,
+            Self::DirectAllgather(part) => part,
+            Self::DirectAlltoall(part) => part,
+            Self::Rooted(part) => part,
+            Self::Swap(part) => part,
+            Self::Doubling(part) => part,
+            Self::Chain(part) => part,
+        }
+    }
+}
+
+/// The most parts of a schedule.
+const PARTS: usize = 4;
+
+/// One rank's schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Plan {
+    pub(super) call: Call,
+    pub(super) parts: [Option<Kind>; PARTS],
+    pub(super) blocks: u32,
+    /// For each segment after all segments: where a result overlays what other segments still read.
+    pub(super) last: Option<Copy>,
+    /// Per segment.
+    pub(super) steps: u32,
+    pub(super) keys: u32,
+    /// What may arrive before the rank has entered, per segment: blocks, and the messages they are in.
+    pub(super) early: u32,
+    pub(super) early_messages: u32,
+}
+
+impl Plan {
+    /// The most ports: a round's receives and sends fit in the 64 steps that may be under way.
+    pub const PORTS: u8 = 16;
+
+    /// The most ranks: steps, and the blocks of scratch that a tree's inner rank combines, are counted in 32 bits.
+    pub const RANKS: u32 = 1 << 22;
+
+    /// The schedule of `call.rank`.
+    ///
+    /// # Errors
+    /// See [`Refused`]. All ranks of a group get the same answer.
+    pub fn new(call: Call) -> Result<Self, Refused> {
+        check(&call)?;
+        let mut plan =
+            Self { call, parts: [None; PARTS], last: None, blocks: 1, steps: 0, keys: 0, early: 0, early_messages: 0 };
+        if call.size == 1 {
+            plan.alone();
+        } else {
+            plan.compose()?;
+        }
+        // No schedule has more steps than eight per rank and those of a tree.
+        let steps = call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments);
+        steps.map(|_| plan).ok_or(Refused::TooLong)
+    }
+
+    /// What was called for.
+    pub const fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Blocks in a whole buffer: see the table of buffers in the [module](super).
+    pub const fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Steps of this rank.
+    pub const fn steps(&self) -> u32 {
+        let each = if self.last.is_some() { self.steps.wrapping_add(1) } else { self.steps };
+        each.wrapping_mul(self.call.segments)
+    }
+
+    /// Step `i`, or `None` after the last one. Pure: any step, in any order.
+    pub fn step(&self, i: u32) -> Option<Step> {
+        if i >= self.steps() {
+            return None;
+        }
+        if let (Some(after), Some(copy)) = (i.checked_sub(self.steps.wrapping_mul(self.call.segments)), self.last) {
+            return Some(Step { operation: copy.step(0).operation.placed(after, 0), needs: needs::steps(i, 0, i) });
+        }
+        let segment = quotient(i, self.steps);
+        let mut left = remainder(i, self.steps);
+        let mut before = 0_u32;
+        let mut keys = segment.wrapping_mul(self.keys);
+        for kind in self.parts.iter().flatten() {
+            let part = kind.part();
+            if let Some(beyond) = left.checked_sub(part.len()) {
+                left = beyond;
+                before = before.wrapping_add(part.len());
+                keys = keys.wrapping_add(part.keys());
+                continue;
+            }
+            let step = part.step(left);
+            let earlier = if part.waits(left) { needs::steps(before.wrapping_add(left), 0, before) } else { 0 };
+            return Some(Step { operation: step.operation.placed(segment, keys), needs: step.needs | earlier });
+        }
+        None
+    }
+
+    /// Blocks of scratch that the schedule uses. Block x of scratch holds blocks of the size of block x modulo
+    /// [`Plan::blocks`].
+    pub fn scratch_blocks(&self) -> u32 {
+        self.parts.iter().flatten().map(|kind| kind.part().scratch()).max().unwrap_or(0)
+    }
+
+    /// The most blocks, all segments of each, that can arrive before this rank has entered: it may neither wait for the
+    /// rank's own contribution nor for what the rank forwards.
+    pub const fn early_blocks(&self) -> u32 {
+        self.early
+    }
+
+    /// The most messages that can arrive before this rank has entered, signals included.
+    pub const fn early_messages(&self) -> u32 {
+        self.early_messages.wrapping_mul(self.call.segments)
+    }
+
+    /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its parts run one after
+    /// the other. A tree on fewer than radix − 1 ports takes at most so many.
+    pub fn rounds(&self) -> u32 {
+        self.parts.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.part().rounds()))
+    }
+}

@@ -1,0 +1,66 @@
+//! What a schedule says about memory, against what it uses.
+
+use crate::group::{Group, calls};
+use crate::verify::run_until;
+use unisono_core::collective::Verb;
+use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
+
+/// Messages and blocks that others send to `rank` while it does nothing.
+fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
+    let mut until = vec![usize::MAX; group.size()];
+    until[rank] = 0;
+    run_until(group, &group.steps, &until).unwrap_or_else(|why| panic!("{:?}: {why}", group.call)).sent_to[rank]
+}
+
+fn scratch(steps: &[Step]) -> u32 {
+    let spans = steps.iter().flat_map(|step| match step.operation {
+        Operation::Send { from: span, .. } | Operation::Receive { into: span, .. } => [span, span],
+        Operation::Copy { from, into } | Operation::Reduce { from, into, .. } => [from, into],
+    });
+    let blocks = spans.filter(|span| span.place == Place::Scratch).flat_map(|span| span.blocks.iter());
+    blocks.max().map_or(0, |last| last + 1)
+}
+
+/// Where what is sent to a rank early may depend on it through others: the bound is not always reached.
+fn depends_on_itself(call: &Call) -> bool {
+    match call.verb {
+        Verb::Barrier => call.algorithm == Algorithm::Dissemination,
+        Verb::Broadcast | Verb::Allgather => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
+        Verb::Alltoall => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Pairwise),
+        _ => false,
+    }
+}
+
+fn check(calls: impl Iterator<Item = Call>) {
+    for call in calls {
+        let group = Group::new(call).expect("not refused");
+        for (rank, plan) in group.plans.iter().enumerate() {
+            // A block arrives in as many parts as there are segments.
+            let early = (plan.early_messages(), plan.early_blocks() * call.segments);
+            let measured = arrive_before(&group, rank);
+            let fits =
+                measured == early || (depends_on_itself(&call) && measured.0 <= early.0 && measured.1 <= early.1);
+            assert!(fits, "{call:?}: {measured:?} messages and blocks arrive early at rank {rank}, not {early:?}");
+            // Whole vectors of blocks are kept in scratch, not all of which are used.
+            let (scratch, used) = (plan.scratch_blocks(), scratch(&group.steps[rank]));
+            let vectors = used.next_multiple_of(plan.blocks());
+            assert!(used <= scratch && scratch <= vectors, "{call:?}: rank {rank} uses {used} blocks of {scratch}");
+        }
+    }
+}
+
+#[test]
+fn no_schedule_of_up_to_9_ranks_uses_more_memory_than_it_says() {
+    check(calls(1..=9, &[1, 2, 3]).into_iter());
+}
+
+#[test]
+fn no_schedule_of_10_to_17_ranks_uses_more_memory_than_it_says() {
+    let calls = calls(10..=17, &[1, 2, 3]).into_iter();
+    check(calls.filter(|call| !call.verb.is_rooted() || call.root.0 == call.size / 2));
+}
+
+#[test]
+fn no_schedule_in_segments_uses_more_memory_than_it_says() {
+    check(calls(1..=6, &[1, 2]).into_iter().map(|call| Call { segments: 3, ..call }));
+}

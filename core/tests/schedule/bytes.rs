@@ -1,0 +1,248 @@
+//! Schedules over real bytes through their layouts: odd, zero and varying lengths, segments, in place.
+//!
+//! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which does not commute.
+
+use crate::group::{Group, calls};
+use crate::window::Window;
+use std::collections::HashMap;
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Call, Cut, Fold, Layout, Operation, Piece, Place, Plan, Span};
+
+const GRAIN: usize = 2;
+
+fn compose(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
+    [left[0].wrapping_mul(right[0]), left[0].wrapping_mul(right[1]).wrapping_add(left[1])]
+}
+
+/// Bytes of blocks one behind the other.
+struct Table {
+    bytes: Vec<usize>,
+    at: Vec<usize>,
+}
+
+impl Table {
+    fn new(bytes: Vec<usize>) -> Self {
+        let at = bytes.iter().scan(0, |sum, bytes| Some(core::mem::replace(sum, *sum + bytes))).collect();
+        Self { bytes, at }
+    }
+
+    fn cut(&self) -> Cut<'_> {
+        Cut::Table { bytes: &self.bytes, at: &self.at }
+    }
+
+    fn range(&self, block: usize) -> core::ops::Range<usize> {
+        self.at[block]..self.at[block] + self.bytes[block]
+    }
+
+    fn total(&self) -> usize {
+        self.bytes.iter().sum()
+    }
+}
+
+/// Bytes that rank `of` has for rank `to`, or that block `to` has.
+fn length(of: u32, to: u32, unit: usize, varying: bool) -> usize {
+    if varying { (of.min(to) as usize * 3 + of.max(to) as usize * 5 + unit) % 7 * GRAIN } else { unit * GRAIN }
+}
+
+/// One rank's memory: the caller's, in which input and output lie somewhere, and scratch.
+struct Memory<'t> {
+    bytes: Vec<u8>,
+    input: usize,
+    output: usize,
+    scratch: Vec<u8>,
+    layout: Layout<'t>,
+}
+
+impl Memory<'_> {
+    fn place(&mut self, piece: &Piece) -> &mut [u8] {
+        let (memory, base) = match piece.place {
+            Place::Input => (&mut self.bytes, self.input),
+            Place::Output => (&mut self.bytes, self.output),
+            Place::Scratch => (&mut self.scratch, 0),
+        };
+        &mut memory[base + piece.offset..][..piece.bytes]
+    }
+
+    fn read(&mut self, span: Span) -> Vec<u8> {
+        let layout = self.layout;
+        layout.pieces(span).flat_map(|piece| self.place(&piece).to_vec()).collect()
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        let (layout, mut left) = (self.layout, bytes);
+        for piece in layout.pieces(span) {
+            let (now, rest) = left.split_at(piece.bytes);
+            self.place(&piece).copy_from_slice(now);
+            left = rest;
+        }
+        assert!(left.is_empty(), "{} bytes too many for {span:?}", left.len());
+    }
+}
+
+fn run(group: &Group, memories: &mut [Memory<'_>]) {
+    let mut flying: HashMap<(u32, u32, u32), Vec<u8>> = HashMap::new();
+    let mut windows = vec![Window::default(); group.size()];
+    let mut moved = true;
+    while moved {
+        moved = false;
+        for (rank, memory) in memories.iter_mut().enumerate() {
+            let mut from = 0;
+            while let Some(i) = windows[rank].next(&group.steps[rank], from) {
+                from = i + 1;
+                match group.steps[rank][i].operation {
+                    Operation::Send { to, key, from, .. } => {
+                        flying.insert((rank as u32, to.0, key), memory.read(from));
+                    }
+                    Operation::Receive { of, key, into, .. } => {
+                        let Some(bytes) = flying.remove(&(of.0, rank as u32, key)) else { continue };
+                        memory.write(into, &bytes);
+                    }
+                    Operation::Copy { from, into } => {
+                        for (from, into) in memory.layout.pairs(from, into) {
+                            let bytes = memory.place(&from).to_vec();
+                            memory.place(&into).copy_from_slice(&bytes);
+                        }
+                    }
+                    Operation::Reduce { from, into, fold } => {
+                        for (from, into) in memory.layout.pairs(from, into) {
+                            let from = memory.place(&from).to_vec();
+                            for (from, into) in from.chunks(GRAIN).zip(memory.place(&into).chunks_mut(GRAIN)) {
+                                into.copy_from_slice(&match fold {
+                                    Fold::Left => compose(from, into),
+                                    Fold::Right => compose(into, from),
+                                });
+                            }
+                        }
+                    }
+                }
+                windows[rank].begin(i);
+                windows[rank].finish(i);
+                moved = true;
+            }
+        }
+    }
+    assert!(windows.iter().zip(&group.steps).all(|(window, steps)| window.base == steps.len()));
+}
+
+/// Byte `i` of what rank `rank` contributes. Without `Order::Rank` an element is a shift, and shifts commute.
+fn own(call: &Call, rank: u32, i: usize) -> u8 {
+    if call.order == Order::Any && i.is_multiple_of(GRAIN) {
+        return 1;
+    }
+    (rank as usize * 89 + i * 7 + 3) as u8 | u8::from(i.is_multiple_of(GRAIN))
+}
+
+/// How a verb's buffers are cut at one rank.
+struct Tables {
+    input: Table,
+    output: Table,
+    held: Table,
+}
+
+fn tables(call: &Call, rank: u32, unit: usize) -> Tables {
+    let whole = |of: &dyn Fn(u32) -> usize| Table::new((0..call.size).map(of).collect());
+    let length = |of, to| length(of, to, unit, call.varying);
+    let blocks = || whole(&|b| length(b, b));
+    let one = || Table::new(vec![length(rank, rank)]);
+    let (input, output) = match call.verb {
+        Verb::Gather | Verb::Allgather => (one(), blocks()),
+        Verb::Scatter | Verb::ReduceScatter => (blocks(), one()),
+        Verb::Alltoall => (whole(&|b| length(rank, b)), whole(&|b| length(b, rank))),
+        _ => (Table::new(vec![unit * GRAIN]), Table::new(vec![unit * GRAIN])),
+    };
+    let held = match call.verb {
+        Verb::Alltoall => whole(&|b| length(rank, b)),
+        Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter => blocks(),
+        _ => Table::new(vec![unit * GRAIN]),
+    };
+    Tables { input, output, held }
+}
+
+/// What the verb means, byte by byte: the output of `rank`, or `None` where it has none.
+fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
+    let contribution = |of: u32| -> Vec<u8> {
+        let table = tables(call, of, unit).input;
+        (0..table.total()).map(|i| own(call, of, i)).collect()
+    };
+    let part = |of: u32, block: u32| contribution(of)[tables(call, of, unit).input.range(block as usize)].to_vec();
+    let combined = |ranks: core::ops::Range<u32>| -> Vec<u8> {
+        let all = ranks.map(contribution).reduce(|left, right| {
+            left.chunks(GRAIN).zip(right.chunks(GRAIN)).flat_map(|(left, right)| compose(left, right)).collect()
+        });
+        all.unwrap_or_default()
+    };
+    let (everybody, is_root) = (0..call.size, Rank(rank) == call.root);
+    Some(match call.verb {
+        Verb::Barrier => return None,
+        Verb::Broadcast => contribution(call.root.0),
+        Verb::Reduce | Verb::Gather if !is_root => return None,
+        Verb::Exscan if rank == 0 => return None,
+        Verb::Reduce | Verb::Allreduce => combined(everybody),
+        Verb::Scan => combined(0..rank + 1),
+        Verb::Exscan => combined(0..rank),
+        Verb::Gather | Verb::Allgather => everybody.flat_map(contribution).collect(),
+        Verb::Scatter => part(call.root.0, rank),
+        Verb::Alltoall => everybody.flat_map(|of| part(of, rank)).collect(),
+        Verb::ReduceScatter => combined(everybody)[tables(call, 0, unit).input.range(rank as usize)].to_vec(),
+    })
+}
+
+fn check(call: Call, unit: usize) {
+    let Ok(group) = Group::new(call) else { return };
+    let blocks = group.plans[0].blocks();
+    let tables: Vec<Tables> = (0..call.size).map(|rank| tables(&call, rank, unit)).collect();
+    let mut memories: Vec<Memory<'_>> = Vec::new();
+    for (rank, (plan, table)) in (0..).zip(group.plans.iter().zip(&tables)) {
+        let cuts = (table.input.cut(), table.output.cut(), table.held.cut());
+        let layout = match call.verb {
+            Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall => {
+                Layout::new(cuts.0, cuts.1, cuts.2, blocks, GRAIN, call.segments)
+            }
+            _ => Layout::vector(unit * GRAIN, blocks, GRAIN, call.segments),
+        };
+        let shared =
+            call.verb == Verb::Broadcast || (call.in_place && (!call.verb.is_rooted() || Rank(rank) == call.root));
+        let (input, output) = match (shared, call.verb) {
+            (false, _) => (0, table.input.total()),
+            (true, Verb::Gather | Verb::Allgather) => (table.output.at[rank as usize], 0),
+            (true, Verb::Scatter) => (0, table.input.at[rank as usize]),
+            (true, _) => (0, 0),
+        };
+        let size = (input + table.input.total()).max(output + table.output.total());
+        let mut bytes = vec![0xee; size];
+        // In a broadcast only the root's memory holds something.
+        if call.verb != Verb::Broadcast || Rank(rank) == call.root {
+            let contribution = bytes[input..].iter_mut().take(table.input.total());
+            contribution.enumerate().for_each(|(i, byte)| *byte = own(&call, rank, i));
+        }
+        let scratch = vec![0xdd; layout.scratch_bytes(plan.scratch_blocks())];
+        memories.push(Memory { bytes, input, output, scratch, layout });
+    }
+    run(&group, &mut memories);
+    for (rank, memory) in (0..).zip(&memories) {
+        if let Some(want) = oracle(&call, rank, unit) {
+            assert_eq!(&memory.bytes[memory.output..][..want.len()], want, "{call:?}, {unit} elements: rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn schedules_move_the_right_bytes_of_odd_zero_and_varying_lengths() {
+    for call in calls((1..=6).chain([9]), &[1, 2]) {
+        if call.verb.is_rooted() && call.size == 9 && call.root != Rank(4) {
+            continue;
+        }
+        for (unit, segments) in [(0, 2), (1, 1), (5, 1), (13, 3)] {
+            for varying in [false, true] {
+                check(Call { segments, varying, ..call }, unit);
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_of_schedules_that_are_refused_are_not_checked_silently() {
+    let moved = calls(4..=4, &[1]).into_iter().filter(|call| Plan::new(Call { varying: true, ..*call }).is_ok());
+    let verbs: std::collections::HashSet<Verb> = moved.map(|call| call.verb).collect();
+    assert_eq!(verbs.len(), 11);
+}

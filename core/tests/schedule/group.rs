@@ -1,0 +1,100 @@
+//! All ranks' schedules of one collective, and which collectives there are.
+
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Plan, Refused, Step};
+
+pub(crate) struct Group {
+    pub(crate) call: Call,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) steps: Vec<Vec<Step>>,
+}
+
+pub(crate) fn call(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
+    Call {
+        verb,
+        algorithm,
+        rank: Rank(0),
+        size,
+        root: Rank(0),
+        ports,
+        radix: ports + 1,
+        segments: 1,
+        order: Order::Any,
+        in_place: false,
+        varying: false,
+    }
+}
+
+impl Group {
+    pub(crate) fn new(call: Call) -> Result<Self, Refused> {
+        let plans = (0..call.size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call }));
+        let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
+        let steps = plans.iter().map(|plan| (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect());
+        Ok(Self { call, steps: steps.collect(), plans })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.plans.len()
+    }
+}
+
+pub(crate) const VERBS: [Verb; 11] = [
+    Verb::Barrier,
+    Verb::Broadcast,
+    Verb::Reduce,
+    Verb::Allreduce,
+    Verb::Gather,
+    Verb::Scatter,
+    Verb::Allgather,
+    Verb::Alltoall,
+    Verb::ReduceScatter,
+    Verb::Scan,
+    Verb::Exscan,
+];
+
+pub(crate) const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::Knomial,
+    Algorithm::Dissemination,
+    Algorithm::Pairwise,
+    Algorithm::Doubling,
+    Algorithm::StandardExchange,
+    Algorithm::Halving,
+    Algorithm::Bruck,
+    Algorithm::Direct,
+    Algorithm::Ring,
+];
+
+pub(crate) fn reduces(verb: Verb) -> bool {
+    matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan)
+}
+
+fn places(verb: Verb) -> bool {
+    !matches!(verb, Verb::Barrier | Verb::Broadcast)
+}
+
+/// Every call of `sizes` ranks on `ports` ports that is not refused; one segment. Each algorithm is on its own ports, a tree
+/// of k + 1 branches on one port as well.
+pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call> {
+    let mut all = Vec::new();
+    for size in sizes {
+        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+            for k in ports {
+                let tree = algorithm == Algorithm::Knomial && *k > 1;
+                for ports in if tree { vec![*k, 1] } else { vec![*k] } {
+                    for root in 0..if verb.is_rooted() { size } else { 1 } {
+                        for order in if reduces(verb) { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
+                            for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
+                                let call = call(verb, algorithm, size, ports);
+                                let call = Call { radix: k + 1, root: Rank(root), order, in_place, ..call };
+                                if Plan::new(call).is_ok() {
+                                    all.push(call);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}

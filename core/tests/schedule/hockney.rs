@@ -1,0 +1,243 @@
+//! Rounds and costs under Hockney's model: a message of b blocks takes t_s + b·l_m·τ and occupies one port of its sender and
+//! one of its receiver meanwhile (Qian & Afsahi §3.2). Copies and reductions take no time.
+//!
+//! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/collectives.md.
+
+use crate::group::{ALGORITHMS, Group, VERBS, call};
+use crate::window::Window;
+use alloc::collections::BTreeMap;
+use std::collections::HashMap;
+use unisono_core::collective::{Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Operation, Plan};
+
+/// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.
+const STARTUP: u64 = 1 << 20;
+
+/// Startups and blocks on the longest path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cost {
+    startups: u64,
+    blocks: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Port {
+    sending: bool,
+    receiving: bool,
+}
+
+/// Sender, its step, receiver, its step, port.
+type Message = (usize, usize, usize, usize, usize);
+
+fn time(group: &Group, startup: u64, block: u64) -> u64 {
+    let size = group.size();
+    let mut windows = vec![Window::default(); size];
+    let mut ports = vec![[Port::default(); Plan::PORTS as usize]; size];
+    let mut sends: Vec<BTreeMap<usize, Operation>> = vec![BTreeMap::new(); size];
+    let mut receives: HashMap<(u32, u32, u32), usize> = HashMap::new();
+    // Messages under way by the time they arrive.
+    let mut ends: BTreeMap<u64, Vec<Message>> = BTreeMap::new();
+    let mut now = 0;
+    loop {
+        for rank in 0..size {
+            let mut from = 0;
+            while let Some(i) = windows[rank].next(&group.steps[rank], from) {
+                windows[rank].begin(i);
+                from = i + 1;
+                match group.steps[rank][i].operation {
+                    send @ Operation::Send { .. } => {
+                        sends[rank].insert(i, send);
+                    }
+                    Operation::Receive { of, key, .. } => {
+                        receives.insert((of.0, rank as u32, key), i);
+                    }
+                    _ => {
+                        windows[rank].finish(i);
+                        from = 0;
+                    }
+                }
+            }
+        }
+        for (rank, sends) in sends.iter_mut().enumerate() {
+            sends.retain(|i, send| {
+                let Operation::Send { to, port, key, from } = *send else { return false };
+                let Some(j) = receives.get(&(rank as u32, to.0, key)) else { return true };
+                let (receiver, port) = (to.0 as usize, usize::from(port));
+                let busy = ports[rank][port].sending || ports[receiver][port].receiving;
+                if !busy {
+                    ports[rank][port].sending = true;
+                    ports[receiver][port].receiving = true;
+                    let end = now + startup + block * u64::from(from.blocks.len());
+                    ends.entry(end).or_default().push((rank, *i, receiver, *j, port));
+                }
+                busy
+            });
+        }
+        let Some((end, messages)) = ends.pop_first() else { break };
+        now = end;
+        for (sender, i, receiver, j, port) in messages {
+            windows[sender].finish(i);
+            windows[receiver].finish(j);
+            ports[sender][port].sending = false;
+            ports[receiver][port].receiving = false;
+        }
+    }
+    assert!(windows.iter().zip(&group.steps).all(|(window, steps)| window.base == steps.len()), "{:?}", group.call);
+    now
+}
+
+fn cost(group: &Group) -> Cost {
+    let time = time(group, STARTUP, 1);
+    Cost { startups: time / STARTUP, blocks: time % STARTUP }
+}
+
+fn group(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Group {
+    Group::new(call(verb, algorithm, size, ports)).expect("not refused")
+}
+
+/// ⌈log_{k+1} N⌉.
+fn log_up(size: u32, ports: u8) -> u64 {
+    (0..).find(|m| (u32::from(ports) + 1).pow(*m) >= size).expect("a power") as u64
+}
+
+fn powers(ports: u8) -> impl Iterator<Item = (u32, u64)> {
+    (1..).map(move |m| ((u32::from(ports) + 1).pow(m), u64::from(m))).take_while(|(size, _)| *size <= 125)
+}
+
+fn received(group: &Group, rank: usize) -> u32 {
+    let receives = group.steps[rank].iter().filter(|step| matches!(step.operation, Operation::Receive { .. }));
+    receives.map(|step| step.operation.blocks()).sum()
+}
+
+#[test]
+fn schedules_cost_what_equations_1_3_and_5_say_at_powers() {
+    for ports in 1..=4 {
+        let k = u64::from(ports);
+        for (size, m) in powers(ports) {
+            let n = u64::from(size);
+            let collected = Cost { startups: m, blocks: (n - 1) / k };
+            let exchanged = Cost { startups: m, blocks: n / (k + 1) * m };
+            for (equation, verb, algorithm, want) in [
+                (1, Verb::Gather, Algorithm::Knomial, collected),
+                (1, Verb::Scatter, Algorithm::Knomial, collected),
+                (1, Verb::Allgather, Algorithm::Bruck, collected),
+                (3, Verb::Allgather, Algorithm::StandardExchange, collected),
+                (5, Verb::Alltoall, Algorithm::StandardExchange, exchanged),
+                (5, Verb::Alltoall, Algorithm::Bruck, exchanged),
+            ] {
+                let got = cost(&group(verb, algorithm, size, ports));
+                assert_eq!(got, want, "equation {equation}: {verb:?} {algorithm:?} of {size} on {ports} ports");
+            }
+        }
+    }
+}
+
+#[test]
+fn direct_schedules_cost_what_equation_2_says() {
+    for (size, ports) in
+        (2..=17_u32).chain([31, 32, 33, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports)))
+    {
+        let rounds = u64::from((size - 1).div_ceil(u32::from(ports)));
+        for verb in [Verb::Gather, Verb::Scatter, Verb::Allgather, Verb::Alltoall] {
+            let got = cost(&group(verb, Algorithm::Direct, size, ports));
+            assert_eq!(got, Cost { startups: rounds, blocks: rounds }, "{verb:?} of {size} on {ports} ports");
+        }
+    }
+}
+
+#[test]
+fn bruck_schedules_take_the_fewest_rounds_and_blocks_at_any_size() {
+    for (size, ports) in (2..=64_u32).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
+        let gather = group(Verb::Allgather, Algorithm::Bruck, size, ports);
+        assert_eq!(cost(&gather).startups, log_up(size, ports), "{size} on {ports} ports");
+        for rank in 0..gather.size() {
+            assert_eq!(received(&gather, rank), size - 1, "{size} on {ports} ports");
+        }
+        let alltoall = group(Verb::Alltoall, Algorithm::Bruck, size, ports);
+        assert_eq!(cost(&alltoall).startups, log_up(size, ports), "{size} on {ports} ports");
+    }
+}
+
+/// With blocks that cost nothing, the time is the number of rounds.
+#[test]
+fn schedules_take_the_rounds_that_they_say() {
+    for (size, ports) in (2..=20).chain([27, 31, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
+        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+            let call = call(verb, algorithm, size, ports);
+            for root in if verb.is_rooted() { vec![0, size / 2] } else { vec![0] } {
+                let Ok(group) = Group::new(Call { root: Rank(root), ..call }) else { continue };
+                let took = time(&group, 1, 0);
+                let says = u64::from(group.plans.iter().map(Plan::rounds).max().unwrap_or(0));
+                let fits = match (verb, algorithm) {
+                    // The ranks that have their part of the scatter begin to gather while others still scatter.
+                    (Verb::Broadcast, Algorithm::Bruck) => took <= says + log_up(size, ports),
+                    // A root that leads its group needs not wait for the last correction step.
+                    (Verb::Reduce, Algorithm::Halving) => took == says || took + 1 == says,
+                    _ => took == says,
+                };
+                assert!(
+                    fits,
+                    "{verb:?} {algorithm:?} of {size} on {ports} ports, root {root}: {took} rounds, not {says}"
+                );
+            }
+        }
+    }
+}
+
+/// A tree that has fewer ports than children per level takes no more rounds than it says.
+#[test]
+fn trees_of_schedules_on_one_port_take_at_most_the_rounds_that_they_say() {
+    for (size, radix) in (2..=64).flat_map(|size| (3..=5).map(move |radix| (size, radix))) {
+        for verb in [Verb::Broadcast, Verb::Reduce, Verb::Gather, Verb::Barrier] {
+            let call = Call { radix, ..call(verb, Algorithm::Knomial, size, 1) };
+            let group = Group::new(call).expect("not refused");
+            let (took, says) = (time(&group, 1, 0), u64::from(group.plans[0].rounds()));
+            assert!(took <= says, "{verb:?} of {size} in base {radix}: {took} rounds, not {says}");
+        }
+    }
+}
+
+/// The table of docs/collectives.md. No cell is below the fewest rounds, or below what a port has to carry.
+#[test]
+fn table_of_schedules() {
+    const COLUMNS: [(&str, Verb, Algorithm); 7] = [
+        ("gather k-nomial", Verb::Gather, Algorithm::Knomial),
+        ("allgather standard exchange", Verb::Allgather, Algorithm::StandardExchange),
+        ("allgather Bruck", Verb::Allgather, Algorithm::Bruck),
+        ("allgather direct", Verb::Allgather, Algorithm::Direct),
+        ("alltoall standard exchange", Verb::Alltoall, Algorithm::StandardExchange),
+        ("alltoall Bruck", Verb::Alltoall, Algorithm::Bruck),
+        ("alltoall direct", Verb::Alltoall, Algorithm::Direct),
+    ];
+    println!("| N | k | {} |", COLUMNS.map(|column| column.0).join(" | "));
+    println!("|---|---|{}", "---|".repeat(COLUMNS.len()));
+    for (size, ports) in
+        [2, 3, 4, 5, 8, 9, 16, 17, 25, 27, 32, 33, 64].iter().flat_map(|n| (1..=4).map(move |k| (*n, k)))
+    {
+        let cells = COLUMNS.map(|(_, verb, algorithm)| match Group::new(call(verb, algorithm, size, ports)) {
+            Ok(group) => {
+                let Cost { startups, blocks } = cost(&group);
+                let least = u64::from((size - 1_u32).div_ceil(u32::from(ports)));
+                assert!(startups >= log_up(size, ports) && blocks >= least, "{verb:?} {algorithm:?} of {size}");
+                format!("{startups} + {blocks}")
+            }
+            Err(_) => "–".into(),
+        });
+        println!("| {size} | {ports} | {} |", cells.join(" | "));
+    }
+}
+
+/// Segments follow each other at the distance of one round.
+#[test]
+fn segments_of_schedules_are_pipelined() {
+    for (size, segments) in [(2, 5), (8, 3), (16, 8), (17, 30)] {
+        let call = Call { segments, ..call(Verb::Scan, Algorithm::Ring, size, 1) };
+        let chain = Group::new(call).expect("not refused");
+        assert_eq!(time(&chain, 1, 0), u64::from(size - 1 + segments - 1), "a chain of {size}, {segments} segments");
+        // The root of a binomial tree sends all the time; the last segment's way down is hidden but for its last hop.
+        let tree =
+            Group::new(Call { verb: Verb::Broadcast, algorithm: Algorithm::Knomial, ..call }).expect("not refused");
+        let children = log_up(size, 1);
+        assert!(time(&tree, 1, 0) < u64::from(segments) * children + children, "a tree of {size}, {segments} segments");
+    }
+}

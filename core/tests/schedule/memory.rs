@@ -1,0 +1,196 @@
+//! What is in whose blocks: not bytes, but where they came from and how they were combined.
+
+use std::collections::HashMap;
+use unisono_core::collective::{Rank, Verb};
+use unisono_core::schedule::{Call, Fold, Place, Plan, Span};
+
+/// A block's content.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub(crate) enum Value {
+    Undefined,
+    /// Block and segment of what a rank contributed.
+    Own(u32, u32, u32),
+    /// Two contents, left and right: a number in `Combined`.
+    Of(u32),
+}
+
+/// All combinations seen: equal numbers are equal bits, whatever the operation.
+#[derive(Default)]
+pub(crate) struct Combined {
+    pairs: Vec<(Value, Value)>,
+    numbers: HashMap<(Value, Value), u32>,
+}
+
+impl Combined {
+    pub(crate) fn combine(&mut self, left: Value, right: Value) -> Value {
+        if left == Value::Undefined || right == Value::Undefined {
+            return Value::Undefined;
+        }
+        let next = self.pairs.len() as u32;
+        let number = *self.numbers.entry((left, right)).or_insert(next);
+        if number == next {
+            self.pairs.push((left, right));
+        }
+        Value::Of(number)
+    }
+
+    /// Contributions from left to right.
+    pub(crate) fn operands(&self, value: Value, to: &mut Vec<Value>) {
+        match value {
+            Value::Of(number) => {
+                let (left, right) = self.pairs[number as usize];
+                self.operands(left, to);
+                self.operands(right, to);
+            }
+            value => to.push(value),
+        }
+    }
+}
+
+/// Which blocks a rank has, and which of them share memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffers {
+    verb: Verb,
+    rank: u32,
+    pub(crate) input: u32,
+    pub(crate) output: u32,
+    pub(crate) scratch: u32,
+    /// Input and output share memory.
+    shared: bool,
+    pub(crate) segments: u32,
+}
+
+impl Buffers {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let Call { verb, rank: Rank(rank), root, in_place, segments, .. } = *plan.call();
+        let (root, blocks) = (Rank(rank) == root, plan.blocks());
+        let (input, output) = match verb {
+            Verb::Barrier => (0, 0),
+            Verb::Broadcast => (0, blocks),
+            Verb::Reduce => (blocks, if root { blocks } else { 0 }),
+            Verb::Allreduce | Verb::Scan | Verb::Exscan | Verb::Alltoall => (blocks, blocks),
+            Verb::Gather => (1, if root { blocks } else { 0 }),
+            Verb::Scatter => (if root { blocks } else { 0 }, 1),
+            Verb::Allgather => (1, blocks),
+            Verb::ReduceScatter => (blocks, 1),
+        };
+        let rooted = matches!(verb, Verb::Reduce | Verb::Gather | Verb::Scatter);
+        let shared = in_place && (root || !rooted);
+        Self { verb, rank, input, output, scratch: plan.scratch_blocks(), shared, segments }
+    }
+
+    /// Cells of memory of one segment: output, scratch, input.
+    pub(crate) fn cells(&self) -> u32 {
+        self.output + self.scratch + self.input
+    }
+
+    /// The cell of a block, or `None` beyond the buffer.
+    pub(crate) fn cell(&self, place: Place, block: u32) -> Option<u32> {
+        let (at, blocks) = match place {
+            Place::Output => (0, self.output),
+            Place::Scratch => (self.output, self.scratch),
+            Place::Input => (self.output + self.scratch, self.input),
+        };
+        if block >= blocks {
+            return None;
+        }
+        Some(match (self.shared, self.verb, place) {
+            (true, Verb::Scatter, Place::Output) => self.output + self.scratch + self.rank,
+            (true, Verb::ReduceScatter, Place::Output) if self.input == 1 => self.output + self.scratch,
+            (true, Verb::Gather | Verb::Allgather, Place::Input) => self.rank,
+            (true, Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan | Verb::Alltoall, Place::Input) => block,
+            _ => at + block,
+        })
+    }
+
+    /// Cells of which all segments are destroyed when `place` is written: the result of a reduce-scatter in place lies over
+    /// the input.
+    pub(crate) fn overlaid(&self, place: Place) -> core::ops::Range<u32> {
+        if self.shared && self.verb == Verb::ReduceScatter && place == Place::Output && self.input > 1 {
+            self.output + self.scratch..self.cells()
+        } else {
+            0..0
+        }
+    }
+
+    /// Whether the place may be written.
+    pub(crate) fn writable(&self, place: Place) -> bool {
+        place != Place::Input || (self.shared && !matches!(self.verb, Verb::Scatter | Verb::ReduceScatter))
+    }
+
+    /// What decides a block's size where sizes vary: whose block it is.
+    pub(crate) fn class(&self, place: Place, block: u32, blocks: u32, in_place: bool) -> (u32, u32) {
+        let block = if place == Place::Scratch { block % blocks } else { block };
+        match (self.verb, place) {
+            (Verb::Alltoall, _) if in_place => (block.min(self.rank), block.max(self.rank)),
+            (Verb::Alltoall, Place::Output) => (block, self.rank),
+            (Verb::Alltoall, _) => (self.rank, block),
+            (Verb::Gather | Verb::Allgather, Place::Input) => (self.rank, 0),
+            (Verb::Scatter | Verb::ReduceScatter, Place::Output) => (self.rank, 0),
+            _ => (block, 0),
+        }
+    }
+}
+
+/// One rank's memory.
+pub(crate) struct Memory {
+    pub(crate) buffers: Buffers,
+    cells: Vec<Value>,
+}
+
+impl Memory {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let buffers = Buffers::new(plan);
+        let mut memory = Self { buffers, cells: vec![Value::Undefined; (buffers.cells() * buffers.segments) as usize] };
+        let Call { verb, rank, root, segments, .. } = *plan.call();
+        let (place, blocks) = match verb {
+            Verb::Broadcast if rank == root => (Place::Output, buffers.output),
+            _ => (Place::Input, buffers.input),
+        };
+        for (block, segment) in (0..blocks).flat_map(|block| (0..segments).map(move |s| (block, s))) {
+            let cell = buffers.cell(place, block).expect("a block of the buffer");
+            memory.cells[(cell * segments + segment) as usize] = Value::Own(rank.0, block, segment);
+        }
+        memory
+    }
+
+    pub(crate) fn read(&self, place: Place, block: u32, segment: u32) -> Option<Value> {
+        let cell = self.buffers.cell(place, block)?;
+        self.cells.get((cell * self.buffers.segments + segment) as usize).copied()
+    }
+
+    pub(crate) fn load(&self, span: Span) -> Result<Vec<Value>, String> {
+        let read =
+            |block| self.read(span.place, block, span.segment).ok_or_else(|| format!("no block {block} in {span:?}"));
+        span.blocks.iter().map(read).collect()
+    }
+
+    pub(crate) fn store(&mut self, span: Span, values: &[Value]) -> Result<(), String> {
+        if span.blocks.len() as usize != values.len() {
+            return Err(format!("{} blocks for {span:?}", values.len()));
+        }
+        for (block, value) in span.blocks.iter().zip(values) {
+            let cell = self.buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
+            if !self.buffers.writable(span.place) {
+                return Err(format!("writes the input: {span:?}"));
+            }
+            self.cells[(cell * self.buffers.segments + span.segment) as usize] = *value;
+            for cell in self.buffers.overlaid(span.place) {
+                let segments = self.buffers.segments;
+                self.cells[(cell * segments) as usize..((cell + 1) * segments) as usize].fill(Value::Undefined);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reduce(&mut self, all: &mut Combined, from: Span, into: Span, fold: Fold) -> Result<(), String> {
+        let pairs = self.load(from)?.into_iter().zip(self.load(into)?);
+        let values: Vec<Value> = pairs
+            .map(|(from, into)| match fold {
+                Fold::Left => all.combine(from, into),
+                Fold::Right => all.combine(into, from),
+            })
+            .collect();
+        self.store(into, &values)
+    }
+}

@@ -1,0 +1,153 @@
+//! What the other tests would notice: schedules with one thing wrong.
+
+use crate::group::{ALGORITHMS, Group, VERBS, call, reduces};
+use crate::verify::verify_steps;
+use alloc::collections::BTreeMap;
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Span, Step};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+enum Mutant {
+    /// The step waits for nothing.
+    NoNeeds,
+    /// The step does not wait for the last of those it needs.
+    OneNeedLess,
+    /// What it moves begins a block later.
+    Shifted,
+    /// It moves a block less.
+    Shorter,
+    /// Another rank.
+    OtherPeer,
+    /// Another key.
+    OtherKey,
+    /// On the other side.
+    OtherFold,
+    /// Not done at all.
+    Omitted,
+}
+
+const MUTANTS: [Mutant; 8] = [
+    Mutant::NoNeeds,
+    Mutant::OneNeedLess,
+    Mutant::Shifted,
+    Mutant::Shorter,
+    Mutant::OtherPeer,
+    Mutant::OtherKey,
+    Mutant::OtherFold,
+    Mutant::Omitted,
+];
+
+fn shift(span: &mut Span) -> bool {
+    let blocks = &mut span.blocks;
+    blocks.first = (blocks.first + 1) % blocks.modulus;
+    !blocks.is_empty() && blocks.len() != blocks.modulus
+}
+
+fn shorten(span: &mut Span) -> bool {
+    if span.blocks.last == 0 {
+        return false;
+    }
+    span.blocks.last -= 1;
+    span.blocks.run = if span.blocks.count == 1 { span.blocks.last } else { span.blocks.run };
+    true
+}
+
+/// The step with one thing wrong, or `None` if it has no such thing.
+fn mutate(step: &Step, mutant: Mutant, size: u32) -> Option<Step> {
+    let mut wrong = *step;
+    let changed = match (mutant, &mut wrong.operation) {
+        (Mutant::NoNeeds, _) => {
+            wrong.needs = 0;
+            step.needs != 0
+        }
+        (Mutant::OneNeedLess, _) => {
+            wrong.needs &= wrong.needs.wrapping_sub(1);
+            step.needs != 0
+        }
+        (Mutant::Shifted, Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => shift(span),
+        (Mutant::Shifted, Operation::Copy { into: span, .. } | Operation::Reduce { into: span, .. }) => shift(span),
+        (Mutant::Shorter, Operation::Copy { from, into } | Operation::Reduce { from, into, .. }) => {
+            shorten(from) && shorten(into)
+        }
+        (Mutant::Shorter, Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => shorten(span),
+        (Mutant::OtherPeer, Operation::Send { to: peer, .. } | Operation::Receive { of: peer, .. }) => {
+            *peer = Rank((peer.0 + 1) % size);
+            true
+        }
+        (Mutant::OtherKey, Operation::Send { key, .. } | Operation::Receive { key, .. }) => {
+            *key += 1;
+            true
+        }
+        (Mutant::OtherFold, Operation::Reduce { fold, .. }) => {
+            *fold = if *fold == Fold::Left { Fold::Right } else { Fold::Left };
+            true
+        }
+        (Mutant::Omitted, operation) => {
+            let nothing = Span { place: Place::Input, blocks: Blocks::NONE, segment: 0 };
+            *operation = Operation::Copy { from: nothing, into: nothing };
+            true
+        }
+        _ => false,
+    };
+    changed.then_some(wrong)
+}
+
+/// How many mutants there are, and how many of them nobody notices.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    all: u32,
+    unnoticed: u32,
+}
+
+fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
+    let steps = group.steps.iter().enumerate().flat_map(|(rank, steps)| (0..steps.len()).map(move |i| (rank, i)));
+    for ((rank, i), mutant) in steps.flat_map(|at| MUTANTS.map(|mutant| (at, mutant))) {
+        // What commutes may be combined on either side.
+        if mutant == Mutant::OtherFold && group.call.order == Order::Any {
+            continue;
+        }
+        let Some(wrong) = mutate(&group.steps[rank][i], mutant, group.call.size) else { continue };
+        let mut steps = group.steps.clone();
+        steps[rank][i] = wrong;
+        let unnoticed = verify_steps(group, &steps).is_ok();
+        // A step may wait for more than it must, and for the same by two ways.
+        let may = matches!(mutant, Mutant::NoNeeds | Mutant::OneNeedLess);
+        assert!(may || !unnoticed, "{:?}: rank {rank}, step {i}, {mutant:?} {wrong:?}", group.call);
+        let count = counts.entry(mutant).or_default();
+        count.all += 1;
+        count.unnoticed += u32::from(unnoticed);
+    }
+}
+
+#[test]
+fn every_mutant_of_a_schedule_is_noticed() {
+    for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+        let mut counts = BTreeMap::new();
+        for (size, ports, in_place) in [(7, 2, false), (5, 2, true), (4, 1, false), (9, 2, false)] {
+            let call = Call { root: Rank(2), order: Order::Rank, in_place, ..call(verb, algorithm, size, ports) };
+            let group = Group::new(call).or_else(|_| Group::new(Call { order: Order::Any, ..call }));
+            match group {
+                Ok(group) if size < 9 || !reduces(verb) => count(&group, &mut counts),
+                _ => {}
+            }
+        }
+        for (mutant, count) in counts {
+            let most = if algorithm == Algorithm::Pairwise { count.all - 1 } else { count.all / 3 * 2 };
+            assert!(count.unnoticed <= most, "{verb:?} {algorithm:?}: {} of {} {mutant:?}", count.unnoticed, count.all);
+        }
+    }
+}
+
+/// With a commutative operation either side will do, but not on one rank alone: its bits would be others.
+#[test]
+fn schedule_of_an_allreduce_with_other_bits_on_one_rank_is_noticed() {
+    for algorithm in [Algorithm::Doubling, Algorithm::StandardExchange] {
+        let group = Group::new(call(Verb::Allreduce, algorithm, 8, 1)).expect("not refused");
+        let fold = group.steps[3].iter().position(|step| matches!(step.operation, Operation::Reduce { .. }));
+        let fold = fold.expect("a reduction");
+        let mut steps = group.steps.clone();
+        steps[3][fold] = mutate(&steps[3][fold], Mutant::OtherFold, 8).expect("a reduction");
+        let why = verify_steps(&group, &steps).expect_err("noticed");
+        assert!(why.contains("other bits"), "{why}");
+    }
+}

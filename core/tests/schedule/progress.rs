@@ -1,0 +1,245 @@
+//! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
+
+use crate::group::{Group, call, calls};
+use crate::memory::{Combined, Memory, Value};
+use crate::verify::{After, result};
+use crate::window::Window;
+use std::collections::HashMap;
+use unisono_core::collective::Verb;
+use unisono_core::schedule::{Algorithm, Call, Operation, Step};
+
+/// xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+/// When a send is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sends {
+    /// When its receive has begun: nothing is ever buffered.
+    Taken,
+    /// At any time: everything is buffered.
+    Buffered,
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    Begin(usize, usize),
+    Finish(usize, usize),
+    /// Sender, its step, receiver, its step.
+    Meet(usize, usize, usize, usize),
+    Deliver(usize, usize),
+}
+
+type Key = (u32, u32, u32);
+
+struct World<'g> {
+    group: &'g Group,
+    sends: Sends,
+    memories: Vec<Memory>,
+    combined: Combined,
+    windows: Vec<Window>,
+    events: Vec<Event>,
+    sending: HashMap<Key, (usize, usize)>,
+    receiving: HashMap<Key, (usize, usize)>,
+    flying: HashMap<Key, Vec<Value>>,
+}
+
+impl<'g> World<'g> {
+    fn new(group: &'g Group, sends: Sends) -> Self {
+        let size = group.size();
+        let mut world = Self {
+            group,
+            sends,
+            memories: group.plans.iter().map(Memory::new).collect(),
+            combined: Combined::default(),
+            windows: vec![Window::default(); size],
+            events: Vec::new(),
+            sending: HashMap::new(),
+            receiving: HashMap::new(),
+            flying: HashMap::new(),
+        };
+        (0..size).for_each(|rank| world.look(rank));
+        world
+    }
+
+    fn step(&self, rank: usize, i: usize) -> Step {
+        self.group.steps[rank][i]
+    }
+
+    /// Lists the steps of a rank that may begin now.
+    fn look(&mut self, rank: usize) {
+        let mut from = 0;
+        while let Some(i) = self.windows[rank].next(&self.group.steps[rank], from) {
+            self.windows[rank].begin(i);
+            self.events.push(Event::Begin(rank, i));
+            from = i + 1;
+        }
+    }
+
+    fn finish(&mut self, rank: usize, i: usize) {
+        self.windows[rank].finish(i);
+        self.look(rank);
+    }
+
+    fn meet(&mut self, key: Key) {
+        if let (Some((sender, i)), Some((receiver, j))) = (self.sending.get(&key), self.receiving.get(&key)) {
+            self.events.push(Event::Meet(*sender, *i, *receiver, *j));
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Begin(rank, i) => match self.step(rank, i).operation {
+                Operation::Send { to, key, .. } => {
+                    let key = (rank as u32, to.0, key);
+                    self.sending.insert(key, (rank, i));
+                    match self.sends {
+                        Sends::Taken => self.meet(key),
+                        Sends::Buffered => self.events.push(Event::Finish(rank, i)),
+                    }
+                }
+                Operation::Receive { of, key, .. } => {
+                    let key = (of.0, rank as u32, key);
+                    self.receiving.insert(key, (rank, i));
+                    match self.sends {
+                        Sends::Taken => self.meet(key),
+                        Sends::Buffered if self.flying.contains_key(&key) => self.events.push(Event::Deliver(rank, i)),
+                        Sends::Buffered => {}
+                    }
+                }
+                _ => self.events.push(Event::Finish(rank, i)),
+            },
+            Event::Finish(rank, i) => {
+                match self.step(rank, i).operation {
+                    Operation::Copy { from, into } => {
+                        let values = self.memories[rank].load(from)?;
+                        self.memories[rank].store(into, &values)?;
+                    }
+                    Operation::Reduce { from, into, fold } => {
+                        self.memories[rank].reduce(&mut self.combined, from, into, fold)?;
+                    }
+                    Operation::Send { to, key, from, .. } => {
+                        let key = (rank as u32, to.0, key);
+                        self.flying.insert(key, self.memories[rank].load(from)?);
+                        if let Some((receiver, j)) = self.receiving.get(&key) {
+                            self.events.push(Event::Deliver(*receiver, *j));
+                        }
+                    }
+                    Operation::Receive { .. } => {}
+                }
+                self.finish(rank, i);
+            }
+            Event::Meet(sender, i, receiver, j) => {
+                if let (Operation::Send { from, .. }, Operation::Receive { into, .. }) =
+                    (self.step(sender, i).operation, self.step(receiver, j).operation)
+                {
+                    let values = self.memories[sender].load(from)?;
+                    self.memories[receiver].store(into, &values)?;
+                }
+                self.finish(sender, i);
+                self.finish(receiver, j);
+            }
+            Event::Deliver(rank, i) => {
+                if let Operation::Receive { of, key, into, .. } = self.step(rank, i).operation {
+                    let values = self.flying.remove(&(of.0, rank as u32, key)).ok_or("delivered twice")?;
+                    self.memories[rank].store(into, &values)?;
+                }
+                self.finish(rank, i);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether all steps get done, and the result is what the verb means.
+fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
+    let mut random = Random(seed | 1);
+    let mut world = World::new(group, sends);
+    while !world.events.is_empty() {
+        let next = random.below(world.events.len());
+        let event = world.events.swap_remove(next);
+        world.happen(event)?;
+    }
+    let done: Vec<usize> = world.windows.iter().map(|window| window.base).collect();
+    if let Some(rank) = done.iter().zip(&group.steps).position(|(done, steps)| *done < steps.len()) {
+        return Err(format!("{sends:?}, seed {seed}: rank {rank} waits at step {}", done[rank]));
+    }
+    // Who knows of whom does not depend on when: `verify` says it.
+    let (size, memories, combined) = (group.size(), world.memories, world.combined);
+    let after = After { memories, combined, known: vec![u64::MAX; size], done, sent_to: Vec::new() };
+    result(group, &after).map_err(|why| format!("{sends:?}, seed {seed}: {why}"))
+}
+
+/// Every call, with one to three segments in turn, or with each.
+fn check(sizes: impl Iterator<Item = u32>, all_segments: bool) {
+    for (n, call) in (0_u32..).zip(calls(sizes, &[1, 2, 3])) {
+        for segments in if all_segments { 1..=3 } else { 1 + n % 3..=1 + n % 3 } {
+            let group = Group::new(Call { segments, ..call }).expect("not refused");
+            let sends = if (n / 3 + segments) % 2 == 0 { Sends::Taken } else { Sends::Buffered };
+            ends(&group, sends, u64::from(n) + 7).unwrap_or_else(|why| panic!("{:?}: {why}", group.call));
+        }
+    }
+}
+
+#[test]
+fn every_schedule_of_up_to_7_ranks_ends_in_any_order() {
+    check(1..=7, true);
+}
+
+#[test]
+fn every_schedule_of_8_to_13_ranks_ends_in_any_order() {
+    check(8..=13, false);
+}
+
+#[test]
+fn every_schedule_of_14_to_17_ranks_ends_in_any_order() {
+    check(14..=17, false);
+}
+
+/// Few ranks of a long schedule: what does not fit into the 64 steps under way waits.
+#[test]
+fn schedules_longer_than_their_window_end_in_any_order() {
+    for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3, 16])) {
+        if call.root.0 % 13 == 0 {
+            let group = Group::new(Call { segments: 2, ..call }).expect("not refused");
+            let sends = if n % 2 == 0 { Sends::Taken } else { Sends::Buffered };
+            ends(&group, sends, n).unwrap_or_else(|why| panic!("{call:?}: {why}"));
+        }
+    }
+}
+
+/// If every rank of a ring first waits for its neighbour, none begins; a step that waits for itself never does.
+#[test]
+fn schedules_that_cannot_end_are_noticed() {
+    let mut group = Group::new(call(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
+    let sends = |step: &&mut Step| matches!(step.operation, Operation::Send { key: 0, .. });
+    for send in group.steps.iter_mut().flat_map(|steps| steps.iter_mut().filter(sends)) {
+        send.needs |= 1;
+    }
+    for sends in [Sends::Taken, Sends::Buffered] {
+        let why = ends(&group, sends, 1).expect_err("noticed");
+        assert!(why.contains("waits"), "{why}");
+    }
+}
+
+/// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a circle.
+#[test]
+fn schedules_that_end_only_with_buffers_are_noticed() {
+    let mut group = Group::new(call(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
+    for steps in &mut group.steps {
+        let receive = steps.iter().position(|step| matches!(step.operation, Operation::Receive { .. }));
+        let receive = receive.expect("a receive");
+        steps.swap(receive, receive + 1);
+        steps[receive + 1].needs |= 1;
+    }
+    ends(&group, Sends::Buffered, 1).expect("buffers help");
+    ends(&group, Sends::Taken, 1).expect_err("noticed");
+}

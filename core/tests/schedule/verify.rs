@@ -1,0 +1,249 @@
+//! One collective from its schedules to its result, against what the verb means.
+
+use crate::group::{Group, reduces};
+use crate::memory::{Combined, Memory, Value};
+use crate::order::{is_before, no_race, promised};
+use crate::window::Window;
+use std::collections::HashMap;
+use unisono_core::collective::{Order, Verb};
+use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
+
+type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
+
+/// The sends of all ranks, by (sender, receiver, key): each has its own receive, as long, on the same port.
+pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
+    let (mut sends, mut receives): (Messages, Messages) = Default::default();
+    for (rank, steps) in steps.iter().enumerate() {
+        for (i, step) in steps.iter().enumerate() {
+            let twice = match step.operation {
+                Operation::Send { to, key, .. } => sends.insert((rank as u32, to.0, key), (rank, i)),
+                Operation::Receive { of, key, .. } => receives.insert((of.0, rank as u32, key), (rank, i)),
+                _ => None,
+            };
+            if twice.is_some() {
+                return Err(format!("rank {rank} uses a key again: {step:?}"));
+            }
+        }
+    }
+    for (message, (sender, i)) in &sends {
+        let (receiver, j) = receives.get(message).ok_or_else(|| format!("nobody receives {message:?}"))?;
+        match (steps[*sender][*i].operation, steps[*receiver][*j].operation) {
+            (Operation::Send { from, port, .. }, Operation::Receive { into, port: other, .. })
+                if from.blocks.len() == into.blocks.len() && from.segment == into.segment && port == other => {}
+            (send, receive) => return Err(format!("{send:?} from {sender} does not fit {receive:?}")),
+        }
+    }
+    if sends.len() == receives.len() { Ok(sends) } else { Err("a receive that nobody sends".into()) }
+}
+
+/// Messages, copies and reductions join blocks of one size where sizes vary.
+fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(), String> {
+    if Plan::new(Call { varying: true, ..group.call }).is_err() || group.call.verb == Verb::Broadcast {
+        return Ok(());
+    }
+    let memories: Vec<Memory> = group.plans.iter().map(Memory::new).collect();
+    let (blocks, in_place) = (group.plans[0].blocks(), group.call.in_place);
+    let classes = |rank: usize, span: unisono_core::schedule::Span| -> Vec<_> {
+        span.blocks.iter().map(|b| memories[rank].buffers.class(span.place, b, blocks, in_place)).collect()
+    };
+    for (rank, steps) in steps.iter().enumerate() {
+        for step in steps {
+            if let Operation::Copy { from, into } | Operation::Reduce { from, into, .. } = step.operation
+                && classes(rank, from) != classes(rank, into)
+            {
+                return Err(format!("sizes differ at rank {rank}: {step:?}"));
+            }
+        }
+    }
+    for ((of, to, key), (sender, i)) in sends {
+        let receive = steps[*to as usize].iter().find_map(|step| match step.operation {
+            Operation::Receive { of: from, key: other, into, .. } if from.0 == *of && other == *key => Some(into),
+            _ => None,
+        });
+        if let (Operation::Send { from, .. }, Some(into)) = (steps[*sender][*i].operation, receive)
+            && classes(*sender, from) != classes(*to as usize, into)
+        {
+            return Err(format!("sizes differ from {of} to {to}: {from:?} {into:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Who a rank knows to have entered.
+type Known = u64;
+
+/// The group after its steps ran, in one order of those that are possible, sends complete at once. That all others give the
+/// same is what `no_race` says; that they end is what the tests of `progress` say.
+pub(crate) struct After {
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) combined: Combined,
+    pub(crate) known: Vec<Known>,
+    /// Steps that each rank did.
+    pub(crate) done: Vec<usize>,
+    /// Messages and blocks sent to each rank.
+    pub(crate) sent_to: Vec<(u32, u32)>,
+}
+
+pub(crate) fn run(group: &Group, steps: &[Vec<Step>]) -> Result<After, String> {
+    let after = run_until(group, steps, &vec![usize::MAX; group.size()])?;
+    match after.done.iter().zip(steps).position(|(done, steps)| *done < steps.len()) {
+        Some(rank) => Err(format!("rank {rank} waits at {:?}", steps[rank][after.done[rank]])),
+        None => Ok(after),
+    }
+}
+
+/// Rank r runs those of its first `until[r]` steps that it can.
+pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> Result<After, String> {
+    let size = group.size();
+    let mut after = After {
+        memories: group.plans.iter().map(Memory::new).collect(),
+        combined: Combined::default(),
+        known: vec![0; size],
+        done: vec![0; size],
+        sent_to: vec![(0, 0); size],
+    };
+    let mut flying: HashMap<(u32, u32, u32), (Vec<Value>, Known)> = HashMap::new();
+    let mut windows = vec![Window::default(); size];
+    let steps: Vec<&[Step]> = steps.iter().zip(until).map(|(steps, until)| &steps[..steps.len().min(*until)]).collect();
+    // Who has entered is asked of signals only.
+    let signals = matches!(group.call.verb, Verb::Barrier | Verb::Reduce | Verb::Broadcast);
+    let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
+    // What each receive told.
+    let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
+    let mut moved = true;
+    while moved {
+        moved = false;
+        for rank in 0..size {
+            let memory = &mut after.memories[rank];
+            let mut from = 0;
+            while let Some(i) = windows[rank].next(steps[rank], from) {
+                from = i + 1;
+                match steps[rank][i].operation {
+                    Operation::Send { to, key, from, .. } => {
+                        let before = told[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
+                        let known = before.fold(1 << rank, |known, (_, more)| known | more);
+                        flying.insert((rank as u32, to.0, key), (memory.load(from)?, known));
+                        let (messages, blocks) = &mut after.sent_to[to.0 as usize];
+                        (*messages, *blocks) = (*messages + 1, *blocks + from.blocks.len());
+                    }
+                    Operation::Receive { of, key, into, .. } => {
+                        let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else { continue };
+                        memory.store(into, &values)?;
+                        if signals {
+                            told[rank].push((i, known));
+                        }
+                    }
+                    Operation::Copy { from, into } => {
+                        let values = memory.load(from)?;
+                        memory.store(into, &values)?;
+                    }
+                    Operation::Reduce { from, into, fold } => memory.reduce(&mut after.combined, from, into, fold)?,
+                }
+                windows[rank].begin(i);
+                windows[rank].finish(i);
+                moved = true;
+            }
+        }
+    }
+    for (rank, told) in told.iter().enumerate() {
+        after.known[rank] = told.iter().fold(1 << rank, |known, (_, more)| known | more);
+        after.done[rank] = windows[rank].base;
+    }
+    Ok(after)
+}
+
+/// Whether the result is what the verb says.
+pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
+    let Call { verb, size, root, segments, order, .. } = group.call;
+    let everybody: Known = (1 << size) - 1;
+    for (rank, known) in after.known.iter().enumerate() {
+        let must = match verb {
+            Verb::Barrier => everybody,
+            Verb::Reduce if rank as u32 == root.0 => everybody,
+            Verb::Broadcast => 1 << root.0,
+            _ => 0,
+        };
+        if known & must != must {
+            return Err(format!("rank {rank} leaves knowing {known:b}"));
+        }
+    }
+    for (rank, memory) in after.memories.iter().enumerate() {
+        let rank = rank as u32;
+        for (block, s) in (0..memory.buffers.output).flat_map(|block| (0..segments).map(move |s| (block, s))) {
+            let got = memory.read(Place::Output, block, s).ok_or("no output")?;
+            let of = if verb == Verb::ReduceScatter { rank } else { block };
+            let wrong = || format!("rank {rank} has {got:?} in block {block}.{s}");
+            if !reduces(verb) {
+                let want = match verb {
+                    Verb::Broadcast => Value::Own(root.0, block, s),
+                    Verb::Scatter => Value::Own(root.0, rank, s),
+                    Verb::Alltoall => Value::Own(block, rank, s),
+                    _ => Value::Own(block, 0, s),
+                };
+                if got != want {
+                    return Err(wrong());
+                }
+                continue;
+            }
+            let last = match verb {
+                Verb::Scan => rank + 1,
+                Verb::Exscan => rank,
+                _ => size,
+            };
+            if last == 0 {
+                let before = Memory::new(&group.plans[rank as usize]).read(Place::Output, block, s);
+                if before != Some(got) {
+                    return Err(wrong());
+                }
+                continue;
+            }
+            let want: Vec<Value> = (0..last).map(|rank| Value::Own(rank, of, s)).collect();
+            let mut operands = Vec::new();
+            after.combined.operands(got, &mut operands);
+            if order == Order::Any && !matches!(verb, Verb::Scan | Verb::Exscan) {
+                operands.sort();
+            }
+            if operands != want {
+                return Err(format!("{}: {operands:?}", wrong()));
+            }
+            if verb == Verb::Allreduce && after.memories[0].read(Place::Output, block, s) != Some(got) {
+                return Err(format!("rank {rank} has other bits than rank 0 in block {block}.{s}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything that can be said about `steps` without a network.
+pub(crate) fn verify_steps(group: &Group, steps: &[Vec<Step>]) -> Result<(), String> {
+    let sends = match_messages(steps)?;
+    sizes_agree(group, steps, &sends)?;
+    for (plan, steps) in group.plans.iter().zip(steps) {
+        no_race(&Memory::new(plan).buffers, steps)?;
+    }
+    result(group, &run(group, steps)?)
+}
+
+pub(crate) fn verify(group: &Group) -> Result<(), String> {
+    verify_steps(group, &group.steps)
+}
+
+#[test]
+fn promises_of_a_schedule_are_transitive_and_end_after_64_steps() {
+    let signal = Operation::Copy {
+        from: unisono_core::schedule::Span {
+            place: Place::Input,
+            blocks: unisono_core::schedule::Blocks::NONE,
+            segment: 0,
+        },
+        into: unisono_core::schedule::Span {
+            place: Place::Output,
+            blocks: unisono_core::schedule::Blocks::NONE,
+            segment: 0,
+        },
+    };
+    let steps: Vec<Step> = (0..70).map(|i| Step { operation: signal, needs: u64::from(i % 2 == 1) << 1 }).collect();
+    let promised = promised(&steps);
+    assert!(is_before(&promised, 1, 7) && !is_before(&promised, 2, 7) && !is_before(&promised, 1, 6));
+    assert!(is_before(&promised, 4, 69) && is_before(&promised, 3, 68) && !is_before(&promised, 6, 69));
+}

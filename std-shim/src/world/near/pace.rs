@@ -1,0 +1,109 @@
+//! Whether a long message is read out of the sender's memory, in one copy by the receiver, or copied twice in fragments, by
+//! both at a time.
+//!
+//! The one copy wins when caches have the message as the sender left it; bytes that were just written, or come from memory,
+//! are copied faster by two. So it is tried only where a message is sent from the same place soon again, both ways are timed,
+//! and the better one is taken; now and then the other one is timed again.
+
+/// Places that are remembered.
+const PLACES: usize = 32;
+/// Most bytes announced since the last message from the same place for caches to have it.
+const REUSED: u64 = 1 << 21;
+/// Messages from such places between two that try the other way.
+const TRY: u32 = 32;
+
+/// How fast both ways were.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct Pace {
+    /// The places that messages were last sent from, and how many bytes had been announced by then.
+    places: [(u64, u64); PLACES],
+    /// The one that is forgotten next.
+    next: usize,
+    announced: u64,
+    /// Messages from the same place soon again.
+    reused: u32,
+    /// Picoseconds per byte that reading took, and copying fragments out; 0: not known.
+    read: u64,
+    copied: u64,
+}
+
+impl Pace {
+    pub(super) const fn new() -> Self {
+        Self { places: [(0, 0); PLACES], next: 0, announced: 0, reused: 0, read: 0, copied: 0 }
+    }
+
+    /// Whether the message that is announced at this place is read out of there.
+    pub(in crate::world) fn reads(&mut self, place: u64, bytes: u32) -> bool {
+        if self.distance(place, bytes).is_none_or(|distance| distance > REUSED) {
+            return false;
+        }
+        self.reused = self.reused.wrapping_add(1);
+        // A fragment costs more than its copy: there are two to tell and to look for.
+        let better = self.copied > 0 && self.read <= self.copied + self.copied / 4;
+        if self.reused.is_multiple_of(TRY) { !better } else { better }
+    }
+
+    /// So many bytes were read out of the other process.
+    pub(in crate::world) fn note_read(&mut self, bytes: usize, ns: u64) {
+        self.read = blend(self.read, bytes, ns);
+    }
+
+    /// So many bytes of a fragment were copied.
+    pub(in crate::world) fn note_copied(&mut self, bytes: usize, ns: u64) {
+        self.copied = blend(self.copied, bytes, ns);
+    }
+
+    /// Bytes announced since the last message there began; `None`: there was none, as far as is remembered.
+    fn distance(&mut self, place: u64, bytes: u32) -> Option<u64> {
+        let before = self.announced;
+        self.announced += u64::from(bytes);
+        if let Some((_, last)) = self.places.iter_mut().find(|(at, _)| *at == place) {
+            return Some(before - core::mem::replace(last, before));
+        }
+        if let Some(forgotten) = self.places.get_mut(self.next) {
+            *forgotten = (place, before);
+        }
+        self.next = (self.next + 1) % PLACES;
+        None
+    }
+}
+
+/// The first, then a mean of the last few; what took four times as long was interrupted.
+fn blend(mean: u64, bytes: usize, ns: u64) -> u64 {
+    let new = (ns.saturating_mul(1000) / bytes.max(1) as u64).max(1);
+    if mean == 0 { new } else { (3 * mean + new.min(4 * mean)) / 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_is_what_was_announced_since() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.distance(64, 10), None);
+        assert_eq!(pace.distance(64, 10), Some(10));
+        assert_eq!(pace.distance(128, 100), None);
+        assert_eq!(pace.distance(64, 10), Some(110));
+        for other in 0..PLACES as u64 {
+            assert_eq!(pace.distance(1000 + other, 1), None);
+        }
+        assert_eq!(pace.distance(64, 10), None, "forgotten");
+    }
+
+    #[test]
+    fn the_faster_way_is_taken_and_the_other_one_tried() {
+        let mut pace = Pace::new();
+        let reads = |pace: &mut Pace| (0..TRY).filter(|_| pace.reads(64, 1 << 16)).count() as u32;
+        assert_eq!(reads(&mut pace), 0, "nothing is known");
+        pace.note_copied(1000, 100);
+        assert!(reads(&mut pace) >= 1, "tried");
+        pace.note_read(1000, 200);
+        assert_eq!(reads(&mut pace), 1, "slower, but tried");
+        (0..20).for_each(|_| pace.note_read(1000, 80));
+        assert_eq!(reads(&mut pace), TRY - 1, "faster");
+        (0..20).for_each(|_| pace.note_copied(1000, 20));
+        assert_eq!(reads(&mut pace), 1, "slower again");
+        assert!((0..9).all(|place| !pace.reads(place << 20, 1 << 20)), "from elsewhere each time");
+    }
+}
