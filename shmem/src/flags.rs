@@ -141,7 +141,7 @@ impl<'a> Flags<'a> {
         self.pulls = pulls;
     }
 
-    /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`](crate::choice) has it. All ranks say
+    /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`] has it. All ranks say
     /// the same.
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;

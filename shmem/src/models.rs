@@ -28,7 +28,8 @@ fn explore(builder: &Builder, weakened: Option<Site>, model: impl Fn() + Sync + 
     WEAKENED.store(site.unwrap_or(usize::MAX), Ordering::Relaxed);
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
-    let hook = panic::take_hook();
+    // Loom's own hook, which keeps silent about how its threads end, is there since the first model.
+    let hook = weakened.map(|_| panic::take_hook());
     if weakened.is_some() {
         panic::set_hook(Box::new(|_| ()));
     }
@@ -38,7 +39,9 @@ fn explore(builder: &Builder, weakened: Option<Site>, model: impl Fn() + Sync + 
             model();
         });
     }));
-    panic::set_hook(hook);
+    if let Some(hook) = hook {
+        panic::set_hook(hook);
+    }
     WEAKENED.store(usize::MAX, Ordering::Relaxed);
     ended.ok().map(|()| executions.load(Ordering::Relaxed))
 }

@@ -1,7 +1,7 @@
 //! Types of elements, and the table of kernels.
 
+use half::f16;
 use half::slice::HalfFloatSliceExt as _;
-use half::{bf16, f16};
 
 use super::fold::{each, widened};
 use super::{Kernel, Operation};
@@ -112,30 +112,64 @@ macro_rules! float {
 float!(f32_kernel f32);
 float!(f64_kernel f64);
 
-macro_rules! half {
-    ($name:ident $type:ty) => {
-        fn $name(operation: Operation) -> Option<Kernel> {
-            macro_rules! with {
-                ($f:expr) => {{
-                    unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
-                        let widen = |from: &[$type], into: &mut [f32]| from.convert_to_f32_slice(into);
-                        let narrow = |from: &[f32], into: &mut [$type]| into.convert_from_f32_slice(from);
-                        // SAFETY: as this function's caller promises.
-                        unsafe { widened::<$type>(left, right, into, count, widen, narrow, $f) }
-                    }
-                    kernel as Kernel
-                }};
+fn f16_kernel(operation: Operation) -> Option<Kernel> {
+    macro_rules! with {
+        ($f:expr) => {{
+            unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
+                let widen = |from: &[f16], into: &mut [f32]| from.convert_to_f32_slice(into);
+                let narrow = |from: &[f32], into: &mut [f16]| into.convert_from_f32_slice(from);
+                // SAFETY: as this function's caller promises.
+                unsafe { widened::<f16>(left, right, into, count, widen, narrow, $f) }
             }
-            Some(match operation {
-                Operation::Sum => with!(|l, r| l + r),
-                Operation::Product => with!(|l, r| l * r),
-                Operation::Min => with!(|l, r| if l < r { l } else { r }),
-                Operation::Max => with!(|l, r| if l > r { l } else { r }),
-                _ => return None,
-            })
-        }
-    };
+            kernel as Kernel
+        }};
+    }
+    Some(match operation {
+        Operation::Sum => with!(|l, r| l + r),
+        Operation::Product => with!(|l, r| l * r),
+        Operation::Min => with!(|l, r| if l < r { l } else { r }),
+        Operation::Max => with!(|l, r| if l > r { l } else { r }),
+        _ => return None,
+    })
 }
 
-half!(f16_kernel f16);
-half!(bf16_kernel bf16);
+fn bf16_kernel(operation: Operation) -> Option<Kernel> {
+    macro_rules! with {
+        ($f:expr) => {
+            with!(u16, |l, r| {
+                let f = $f;
+                rounded(f(upper(l), upper(r)))
+            })
+        };
+        ($type:ty, $f:expr) => {{
+            unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
+                // SAFETY: as this function's caller promises.
+                unsafe { each::<$type>(left, right, into, count, $f) }
+            }
+            kernel as Kernel
+        }};
+    }
+    Some(match operation {
+        Operation::Sum => with!(|l: f32, r: f32| l + r),
+        Operation::Product => with!(|l: f32, r: f32| l * r),
+        Operation::Min => with!(|l: f32, r: f32| if l < r { l } else { r }),
+        Operation::Max => with!(|l: f32, r: f32| if l > r { l } else { r }),
+        _ => return None,
+    })
+}
+
+/// The number whose upper half this is.
+#[inline(always)]
+fn upper(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
+/// The upper half of a number, rounded to nearest, ties to even, without a branch.
+#[inline(always)]
+pub(super) fn rounded(number: f32) -> u16 {
+    let bits = number.to_bits();
+    let rounded = bits.wrapping_add(0x7fff).wrapping_add(bits >> 16 & 1) >> 16;
+    // A NaN stays one, and is made quiet.
+    let nan = bits >> 16 | 0x40;
+    (if number.is_nan() { nan } else { rounded }) as u16
+}

@@ -140,3 +140,14 @@ fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element
         assert!(right, "{operation:?} {element:?}: {expected:?} {found:?}");
     }
 }
+
+#[test]
+fn numbers_are_rounded_to_their_upper_half() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let special =
+        [0, 0x8000_0000, 0x7f80_0000, 0xff80_0000, 0x7f80_0001, 0x7fff_ffff, 0x3f80_8000, 0x3f81_8000, 0x7f7f_ffff];
+    for bits in special.into_iter().chain((0..100_000).map(|_| rng.u32(..))) {
+        let number = f32::from_bits(bits);
+        assert_eq!(element::rounded(number), bf16::from_f32(number).to_bits(), "{bits:#x}");
+    }
+}

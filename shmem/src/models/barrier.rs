@@ -67,7 +67,13 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                         flat.arrive(epoch);
                     }
                     let mut from = 0;
-                    (0..LOOKS).any(|_| flat.poll_gathered(epoch, &mut from))
+                    (0..2 * LOOKS).any(|_| {
+                        let complete = flat.poll_gathered(epoch, &mut from);
+                        if !complete {
+                            loom::thread::yield_now();
+                        }
+                        complete
+                    })
                 })
             }
             Kind::Of(shape) => {
