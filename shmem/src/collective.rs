@@ -175,6 +175,11 @@ impl Course {
         self.size == 2 && self.apart
     }
 
+    /// Whether ranks read from each other's buffers.
+    pub(crate) fn pulls(&self) -> bool {
+        self.way == Way::Pull
+    }
+
     /// Whether others read from this rank's buffers, so that it must wait until they have.
     pub(crate) fn lends(&self) -> bool {
         self.way == Way::Pull && self.shows(0)

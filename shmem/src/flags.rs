@@ -43,6 +43,8 @@ pub struct Flags<'a> {
     least: u32,
     /// What the own slots are stamped with, never read back.
     stamps: [u32; SLOTS as usize],
+    /// Steps that this rank has shown to have done with, never read back either.
+    done: u32,
     id: CollectiveId,
     verb: Verb,
     /// Of which course and sign were made.
@@ -121,6 +123,7 @@ impl<'a> Flags<'a> {
             next: first,
             least: first,
             stamps: [first; SLOTS as usize],
+            done: first,
             id: CollectiveId::default(),
             verb: Verb::Barrier,
             plan: None,
@@ -175,6 +178,25 @@ impl<'a> Flags<'a> {
         let failure = Failure { rank: Rank(rank), cause, id: self.id, verb: self.verb };
         self.state = State::Failed(failure);
         Turn::Failed(failure)
+    }
+
+    /// Whether the words that the others look at are as this rank wrote them. If not, somebody writes where he should not.
+    pub fn is_intact(&self) -> bool {
+        let is = |at: usize, value: u32| self.segment.word(at).is_some_and(|word| word.own() == value);
+        let stamps = self.stamps.iter().take(self.boards.slots as usize).zip(0..);
+        is(self.boards.done(self.rank), self.done) && { stamps }
+            .all(|(stamp, slot)| is(self.boards.stamp(self.rank, slot), *stamp))
+    }
+
+    /// Takes back what this rank has lent to a collective that failed: who has not read it to the end waits for what never comes.
+    pub fn withdraw(&mut self) {
+        let own = self.stamps.get_mut(self.boards.slot(self.base) as usize);
+        if self.course.lends()
+            && let Some(stamp) = own.filter(|stamp| **stamp == self.base.wrapping_add(1))
+        {
+            *stamp = self.base;
+            self.publish(self.boards.stamp(self.rank, self.base), self.base, Site::SlotShow);
+        }
     }
 
     fn publish(&mut self, at: usize, value: u32, site: Site) {
@@ -266,7 +288,8 @@ impl<'a> Flags<'a> {
     fn end_lap(&mut self) {
         if self.course.releases(self.lap) {
             let at = self.boards.done(self.rank);
-            self.publish(at, self.step().wrapping_add(1), Site::SlotDone);
+            self.done = self.step().wrapping_add(1);
+            self.publish(at, self.done, Site::SlotDone);
         }
         self.lap += 1;
         self.item = 0;
@@ -359,8 +382,15 @@ impl Basic for Flags<'_> {
     fn handle_done(&mut self, step: StepId) {
         if let (State::Doing { takes }, true) = (self.state, step.0 == self.wishes) {
             self.wishes = self.wishes.wrapping_add(1);
-            self.item += 1;
             self.state = if takes { State::Take } else { State::Make };
+            // What was lent may have been taken back meanwhile: then it is not there.
+            if self.course.pulls()
+                && let Some(Item { look: Some((of, lap)), wish: Some(Wish::Pull { .. }) }) = self.item_of(takes)
+                && self.has_shown(of, self.base.wrapping_add(lap)) != Ok(true)
+            {
+                return;
+            }
+            self.item += 1;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Who sits where: one seat per rank, written by its rank alone.
 //!
 //! ```text
-//! word 0   nobody, somebody, or somebody who has left or failed
+//! word 0   nobody, somebody, somebody who does no more collectives, or somebody who has left or failed
 //!      1   rank in the job
 //!      2   incarnation
 //!      3   process number, for people: the system says who holds a seat (`life`)
@@ -13,6 +13,7 @@ use crate::segment::{STRIDE, Segment, Site, Word};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = u32::from_le_bytes(*b"SITS");
+const RETIRED: u32 = u32::from_le_bytes(*b"DONE");
 const LEFT: u32 = u32::from_le_bytes(*b"LEFT");
 const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
 /// Words of a seat.
@@ -38,6 +39,8 @@ pub enum Occupant {
     Nobody,
     /// Somebody sits there.
     Sits(Sitter),
+    /// Somebody sits there, who takes part in no collective any more.
+    Retired(Sitter),
     /// Somebody sat there and has said farewell.
     Left(Sitter),
     /// Somebody sat there and has given up.
@@ -59,6 +62,11 @@ impl<'a> Seat<'a> {
         Some(Self { words: words.try_into().ok()? })
     }
 
+    /// Whether somebody sat there who takes part in no collective any more. One load.
+    pub fn has_retired(&self) -> bool {
+        [RETIRED, LEFT, FAILED].contains(&self.words[0].acquire(Site::Plain))
+    }
+
     /// Who is there. Somebody is believed only if the whole canary is that of his life.
     pub fn occupant(&self) -> Occupant {
         let [state, rank, incarnation, process, ..] = self.words;
@@ -69,6 +77,7 @@ impl<'a> Seat<'a> {
             FREE => Occupant::Nobody,
             _ if !self.canary_sings(incarnation) => Occupant::Garbage,
             TAKEN => Occupant::Sits(sitter),
+            RETIRED => Occupant::Retired(sitter),
             LEFT => Occupant::Left(sitter),
             FAILED => Occupant::Failed(sitter),
             _ => Occupant::Garbage,
@@ -108,8 +117,15 @@ impl Own<'_> {
 
     /// Whether every word is as it was written.
     pub fn is_intact(&self) -> bool {
-        let facts = self.facts().into_iter().zip(self.seat.words).all(|(fact, word)| word.own() == fact);
-        facts && self.seat.canary_sings(self.sitter.incarnation)
+        let [state, rest @ ..] = self.seat.words;
+        let sits = [TAKEN, RETIRED].contains(&state.own());
+        let facts = self.facts().into_iter().skip(1).zip(rest).all(|(fact, word)| word.own() == fact);
+        sits && facts && self.seat.canary_sings(self.sitter.incarnation)
+    }
+
+    /// Takes part in no collective from now on.
+    pub fn retire(self) {
+        self.seat.words[0].publish(RETIRED, Site::Plain);
     }
 
     /// Says farewell: the end of this process will be no death.
@@ -158,11 +174,16 @@ mod tests {
             assert_eq!(one.occupant(), Occupant::Sits(SITTER));
             assert!(own.is_intact() && one.take(SITTER).is_none());
             assert_eq!(seat(0).unwrap().occupant(), Occupant::Nobody);
+            assert!(!one.has_retired());
+            own.retire();
+            assert_eq!(one.occupant(), Occupant::Retired(SITTER));
+            assert!(one.has_retired() && own.is_intact());
             own.leave();
             assert_eq!(one.occupant(), Occupant::Left(SITTER));
             assert!(one.take(SITTER).is_none(), "nobody follows");
             own.fail();
             assert_eq!(one.occupant(), Occupant::Failed(SITTER));
+            assert!(one.has_retired());
         });
     }
 

@@ -296,6 +296,16 @@ impl Node {
         Rest::new(self.sleepers)
     }
 
+    /// Whether a rank takes part in no collective any more, since one of its failed, or it finishes or gives up. One load.
+    pub fn has_retired(&self, local: u32) -> bool {
+        Seat::of(self.segment(), &self.layout, local).is_some_and(|seat| seat.has_retired())
+    }
+
+    /// Tells the others that this rank takes part in no collective any more.
+    pub(crate) fn retire(&self) {
+        self.own.retire();
+    }
+
     /// Says farewell to the others: the end of this process will be no death. Without it, it is one.
     pub(crate) fn leave(&self) {
         self.own.leave();

@@ -326,6 +326,10 @@ impl World {
 
     fn end(&mut self) -> Result<(), Failure> {
         self.finished = true;
+        // Who waits for it in a collective is to hear of it, and not to keep it waiting at the fence.
+        if let Some(node) = &self.node {
+            node.retire();
+        }
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
@@ -375,6 +379,9 @@ impl World {
 
     /// Ends everything that is under way because of a panic, and tells the others.
     fn give_up(&self) {
+        if let Some(node) = &self.node {
+            node.retire();
+        }
         self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
         self.wait_until_gone();
     }

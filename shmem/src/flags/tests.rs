@@ -510,6 +510,48 @@ fn a_rank_that_died_is_named_with_what_it_is_missing_from() {
 }
 
 #[test]
+fn what_a_failed_rank_had_lent_is_not_taken() {
+    let ground = Ground::new(3);
+    let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));
+    for side in &mut sides {
+        side.flags.set_pulls(true);
+        side.flags.force(Some(Way::Pull));
+        side.start();
+    }
+    assert_eq!(sides[0].go(), Turn::Pending, "it lends");
+    let Turn::Do(step, wish @ Wish::Pull { .. }) = sides[1].flags.poll() else { panic!("nothing was lent") };
+    sides[0].flags.handle_failed(Rank(2));
+    sides[0].flags.withdraw();
+    sides[0].memory.fill(0xff);
+    let segment = sides[1].flags.segment;
+    Buffers::in_place(segment, &mut sides[1].memory, Moves, Near).carry_out(wish).unwrap();
+    sides[1].flags.handle_done(step);
+    assert_eq!(sides[1].go(), Turn::Pending, "what was read may have been anything");
+    assert!(sides[1].flags.is_behind(Rank(2)));
+}
+
+#[test]
+fn every_changed_word_of_a_rank_is_noticed_by_it() {
+    let ground = Ground::new(2);
+    let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    for round in 0..40 {
+        for side in [&mut root, &mut leaf] {
+            side.plan.root = Rank(round % 2);
+            side.start();
+        }
+        let _ = [root.go(), leaf.go(), root.go()];
+        let slots = (0..ground.boards.slots).map(|slot| ground.boards.stamp(0, slot));
+        for word in slots.chain([ground.boards.done(0)]).map(|at| ground.segment().word(at).unwrap()) {
+            assert!(root.flags.is_intact());
+            let before = word.own();
+            word.publish(before ^ 1, Site::Plain);
+            assert!(!root.flags.is_intact() && leaf.flags.is_intact());
+            word.publish(before, Site::Plain);
+        }
+    }
+}
+
+#[test]
 fn garbage_from_one_rank_ends_in_failures_that_name_others_than_oneself() {
     let failed = AtomicU64::new(0);
     for seed in 0..300 {

@@ -103,7 +103,9 @@ impl Arrivals<'_> {
         let Some(seat) = Seat::of(self.segment, self.layout, local) else { return Err(stranger) };
         let sitter = match seat.occupant() {
             Occupant::Nobody => return Ok(None),
-            Occupant::Sits(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter) => sitter,
+            Occupant::Sits(sitter) | Occupant::Retired(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter) => {
+                sitter
+            }
             Occupant::Garbage => return Err(stranger),
         };
         let holder = self.life.holder(local)?;

@@ -36,8 +36,8 @@ pub enum CollectiveError {
     /// The ranks of the job do not all share memory: in this version collectives need one node.
     #[error("collectives need all ranks to share the memory of one node")]
     Apart,
-    /// A rank is dead, and has not done its part.
-    #[error("rank {rank} died and is missing from {collective} {sequence}")]
+    /// A rank has died or finished, or given up collectives since one of its failed, and has not done its part.
+    #[error("rank {rank} is gone and missing from {collective} {sequence}")]
     Missing {
         /// Who.
         rank: Rank,
@@ -72,6 +72,19 @@ pub enum CollectiveError {
     /// The job is being ended.
     #[error(transparent)]
     Ended(Failure),
+}
+
+impl CollectiveError {
+    /// The same, of another collective.
+    pub(super) const fn of(mut self, name: &'static str) -> Self {
+        if let Self::Missing { collective, .. }
+        | Self::Corrupt { collective, .. }
+        | Self::Disagrees { collective, .. } = &mut self
+        {
+            *collective = name;
+        }
+        self
+    }
 }
 
 impl From<BasicFailure> for CollectiveError {

@@ -1,7 +1,9 @@
 //! The ranks of a node as a group: their barrier, their flags, and how one waits for the others.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::time::Duration;
+use std::time::Instant;
 
 use unisono_core::collective::{
     Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank as Member, Turn, Verb,
@@ -14,6 +16,7 @@ use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _};
 use unisono_shmem::rest::{Look, Rest};
+use unisono_shmem::segment::Site;
 
 use super::CollectiveError;
 use super::pull::Processes;
@@ -23,6 +26,8 @@ use crate::world::lock::Lock;
 
 /// Polls that follow each other without a pause, where every rank has a core: a pause is as long as a line travels.
 const POLLS: u32 = 64;
+/// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
+const ENDING: Duration = Duration::from_millis(500);
 
 /// The buffers of a call.
 pub(super) enum Places<'a> {
@@ -135,25 +140,62 @@ impl Group {
         if let Some(failed) = self.state.lock().failed {
             return Err(failed);
         }
-        for rank in (0..self.node.size()).filter(|&rank| rank != self.node.local()) {
-            let cause = match self.barrier.has_arrived(rank, epoch) {
-                Some(true) => continue,
-                Some(false) if self.node.standing(rank) == Standing::Alive => continue,
-                // It may have come before it went.
-                Some(false) if self.barrier.has_arrived(rank, epoch) == Some(true) => continue,
-                Some(false) => Cause::Missing,
-                None => Cause::Corrupt,
-            };
-            let id = CollectiveId { context: 0, sequence: epoch };
-            return Err(self.fail(Failure { rank: Member(rank), cause, id, verb: Verb::Barrier }.into()));
+        // Whom the others wait for at last shows its arrival when it need not wait any more.
+        let is_last = self.node.waiting() == Waiting::Shared && self.node.local() == 0;
+        if self.barrier.own().own() != epoch.wrapping_sub(u32::from(is_last)) {
+            return Err(self.fail(CollectiveError::Corrupted));
         }
-        Ok(())
+        let failed = |rank, cause| {
+            let id = CollectiveId { context: 0, sequence: epoch };
+            Err(self.fail(Failure { rank: Member(rank), cause, id, verb: Verb::Barrier }.into()))
+        };
+        if let Some(rank) = self.others().find(|&rank| self.barrier.has_arrived(rank, epoch).is_none()) {
+            return failed(rank, Cause::Corrupt);
+        }
+        let is_behind = |rank| self.barrier.has_arrived(rank, epoch) == Some(false);
+        match self.gone(is_behind, is_behind) {
+            Some(rank) => failed(rank, Cause::Missing),
+            None => Ok(()),
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> {
+        (0..self.node.size()).filter(|&rank| rank != self.node.local())
+    }
+
+    /// A rank that is behind for good: the first one that is not alive, else one that is waited for and has retired. Whoever retires
+    /// because of a death does so after it, so that the dead one is named by all: also by those whom it has given everything.
+    fn gone(&self, is_behind: impl Fn(u32) -> bool, is_awaited: impl Fn(u32) -> bool) -> Option<u32> {
+        let dead = || {
+            // It may have done its part before it went.
+            let is_dead =
+                |rank: &u32| is_behind(*rank) && self.node.standing(*rank) != Standing::Alive && is_behind(*rank);
+            self.others().find(is_dead)
+        };
+        dead().or_else(|| {
+            let retired = self.others().find(|&rank| self.node.has_retired(rank) && is_awaited(rank));
+            let cause = || self.others().find(|&rank| self.node.standing(rank) == Standing::Dead);
+            retired.map(|rank| dead().or_else(cause).unwrap_or(rank))
+        })
     }
 
     /// From now on every collective fails.
     fn fail(&self, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
+        self.node.retire();
         error
+    }
+
+    /// Whether a process whose memory cannot be read is alive all the same: memory ends a little before everything else does.
+    fn lives_on(&self, rank: u32) -> bool {
+        let until = Instant::now() + ENDING;
+        while self.node.standing(rank) == Standing::Alive {
+            if Instant::now() >= until {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
     }
 
     pub(super) fn run(
@@ -171,7 +213,9 @@ impl Group {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }
         if !state.agreed {
-            self.agree(world, &mut state)?;
+            // What fails is what was asked for.
+            let named = |error: CollectiveError| error.of(plan.verb.name());
+            self.agree(world, &mut state).map_err(named)?;
         }
         self.complete(world, &mut state, plan, places, operate)
     }
@@ -246,7 +290,7 @@ impl Group {
                         flags.handle_done(step);
                         (rest, polls) = (None, 0);
                     }
-                    Err(Refused::Unreadable(rank)) if self.node.standing(rank.0) == Standing::Alive => {
+                    Err(Refused::Unreadable(rank)) if self.lives_on(rank.0) => {
                         break Failure {
                             rank,
                             cause: Cause::Corrupt,
@@ -269,16 +313,15 @@ impl Group {
                         break error;
                     }
                     if look == Look::Everywhere {
-                        if !self.node.is_intact() {
+                        if !self.node.is_intact() || !flags.is_intact() {
                             break CollectiveError::Corrupted;
                         }
-                        let missing = (0..self.node.size()).find(|&rank| {
-                            flags.is_behind(Member(rank))
-                                && self.node.standing(rank) != Standing::Alive
-                                // It may have done its part before it went.
-                                && flags.is_behind(Member(rank))
-                        });
-                        if let Some(rank) = missing {
+                        let awaited = flags.awaited();
+                        let is_awaited = |rank| {
+                            let own = awaited.filter(|awaited| awaited.rank.0 == rank);
+                            own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
+                        };
+                        if let Some(rank) = self.gone(|rank| flags.is_behind(Member(rank)), is_awaited) {
                             flags.handle_failed(Member(rank));
                         }
                     }
@@ -287,6 +330,10 @@ impl Group {
                 Turn::Failed(failure) => break failure.into(),
             }
         };
+        flags.withdraw();
+        // Before the caller has its buffers back.
+        fence(Ordering::SeqCst);
+        self.node.retire();
         state.failed = Some(error);
         Err(error)
     }

@@ -1,6 +1,7 @@
 //! Reading another process's memory: one copy instead of two.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, fence};
 
 use unisono_core::collective::Rank as Member;
 use unisono_shmem::payload::{Refused, Remote};
@@ -29,6 +30,8 @@ impl Remote for Processes<'_> {
                 _ => return Err(refused),
             }
         }
+        // Whether the bytes were still lent is looked at after they were read.
+        fence(Ordering::SeqCst);
         Ok(())
     }
 }
