@@ -1,0 +1,315 @@
+//! Bar 5 of shared memory over processes: every operation, type and collective at odd lengths on 2 to 5 ranks against a sequential
+//! oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+
+use core::time::Duration;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use rustix::process::{Signal, kill_process};
+use unisono::rank::Rank;
+use unisono::world::World;
+use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono_tests::bar::{Limit, Report};
+use unisono_tests::collectives::{Collective, Rounds};
+use unisono_tests::job::{Job, Remains};
+use unisono_tests::oracle::Oracle;
+
+/// As long as nobody has to wait for a rank that does something else.
+const BOUND: Duration = Duration::from_secs(2);
+/// How long a rank is stopped, or sleeps.
+const PAUSE: Duration = Duration::from_secs(2);
+const MILLION: u32 = 1_000_000;
+
+/// Holds the collectives of processes against an oracle, and misuses them.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Most ranks.
+    #[arg(long, default_value_t = 5)]
+    ranks: u32,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// A rank of a job.
+    #[arg(long, hide = true)]
+    part: Option<Part>,
+    #[arg(long, hide = true)]
+    mark: Option<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// Against the oracle.
+    Oracle,
+    /// Rank 0 calls another collective than the others.
+    Verbs,
+    /// Rank 0 gives another length.
+    Lengths,
+    /// The last rank names another root.
+    Roots,
+    /// Rank 0 names another operation.
+    Operations,
+    /// Rank 0 gives one buffer, the others two.
+    Places,
+    /// Rank 0 finishes while the others go on.
+    Left,
+    /// Several threads of each rank call collectives at once.
+    Threads,
+    /// Rank 1 is stopped for a while.
+    Stopped,
+    /// A million broadcasts, the last rank asleep now and then.
+    Million,
+    /// Many ranks on few processors.
+    Crowd,
+}
+
+/// How each misuse is called, on how many ranks, and what every rank says at the end.
+const MISUSES: [(&str, Part, u32); 7] = [
+    ("different collectives", Part::Verbs, 3),
+    ("different lengths", Part::Lengths, 3),
+    ("different roots", Part::Roots, 3),
+    ("different operations", Part::Operations, 2),
+    ("in place on one rank", Part::Places, 2),
+    ("a rank has left", Part::Left, 3),
+    ("threads at once", Part::Threads, 2),
+];
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match options.part {
+        Some(part) => member(part),
+        None => judge(&options),
+    }
+}
+
+fn judge(options: &Options) -> ExitCode {
+    let (before, began) = (Remains::now(), Instant::now());
+    let mut report = Report::new(5, options.json);
+    for ranks in 2..=options.ranks {
+        let said = run(Part::Oracle, ranks, Duration::from_secs(60));
+        let (mut compared, mut wrong) = (0.0, f64::NAN);
+        match said.as_ref().map(|lines| lines.iter().map(|line| count(line)).collect::<Option<Vec<_>>>()) {
+            Ok(Some(counts)) => {
+                compared = counts.iter().map(|(compared, _)| compared).sum();
+                wrong = counts.iter().map(|(_, wrong)| wrong).sum();
+            }
+            other => eprintln!("{ranks} ranks: {other:?}"),
+        }
+        let of = format!("{ranks} ranks");
+        report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
+        report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
+    }
+    for (name, part, ranks) in MISUSES {
+        let since = Instant::now();
+        let said = run(part, ranks, Duration::from_secs(20));
+        let well = match &said {
+            Ok(lines) => part == Part::Threads || lines.iter().any(|line| line.starts_with("error")),
+            Err(_) => false,
+        };
+        if !well {
+            eprintln!("{name}: {said:?}");
+        }
+        report.figure("typed_error", name, f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
+        let slept = if part == Part::Threads { 3.0 } else { 1.0 };
+        let limit = Limit::Most(slept + BOUND.as_secs_f64());
+        report.figure("ended", name, since.elapsed().as_secs_f64(), "s", limit);
+    }
+    let well = stopped().inspect_err(|reason| eprintln!("stopped: {reason}")).is_ok();
+    report.figure("nobody_missed", "a rank stopped for 2 s", f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
+    let grown = run(Part::Million, 3, Duration::from_secs(60));
+    let grown = grown.inspect_err(|reason| eprintln!("million: {reason}")).unwrap_or_default();
+    let most = grown.iter().map(|line| line.parse().unwrap_or(f64::NAN)).fold(-1.0, f64::max);
+    let most = if grown.len() == 3 { most } else { f64::NAN };
+    report.figure("memory_grown", "a million broadcasts", most, "KiB", Limit::Most(256.0));
+    let crowd = run(Part::Crowd, 16, Duration::from_secs(60));
+    let well = crowd.as_ref().is_ok_and(|lines| lines.iter().all(|line| line == "well"));
+    if !well {
+        eprintln!("crowd: {crowd:?}");
+    }
+    report.figure("as_it_should", "16 ranks", f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
+    let (files, shared) = before.left();
+    report.figure("files_left", "/dev/shm", files as f64, "files", Limit::Most(0.0));
+    report.figure("memory_left", "Shmem", shared, "MiB", Limit::Most(16.0));
+    report.figure("time", "all", began.elapsed().as_secs_f64(), "s", Limit::None);
+    report.end()
+}
+
+/// One job: what each rank says in the end.
+fn run(part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String> {
+    let (mark, number) = (format!("collectives-{}-{part:?}-{ranks}", std::process::id()), ranks.to_string());
+    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let mut job = start(&mark, &number, &name)?;
+    let until = Instant::now() + patience;
+    let mut said = Vec::new();
+    while (said.len() as u32) < ranks {
+        said.push(job.line(until).ok_or_else(|| format!("of {ranks} ranks {said:?} spoke"))?);
+    }
+    job.ended(until)?;
+    job.clean()?;
+    Ok(said)
+}
+
+fn start(mark: &str, ranks: &str, part: &str) -> Result<Job, String> {
+    Job::start(mark, &["-n", ranks, "--device", "shm", "--on-death", "silent"], &["--part", part])
+}
+
+fn stopped() -> Result<(), String> {
+    let mut job = start(&format!("collectives-{}-stopped", std::process::id()), "3", "stopped")?;
+    let members = job.ready("ready", 3)?;
+    kill_process(members[1], Signal::STOP).map_err(|error| error.to_string())?;
+    std::thread::sleep(PAUSE);
+    kill_process(members[1], Signal::CONT).map_err(|error| error.to_string())?;
+    let until = Instant::now() + Duration::from_secs(20);
+    for _ in 0..3 {
+        match job.line(until) {
+            Some(line) if line == "well" => {}
+            other => return Err(format!("a rank says {other:?}")),
+        }
+    }
+    job.ended(until)?;
+    job.clean()
+}
+
+fn count(line: &str) -> Option<(f64, f64)> {
+    let (compared, wrong) = line.split_once(' ')?;
+    Some((compared.parse().ok()?, wrong.parse().ok()?))
+}
+
+/// A rank.
+fn member(part: Part) -> ExitCode {
+    let world = World::join().expect("a world");
+    let rank = world.rank().0;
+    let said = match part {
+        Part::Oracle => match Oracle::new(&world).run() {
+            Ok((compared, wrong)) => format!("{compared} {wrong}"),
+            Err(error) => error.to_string(),
+        },
+        Part::Verbs | Part::Lengths | Part::Roots | Part::Operations | Part::Places => told(misuse(&world, part)),
+        Part::Left if rank == 0 => "left".to_owned(),
+        Part::Left => told((0..).try_for_each(|_| world.all_gather_into(&[rank], &mut [0; 3]))),
+        Part::Threads => {
+            threads(&world);
+            "any".to_owned()
+        }
+        Part::Stopped => {
+            let until = Instant::now() + PAUSE + Duration::from_secs(1);
+            go_on(&world, |round| {
+                if round == 1 {
+                    println!("ready {rank} {}", std::process::id());
+                }
+                Instant::now() < until
+            })
+        }
+        Part::Million => match million(&world) {
+            Ok(grown) => grown.to_string(),
+            Err(error) => error.to_string(),
+        },
+        Part::Crowd => go_on(&world, |round| round < 30),
+    };
+    println!("{said}");
+    // What several threads did at once may have left ranks apart.
+    if part == Part::Threads {
+        std::process::exit(0);
+    }
+    // After an error there may be nothing to finish.
+    let _ = world.finish();
+    ExitCode::SUCCESS
+}
+
+fn told(result: Result<(), CollectiveError>) -> String {
+    match result {
+        Ok(()) => "done".to_owned(),
+        Err(error) => format!("error {error}"),
+    }
+}
+
+/// Rounds of every collective, as long as rank 0 says so.
+fn go_on(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
+    let mut all = Collective::ALL.map(|collective| (collective, Rounds::new(world, 3000)));
+    for round in 0.. {
+        let mut more = [u8::from(goes_on(round))];
+        if let Err(error) = world.broadcast_into(&mut more, Rank(0)) {
+            return error.to_string();
+        }
+        if more == [0] {
+            break;
+        }
+        for (collective, rounds) in &mut all {
+            if let Err(trouble) = rounds.round(*collective, round) {
+                return trouble.to_string();
+            }
+        }
+    }
+    "well".to_owned()
+}
+
+/// Not all ranks do the same, over and over.
+fn misuse(world: &World, part: Part) -> Result<(), CollectiveError> {
+    let (rank, size) = (world.rank().0, world.size() as usize);
+    let odd = rank == 0;
+    let (sum, mut all) = (SystemOperation::sum(), vec![0; 9 * size]);
+    for _ in 0..100 {
+        match part {
+            Part::Verbs if odd => world.all_gather_into(&[rank; 4], &mut all[..4 * size])?,
+            Part::Verbs => world.all_reduce_into(&[rank; 4], &mut all[..4], sum)?,
+            Part::Lengths => {
+                let length = if odd { 4 } else { 9 };
+                world.all_gather_into(&vec![rank; length], &mut all[..length * size])?;
+            }
+            Part::Roots => world.gather_into(&[rank; 9], &mut all, Rank(u32::from(rank == 2)))?,
+            Part::Operations if odd => world.all_reduce_into(&[rank; 4], &mut all[..4], SystemOperation::max())?,
+            Part::Places if odd => world.all_reduce_in_place(&mut all[..4], sum)?,
+            _ => world.all_reduce_into(&[rank; 4], &mut all[..4], sum)?,
+        }
+    }
+    Ok(())
+}
+
+/// Whatever comes of it: no crash.
+fn threads(world: &World) {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                let mut rounds = Rounds::new(world, 2000);
+                // It may wait for ever, for what another thread took.
+                std::thread::spawn(|| {
+                    std::thread::sleep(PAUSE);
+                    println!("any");
+                    std::process::exit(0);
+                });
+                for round in 0..2000 {
+                    // Any result will do.
+                    let _ = rounds.round(Collective::ALL[(round as usize + thread) % 10], round);
+                }
+            });
+        }
+    });
+}
+
+/// Kilobytes by which this process has grown.
+fn million(world: &World) -> Result<f64, CollectiveError> {
+    let sleeps = world.rank().0 + 1 == world.size();
+    let mut value = [0_u64];
+    let mut before = 0.0;
+    for i in 0..MILLION {
+        if i == MILLION / 100 {
+            before = resident();
+        }
+        if sleeps && i % (MILLION / 10) == 0 {
+            std::thread::sleep(PAUSE / 20);
+        }
+        if world.rank().0 == 0 {
+            value = [u64::from(i)];
+        }
+        world.broadcast_into(&mut value, Rank(0))?;
+        assert_eq!(value, [u64::from(i)], "what the root sent");
+    }
+    Ok(resident() - before)
+}
+
+/// Resident memory of this process, in KiB.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let found = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    found.unwrap_or(f64::NAN)
+}

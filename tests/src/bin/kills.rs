@@ -1,0 +1,351 @@
+//! Bar 6 of shared memory: a random rank is killed at a random moment while all loop over a collective; every survivor must
+//! name it and the collective, and nothing may be left behind. Also while ranks join, and while they finish.
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use rustix::process::{Pid, Signal, kill_process};
+use unisono::world::World;
+use unisono::world::collective::CollectiveError;
+use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::collectives::{Collective, Rounds, Trouble};
+use unisono_tests::job::{Job, Remains, now, processes};
+
+/// After so long every survivor has reported; `docs/using.md` says so.
+const BOUND: Duration = Duration::from_millis(1000);
+/// Time that ranks have to come together, where one of them never comes.
+const ASSEMBLY: Duration = Duration::from_secs(2);
+const SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
+const PROGRESS: [&str; 3] = ["engine", "thread", "hybrid"];
+/// Rounds before anybody is killed, and of a clean job.
+const WARM: u32 = 3;
+const CLEAN: u32 = 40;
+/// Between two clean jobs.
+const EVERY: usize = 10;
+
+/// Kills ranks of jobs that share memory, and times how long the others take to tell.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Kills amid collectives; a tenth as many while ranks join, and while they finish.
+    #[arg(long, default_value_t = 200)]
+    runs: usize,
+    /// Jobs at a time.
+    #[arg(long, default_value_t = 1)]
+    labs: usize,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// A part that this program plays for itself.
+    #[arg(long, hide = true)]
+    part: Option<Part>,
+    #[arg(long, hide = true, default_value = "barrier")]
+    collective: String,
+    #[arg(long, hide = true, default_value_t = 8)]
+    bytes: usize,
+    /// Survivors finish when this exists.
+    #[arg(long, hide = true)]
+    until: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    mark: Option<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// Goes on until it fails.
+    Loop,
+    /// Finishes after some rounds.
+    Finish,
+}
+
+/// When a rank is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moment {
+    Amid,
+    Joining,
+    Finishing,
+    /// Never: the next job is unaffected.
+    Never,
+}
+
+const MOMENTS: [(&str, Moment); 4] = [
+    ("amid collectives", Moment::Amid),
+    ("while joining", Moment::Joining),
+    ("while finishing", Moment::Finishing),
+    ("clean job afterwards", Moment::Never),
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: usize,
+    moment: Moment,
+    collective: Collective,
+    bytes: usize,
+    ranks: usize,
+    policy: &'static str,
+    progress: &'static str,
+    victim: usize,
+    delay: Duration,
+    /// The survivors finish; otherwise the launcher is killed, too.
+    finishes: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match options.part {
+        Some(part) => member(&options, part),
+        None => judge(&options),
+    }
+}
+
+fn plan(options: &Options) -> Vec<Run> {
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    let mut runs = Vec::new();
+    let few = options.runs.div_ceil(10);
+    for (count, moment) in [(options.runs, Moment::Amid), (few, Moment::Joining), (few, Moment::Finishing)] {
+        for i in 0..count {
+            let ranks = random.usize(2..=4);
+            let longest = if moment == Moment::Finishing { 8_000 } else { 40_000 };
+            runs.push(Run {
+                number: 0,
+                moment,
+                collective: Collective::ALL[i % Collective::ALL.len()],
+                bytes: SIZES[i / Collective::ALL.len() % SIZES.len()],
+                ranks,
+                policy: if random.bool() { "silent" } else { "tell" },
+                progress: PROGRESS[random.usize(0..PROGRESS.len())],
+                victim: random.usize(0..ranks),
+                delay: Duration::from_micros(random.u64(0..longest)),
+                finishes: random.bool(),
+            });
+        }
+    }
+    random.shuffle(&mut runs);
+    let with_clean = |(i, run): (usize, Run)| {
+        let clean = Run { moment: Moment::Never, ..run };
+        [Some(run), (i % EVERY == EVERY - 1).then_some(clean)]
+    };
+    let all = runs.into_iter().enumerate().flat_map(with_clean).flatten();
+    all.enumerate().map(|(number, run)| Run { number, ..run }).collect()
+}
+
+fn judge(options: &Options) -> ExitCode {
+    let (runs, before, began) = (plan(options), Remains::now(), Instant::now());
+    let labs = options.labs.max(1);
+    let told: Vec<(Run, Result<Vec<f64>, String>)> = std::thread::scope(|scope| {
+        let lab = |lab: usize| {
+            let own: Vec<Run> = runs.iter().skip(lab).step_by(labs).copied().collect();
+            scope.spawn(move || own.into_iter().map(|run| (run, carry_out(run))).collect::<Vec<_>>())
+        };
+        let labs: Vec<_> = (0..labs).map(lab).collect();
+        labs.into_iter().flat_map(|lab| lab.join().unwrap_or_default()).collect()
+    });
+    let mut report = Report::new(6, options.json);
+    for (name, moment) in MOMENTS {
+        let planned = runs.iter().filter(|run| run.moment == moment).count();
+        let these: Vec<_> = told.iter().filter(|(run, _)| run.moment == moment).collect();
+        let well = these.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+        for (run, outcome) in &these {
+            if let Err(reason) = outcome {
+                eprintln!("{run:?}: {reason}");
+            }
+        }
+        report.figure("as_it_should", name, well as f64, "runs", Limit::Least(planned as f64));
+        let mut times: Vec<f64> =
+            these.iter().filter_map(|(_, outcome)| outcome.as_ref().ok()).flatten().copied().collect();
+        times.sort_by(f64::total_cmp);
+        if moment == Moment::Amid {
+            report.figure("told_p50", name, quantile(&times, 0.5), "ms", Limit::None);
+            report.figure("told_p99", name, quantile(&times, 0.99), "ms", Limit::None);
+            let bound = Limit::Most(BOUND.as_secs_f64() * 1e3);
+            report.figure("told_most", name, quantile(&times, 1.0), "ms", bound);
+        }
+    }
+    let (files, shared) = before.left();
+    report.figure("files_left", "/dev/shm", files as f64, "files", Limit::Most(0.0));
+    report.figure("memory_left", "Shmem", shared, "MiB", Limit::Most(16.0));
+    report.figure("time", "all runs", began.elapsed().as_secs_f64(), "s", Limit::None);
+    report.end()
+}
+
+/// One job. Returns the milliseconds after which each survivor told.
+fn carry_out(run: Run) -> Result<Vec<f64>, String> {
+    let mark = format!("kills-{}-{}", std::process::id(), run.number);
+    let until = std::env::temp_dir().join(&mark);
+    let outcome = in_job(run, &mark, &until);
+    // It may not have been made.
+    let _ = std::fs::remove_file(&until);
+    outcome
+}
+
+fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, String> {
+    let (ranks, bytes) = (run.ranks.to_string(), run.bytes.to_string());
+    let assembly = format!("{}s", ASSEMBLY.as_secs());
+    let mut options = vec!["-n", &ranks, "--device", "shm", "--on-death", run.policy, "--progress", run.progress];
+    if run.moment == Moment::Joining {
+        options.extend(["--assembly", &assembly]);
+    }
+    let part = if matches!(run.moment, Moment::Amid | Moment::Joining) { "loop" } else { "finish" };
+    let path = until.to_string_lossy();
+    let arguments = ["--part", part, "--collective", run.collective.name(), "--bytes", &bytes, "--until", &path];
+    let mut job = Job::start(mark, &options, &arguments)?;
+    let told = match run.moment {
+        Moment::Amid => amid(run, &job)?,
+        Moment::Joining => joining(run, &job, mark)?,
+        Moment::Finishing => finishing(run, &mut job)?,
+        Moment::Never => unharmed(run, &mut job)?,
+    };
+    if matches!(run.moment, Moment::Amid | Moment::Joining) && run.finishes {
+        std::fs::write(until, []).map_err(|error| error.to_string())?;
+        job.ended(Instant::now() + Duration::from_secs(10)).map_err(|reason| format!("after it was told: {reason}"))?;
+    }
+    job.clean()?;
+    Ok(told)
+}
+
+fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
+    let members = job.ready("ready", run.ranks)?;
+    std::thread::sleep(run.delay);
+    let began = now();
+    kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
+    let told = hear(run, job, Instant::now() + 5 * BOUND, |words| match *words {
+        ["told", rank, of, name, at] => {
+            if of != run.victim.to_string() || name != run.collective.name() {
+                return Err(format!("rank {rank} misses rank {of} from {name}"));
+            }
+            Ok((rank.parse().ok(), at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(began) as f64 / 1e6)))
+        }
+        _ => Err(format!("a rank says {:?}", words.join(" "))),
+    })?;
+    Ok(told)
+}
+
+/// What each survivor tells.
+fn hear(
+    run: Run,
+    job: &Job,
+    until: Instant,
+    mut understand: impl FnMut(&[&str]) -> Result<(Option<usize>, f64), String>,
+) -> Result<Vec<f64>, String> {
+    let mut expected: Vec<usize> = (0..run.ranks).filter(|rank| *rank != run.victim).collect();
+    let mut told = Vec::new();
+    while !expected.is_empty() {
+        let line = job.line(until).ok_or_else(|| format!("{expected:?} say nothing"))?;
+        let words: Vec<&str> = line.split(' ').collect();
+        if matches!(words[..], ["ready", ..]) {
+            continue;
+        }
+        let (rank, time) = understand(&words)?;
+        if let Some(place) = expected.iter().position(|expected| Some(*expected) == rank) {
+            expected.remove(place);
+            told.push(time);
+        }
+    }
+    Ok(told)
+}
+
+/// Kills a rank that has hardly begun. The others join without it, or say why they cannot.
+fn joining(run: Run, job: &Job, mark: &str) -> Result<Vec<f64>, String> {
+    let victim = await_rank(run, mark)?;
+    std::thread::sleep(run.delay);
+    kill_process(victim, Signal::KILL).map_err(|error| error.to_string())?;
+    let until = Instant::now() + ASSEMBLY + Duration::from_secs(3);
+    let told = hear(run, job, until, |words| match *words {
+        ["told", rank, of, ..] if of == run.victim.to_string() => Ok((rank.parse().ok(), 0.0)),
+        ["refused", rank, ..] => Ok((rank.parse().ok(), 0.0)),
+        _ => Err(format!("a rank says {:?}", words.join(" "))),
+    });
+    // Or the launcher ends the job.
+    told.or_else(|reason| if job.is_mute() { Ok(Vec::new()) } else { Err(reason) })
+}
+
+fn await_rank(run: Run, mark: &str) -> Result<Pid, String> {
+    let (wanted, until) = (format!("UNISONO_RANK={}", run.victim), Instant::now() + Duration::from_secs(10));
+    while Instant::now() < until {
+        for process in processes(mark) {
+            let all = std::fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
+            if all.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes()) {
+                return Ok(process);
+            }
+        }
+    }
+    Err("the victim does not come".into())
+}
+
+fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
+    let members = job.ready("ready", run.ranks)?;
+    std::thread::sleep(run.delay);
+    // It may be gone already.
+    let _ = kill_process(members[run.victim], Signal::KILL);
+    hear(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
+        ["finished", rank] => Ok((rank.parse().ok(), 0.0)),
+        ["told", _, of, ..] if of == run.victim.to_string() => Ok((None, 0.0)),
+        _ => Err(format!("a rank says {:?}", words.join(" "))),
+    })?;
+    job.ended(Instant::now() + Duration::from_secs(5))?;
+    Ok(Vec::new())
+}
+
+fn unharmed(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
+    job.ready("ready", run.ranks)?;
+    let mut finished = 0;
+    let until = Instant::now() + Duration::from_secs(20);
+    while finished < run.ranks {
+        match job.line(until) {
+            Some(line) if line.starts_with("finished") => finished += 1,
+            other => return Err(format!("a rank of a clean job says {other:?}")),
+        }
+    }
+    let status = job.ended(Instant::now() + Duration::from_secs(5))?;
+    if status.success() { Ok(Vec::new()) } else { Err(format!("{status}")) }
+}
+
+/// A rank.
+fn member(options: &Options, part: Part) -> ExitCode {
+    let number = std::env::var("UNISONO_RANK").unwrap_or_default();
+    let world = match World::join() {
+        Ok(world) => world,
+        Err(error) => {
+            println!("refused {number} {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let rank = world.rank();
+    let collective = Collective::named(&options.collective).expect("a collective");
+    let mut rounds = Rounds::new(&world, options.bytes);
+    let mut trouble = None;
+    for round in 0.. {
+        if round == WARM {
+            println!("ready {rank} {}", std::process::id());
+        }
+        if part == Part::Finish && round == CLEAN {
+            break;
+        }
+        if let Err(reason) = rounds.round(collective, round) {
+            // What was lent to a collective that failed is this rank's own again.
+            rounds.spoil();
+            trouble = Some(reason);
+            break;
+        }
+    }
+    match trouble {
+        Some(Trouble::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
+            println!("told {rank} {of} {collective} {}", now());
+        }
+        Some(other) => println!("strange {rank} {other}"),
+        None => {}
+    }
+    // Alive until all have told: nobody else is to be missed.
+    while part == Part::Loop && options.until.as_ref().is_some_and(|path| !path.exists()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    match world.finish() {
+        Ok(()) => println!("finished {rank}"),
+        Err(failure) => println!("strange {rank} {failure}"),
+    }
+    ExitCode::SUCCESS
+}
