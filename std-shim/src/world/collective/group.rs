@@ -25,7 +25,7 @@ use crate::world::World;
 use crate::world::lock::Lock;
 
 /// Polls that follow each other without a pause, where every rank has a core: a pause is as long as a line travels.
-const POLLS: u32 = 64;
+const POLLS: u32 = 512;
 /// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
 const ENDING: Duration = Duration::from_millis(500);
 
