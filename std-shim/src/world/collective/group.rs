@@ -24,7 +24,7 @@ use crate::node::{Node, Standing};
 use crate::world::World;
 use crate::world::lock::Lock;
 
-/// Polls that follow each other without a pause, where every rank has a core: a pause is as long as a line travels.
+/// Polls before a wait looks at anything else, where every rank has a core.
 const POLLS: u32 = 512;
 /// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
 const ENDING: Duration = Duration::from_millis(500);
@@ -91,6 +91,7 @@ impl Group {
             if self.barrier.poll(epoch, &mut from) {
                 return Ok(());
             }
+            core::hint::spin_loop();
         }
         self.await_barrier(world, epoch, from, FlatBarrier::poll)
     }
@@ -302,7 +303,10 @@ impl Group {
                     Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
                     Err(Refused::Bounds) => break CollectiveError::Corrupted,
                 },
-                Turn::Pending if !shared && polls < POLLS => polls += 1,
+                Turn::Pending if !shared && polls < POLLS => {
+                    polls += 1;
+                    core::hint::spin_loop();
+                }
                 Turn::Pending => {
                     let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
                     let look = rest.get_or_insert_with(|| self.node.rest()).rest(awaited);
