@@ -1,11 +1,14 @@
 //! Collectives of a job's processes, through the launcher. This program is their rank program, too.
 
+mod program;
+
 use core::time::Duration;
 use std::env;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
+use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::World;
@@ -29,43 +32,23 @@ fn main() -> ExitCode {
         world.finish().expect("a good end");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 5] = [
+    program::run_tests(&[
         ("processes_compute_what_they_should", processes_compute_what_they_should),
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
-        ("ranks_of_several_nodes_are_told_so", || expect(&run("-n 4 --nodes 2", "apart"), 0, "")),
+        ("ranks_of_several_nodes_are_told_so", || expect(&run("-n 4 --nodes 2", "apart"), 0, &[])),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
-    ];
-    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
-    {
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
-}
-
-fn run(options: &str, part: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    command.arg("run").args(options.split_whitespace()).arg("--");
-    command.arg(env::current_exe().expect("this program")).arg(part).stdin(Stdio::null());
-    command.output().expect("unisono starts")
-}
-
-fn expect(output: &Output, code: i32, lines: &str) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let shown = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), lines.to_owned()), "{shown}");
+    ])
 }
 
 fn processes_compute_what_they_should() {
     for ranks in [1, 2, 3, 5] {
-        expect(&run(&format!("-n {ranks}"), "right"), 0, "");
+        expect(&run(&format!("-n {ranks}"), "right"), 0, &[]);
     }
 }
 
 fn who_does_something_else_is_named() {
-    expect(&run("-n 2", "disagree"), 0, "");
+    expect(&run("-n 2", "disagree"), 0, &[]);
 }
 
 fn survivors_name_who_is_missing() {
@@ -73,7 +56,7 @@ fn survivors_name_who_is_missing() {
         let started = Instant::now();
         // On two cores, two ranks spin, and five share.
         let ranks = [2, 5][seed as usize % 2];
-        let named = "named\n".repeat(ranks - 1);
+        let named = vec!["named"; ranks - 1];
         expect(&run(&format!("-n {ranks} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
     }

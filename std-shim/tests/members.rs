@@ -1,18 +1,20 @@
 //! Processes of this host that join through the launcher. This program is their rank program, too.
 
 mod member;
+mod program;
 
+use program::{expect, run};
 use std::{
     env,
     net::TcpListener,
-    process::{Command, ExitCode, Output, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 fn main() -> ExitCode {
     if let Some(code) = member::play() {
         return code;
     }
-    let tests: [(&str, fn()); 7] = [
+    program::run_tests(&[
         ("everybody_meets_everybody", everybody_meets_everybody),
         ("a_death_is_told", a_death_is_told),
         ("a_death_is_kept_silent", a_death_is_kept_silent),
@@ -20,58 +22,38 @@ fn main() -> ExitCode {
         ("an_abort_ends_the_job_with_its_code", an_abort_ends_the_job_with_its_code),
         ("a_new_life_is_met", a_new_life_is_met),
         ("a_foreign_starter_needs_no_launcher", a_foreign_starter_needs_no_launcher),
-    ];
-    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
-    {
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
-}
-
-fn run(options: &str, part: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    command.arg("run").args(options.split_whitespace()).arg("--");
-    command.arg(env::current_exe().expect("this program")).arg(part).stdin(Stdio::null());
-    command.output().expect("unisono starts")
-}
-
-fn expect(output: &Output, code: i32, lines: &str) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let shown = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), lines.to_owned()), "{shown}");
+    ])
 }
 
 fn everybody_meets_everybody() {
-    let line = "0@127.0.0.1 0@127.0.0.1 1@127.0.0.1 1@127.0.0.1\n";
-    expect(&run("-n 4 --nodes 2", "meet"), 0, &line.repeat(4));
+    let line = "0@127.0.0.1 0@127.0.0.1 1@127.0.0.1 1@127.0.0.1";
+    expect(&run("-n 4 --nodes 2", "meet"), 0, &[line; 4]);
 }
 
 fn a_death_is_told() {
-    expect(&run("-n 3 --on-death tell", "told"), 137, "survived\nsurvived\n");
+    expect(&run("-n 3 --on-death tell", "told"), 137, &["survived", "survived"]);
 }
 
 fn a_death_is_kept_silent() {
-    expect(&run("-n 3 --on-death silent", "silent"), 137, "survived\nsurvived\n");
+    expect(&run("-n 3 --on-death silent", "silent"), 137, &["survived", "survived"]);
 }
 
 fn a_deserter_ends_the_job() {
     let output = run("-n 3", "desert");
-    expect(&output, 1, "");
+    expect(&output, 1, &[]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("rank 1 (host localhost) exited with code 0 without leaving the job"), "{told}");
 }
 
 fn an_abort_ends_the_job_with_its_code() {
     let output = run("-n 3 --on-death silent", "abort");
-    expect(&output, 5, "");
+    expect(&output, 5, &[]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("rank 1 ends the job with code 5"), "{told}");
 }
 
 fn a_new_life_is_met() {
-    expect(&run("-n 2 --on-death tell", "restart"), 9, "died met\n");
+    expect(&run("-n 2 --on-death tell", "restart"), 9, &["died met"]);
 }
 
 /// As under srun: rank, size, address and key come from elsewhere, and rank 0 serves.
@@ -87,6 +69,6 @@ fn a_foreign_starter_needs_no_launcher() {
         })
         .collect();
     for rank in ranks {
-        expect(&rank.wait_with_output().expect("ends"), 0, "0@127.0.0.1 0@127.0.0.1 0@127.0.0.1\n");
+        expect(&rank.wait_with_output().expect("ends"), 0, &["0@127.0.0.1 0@127.0.0.1 0@127.0.0.1"]);
     }
 }

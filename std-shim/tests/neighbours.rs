@@ -1,10 +1,13 @@
 //! Messages between processes of one host, some of which die or write garbage. This program is their rank program, too.
 
+mod program;
+
 use core::time::Duration;
 use std::env;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
+use program::{expect, run};
 use unisono::node::Node;
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
@@ -20,34 +23,13 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 5] = [
+    program::run_tests(&[
         ("garbage_everywhere_ends_in_typed_errors", garbage_everywhere_ends_in_typed_errors),
         ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
         ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
         ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
         ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
-    ];
-    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
-    {
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
-}
-
-fn run(options: &str, part: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    command.arg("run").args(options.split_whitespace()).arg("--");
-    command.arg(env::current_exe().expect("this program")).args(part.split_whitespace()).stdin(Stdio::null());
-    command.output().expect("unisono starts")
-}
-
-fn expect(output: &Output, code: i32, lines: &[&str]) {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut found: Vec<&str> = text.lines().collect();
-    found.sort_unstable();
-    assert_eq!((output.status.code(), found.as_slice()), (Some(code), lines), "{output:?}");
+    ])
 }
 
 fn what_the_dead_had_sent_arrives_and_no_more() {

@@ -1,5 +1,7 @@
 //! Processes of this host that share memory. This program is their rank program, too.
 
+mod program;
+
 use core::{fmt::Write as _, time::Duration};
 use std::{
     env, fs,
@@ -14,6 +16,7 @@ use std::{
     time::Instant,
 };
 
+use program::{expect, run};
 use unisono::{
     node::{Node, Standing},
     rank::Rank,
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         return play();
     }
-    let tests: [(&str, fn()); 11] = [
+    program::run_tests(&[
         ("ranks_of_a_node_share_memory_with_nobody_else", ranks_of_a_node_share_memory_with_nobody_else),
         ("agents_make_the_segments_of_their_hosts", agents_make_the_segments_of_their_hosts),
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
@@ -40,31 +43,11 @@ fn main() -> ExitCode {
         ("message_from_a_rank_that_dies_is_not_waited_for", message_from_a_rank_that_dies_is_not_waited_for),
         ("garbage_in_a_seat_is_noticed", garbage_in_a_seat_is_noticed),
         ("descriptor_that_is_no_segment_is_refused", descriptor_that_is_no_segment_is_refused),
-    ];
-    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests.into_iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted)))
-    {
-        test();
-        println!("test {name} ... ok");
-    }
-    ExitCode::SUCCESS
-}
-
-fn run(options: &str, part: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    command.arg("run").args(options.split_whitespace()).arg("--");
-    command.arg(env::current_exe().expect("this program")).arg(part).stdin(Stdio::null());
-    command.output().expect("unisono starts")
+    ])
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn expect(output: &Output, code: i32, lines: &[&str]) {
-    let mut found: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
-    found.sort();
-    assert_eq!((output.status.code(), found.join("\n")), (Some(code), lines.join("\n")), "{output:?}");
 }
 
 fn ranks_of_a_node_share_memory_with_nobody_else() {
