@@ -24,11 +24,11 @@ const NEVER: usize = usize::MAX;
 /// where it counts how often ranks have to be scheduled, and lent buffers keep their owner waiting.
 fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
     match (verb, boards.crowded) {
-        (Verb::Allreduce, false) if boards.ranks == 2 => (8 << 10, NEVER),
+        (Verb::Allreduce, false) if boards.ranks == 2 => (NEVER, 16 << 10),
         (Verb::Allreduce, false) => (256 << 10, 16 << 10),
         (Verb::Reduce, false) => (NEVER, 16 << 10),
         (Verb::Allreduce | Verb::Reduce, true) => (NEVER, 32 << 10),
-        (Verb::Broadcast, false) => (8 << 10, NEVER),
+        (Verb::Broadcast, false) => (NEVER, NEVER),
         (_, false) => (16 << 10, NEVER),
         (Verb::Alltoall, true) => ((128 << 10) / boards.ranks.max(1) as usize, NEVER),
         (_, true) => (NEVER, NEVER),
