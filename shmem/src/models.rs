@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loom::model::Builder;
 
-use crate::segment::{Site, WEAKENED};
+use crate::segment::{Memory, Site, WEAKENED};
 
 /// One model at a time, since the weakened site is one for all.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -55,4 +55,27 @@ fn assert_needs(name: &str, builder: &Builder, sites: &[Site], model: impl Fn() 
     for site in sites {
         assert_eq!(explore(builder, Some(*site), model.clone()), None, "{name} does not need {site:?}");
     }
+}
+
+/// As [`assert_needs`], for `ranks` ranks over fresh memory of `bytes` bytes, each word of which is `first`.
+fn assert_ranks_need(
+    name: &str,
+    builder: &Builder,
+    sites: &[Site],
+    (ranks, bytes, first): (u32, usize, u32),
+    body: impl Fn(&Memory, u32) + Clone + Sync + Send + 'static,
+) {
+    assert_needs(name, builder, sites, move || {
+        let memory = loom::sync::Arc::new(Memory::new(bytes, first));
+        let others: Vec<_> = (1..ranks)
+            .map(|rank| {
+                let (memory, body) = (memory.clone(), body.clone());
+                loom::thread::spawn(move || body(&memory, rank))
+            })
+            .collect();
+        body(&memory, 0);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
 }

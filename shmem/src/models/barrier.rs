@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::model::Builder;
 
-use super::assert_needs;
+use super::assert_ranks_need;
 use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
 use crate::board::Boards;
 use crate::segment::{Memory, Segment, Site};
@@ -95,19 +95,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
     };
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
-    assert_needs(name, &builder, &[Site::Arrive, Site::Arrived], move || {
-        let memory = loom::sync::Arc::new(Memory::new(ranks as usize * 12, FIRST));
-        let others: Vec<_> = (1..ranks)
-            .map(|rank| {
-                let (memory, body) = (memory.clone(), body.clone());
-                loom::thread::spawn(move || body(&memory, rank))
-            })
-            .collect();
-        body(&memory, 0);
-        for other in others {
-            other.join().unwrap();
-        }
-    });
+    assert_ranks_need(name, &builder, &[Site::Arrive, Site::Arrived], (ranks, ranks as usize * 12, FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
 }
 

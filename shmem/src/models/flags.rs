@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::model::Builder;
 use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, Place, Plan, Rank, Turn, Verb};
 
-use super::assert_needs;
+use super::assert_ranks_need;
 use crate::board::Boards;
 use crate::flags::Flags;
 use crate::segment::{Memory, Segment, Site};
@@ -107,19 +107,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, verb
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
     let sites = [Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
-    assert_needs(name, &builder, &sites, move || {
-        let memory = loom::sync::Arc::new(Memory::new(boards(ranks).end(), FIRST));
-        let others: Vec<_> = (1..ranks)
-            .map(|rank| {
-                let (memory, body) = (memory.clone(), body.clone());
-                loom::thread::spawn(move || body(&memory, rank))
-            })
-            .collect();
-        body(&memory, 0);
-        for other in others {
-            other.join().unwrap();
-        }
-    });
+    assert_ranks_need(name, &builder, &sites, (ranks, boards(ranks).end(), FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
 }
 
