@@ -233,7 +233,9 @@ trait Part {
     /// Blocks in them.
     fn arrivals(&self) -> u32;
     /// One more than the last block of scratch that it touches.
-    fn scratch(&self) -> u32;
+    fn scratch(&self) -> u32 {
+        0
+    }
     /// Step `i < len`.
     fn step(&self, i: u32) -> Step;
     /// Whether step `i` needs all that is before the part. A signal that arrives overwrites nothing.

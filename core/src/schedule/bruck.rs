@@ -85,10 +85,6 @@ impl Part for Dissemination {
         0
     }
 
-    fn scratch(&self) -> u32 {
-        0
-    }
-
     fn step(&self, i: u32) -> Step {
         let rounds = &self.0;
         let (round, begin, kind, x) = rounds.locate(i, 2);
@@ -129,10 +125,6 @@ impl Part for Allgather {
 
     fn arrivals(&self) -> u32 {
         self.0.size.wrapping_sub(1)
-    }
-
-    fn scratch(&self) -> u32 {
-        0
     }
 
     fn step(&self, i: u32) -> Step {

@@ -77,10 +77,6 @@ impl Part for Hop {
         if matches!(self.side, Side::Receiver { .. }) { self.span.blocks.len() } else { 0 }
     }
 
-    fn scratch(&self) -> u32 {
-        0
-    }
-
     fn step(&self, _: u32) -> Step {
         let operation = match self.side {
             Side::Sender { to } => Operation::Send { to: Rank(to), port: 0, key: 0, from: self.span },

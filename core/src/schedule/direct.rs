@@ -63,10 +63,6 @@ impl Part for Allgather {
         self.peers.others()
     }
 
-    fn scratch(&self) -> u32 {
-        0
-    }
-
     fn step(&self, i: u32) -> Step {
         let output = Span::new(Place::Output, Blocks::one(self.peers.rank));
         let own = if self.in_place { output } else { Span::new(Place::Input, Blocks::one(0)) };
@@ -204,10 +200,6 @@ impl Part for Rooted {
 
     fn arrivals(&self) -> u32 {
         self.receives()
-    }
-
-    fn scratch(&self) -> u32 {
-        0
     }
 
     fn step(&self, i: u32) -> Step {

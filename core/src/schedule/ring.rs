@@ -74,10 +74,6 @@ impl Part for Allgather {
         self.ring.rounds()
     }
 
-    fn scratch(&self) -> u32 {
-        0
-    }
-
     fn step(&self, i: u32) -> Step {
         let input = Span::new(Place::Input, Blocks::one(0));
         let output = |travelled: u32| Span::new(Place::Output, self.ring.block(travelled));
