@@ -29,6 +29,13 @@ pub enum Waiting {
     Shared,
 }
 
+impl Waiting {
+    /// What suits so many ranks on so many processors.
+    pub const fn of(ranks: usize, processors: usize) -> Self {
+        if ranks > processors { Self::Shared } else { Self::Dedicated }
+    }
+}
+
 /// The sizes that decide a layout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sizes {

@@ -385,8 +385,8 @@ fn decline(giver: &Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<
 
 /// A segment for ranks that no launcher gave one.
 fn make(ranks: usize) -> Result<OwnedFd, FileError> {
+    let waiting = Waiting::of(ranks, processors() as usize);
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-    let waiting = if ranks > processors() { Waiting::Shared } else { Waiting::Dedicated };
     let made = SegmentFile::create(&Layout::new(Sizes::of_node(ranks, waiting))?)?;
     tracing::info!(?waiting, "shared memory in {}", made.pages());
     Ok(made.into())

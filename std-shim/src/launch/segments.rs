@@ -26,8 +26,7 @@ impl Segments {
     pub(super) fn create(transport: &Transport, berths: &[Berth]) -> Result<Self, FileError> {
         let mut segments = Self { made: Vec::new(), expected: transport.shares(RANKS_MAX as usize) };
         // As many as the ranks will have together: the quota of a container counts.
-        let crowded = berths.len() > thread::available_parallelism().map_or(1, usize::from);
-        let waiting = if crowded { Waiting::Shared } else { Waiting::Dedicated };
+        let waiting = Waiting::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
         for first in berths.iter().filter(|berth| berth.local_rank == 0 && transport.shares(berth.local_size as usize))
         {
             let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
