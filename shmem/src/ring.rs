@@ -186,6 +186,19 @@ impl<'a> Producer<'a> {
         Ok(self.taken == self.next)
     }
 
+    /// Whether what was put and not yet taken still shows, and the consumer's words hold what it may have written. If not, what
+    /// was put may never be seen. O(entries not yet taken).
+    pub fn is_intact(&mut self) -> bool {
+        let (Ok(_), Ok(given)) = (self.is_drained(), recall(self.parts.given, self.given, self.used)) else {
+            return false;
+        };
+        self.given = given;
+        let waiting = self.next.wrapping_sub(self.taken);
+        (0..waiting)
+            .map(|i| self.taken.wrapping_add(i))
+            .all(|count| self.parts.turn(count).is_some_and(|turn| turn.own() == count.wrapping_add(1)))
+    }
+
     /// The word that changes when room is made, and what it was seen to hold.
     pub const fn awaited(&self) -> (&'a Word, u32) {
         (self.parts.taken, self.taken)
@@ -334,6 +347,11 @@ impl<'a> Consumer<'a> {
             self.parts.given.publish(self.given, Site::RingTake);
         }
         self.parts.taken.publish(self.next, Site::RingTake);
+    }
+
+    /// Whether what was published still stands. If not, the producer may wait for ever.
+    pub fn is_intact(&self) -> bool {
+        self.parts.taken.own() == self.next && self.parts.given.own() == self.given
     }
 
     /// The word that was published last: what the producer may be waiting for.

@@ -90,10 +90,7 @@ impl<'a> Seat<'a> {
             return None;
         }
         let own = Own { seat: self, sitter };
-        let facts = own.facts();
-        for (index, word) in self.words.iter().enumerate().rev() {
-            word.publish(facts.get(index).copied().unwrap_or(canary(sitter.incarnation, index)), Site::Plain);
-        }
+        own.write(TAKEN);
         Some(own)
     }
 
@@ -111,15 +108,23 @@ pub struct Own<'a> {
 }
 
 impl Own<'_> {
-    fn facts(&self) -> [u32; FACTS] {
-        [TAKEN, self.sitter.rank, self.sitter.incarnation, self.sitter.process]
+    fn facts(&self, state: u32) -> [u32; FACTS] {
+        [state, self.sitter.rank, self.sitter.incarnation, self.sitter.process]
+    }
+
+    /// Writes every word, its state last.
+    fn write(&self, state: u32) {
+        let facts = self.facts(state);
+        for (index, word) in self.seat.words.iter().enumerate().rev() {
+            word.publish(facts.get(index).copied().unwrap_or(canary(self.sitter.incarnation, index)), Site::Plain);
+        }
     }
 
     /// Whether every word is as it was written.
     pub fn is_intact(&self) -> bool {
         let [state, rest @ ..] = self.seat.words;
         let sits = [TAKEN, RETIRED].contains(&state.own());
-        let facts = self.facts().into_iter().skip(1).zip(rest).all(|(fact, word)| word.own() == fact);
+        let facts = self.facts(TAKEN).into_iter().skip(1).zip(rest).all(|(fact, word)| word.own() == fact);
         sits && facts && self.seat.canary_sings(self.sitter.incarnation)
     }
 
@@ -133,9 +138,9 @@ impl Own<'_> {
         self.seat.words[0].publish(LEFT, Site::Plain);
     }
 
-    /// Gives up, although this process may go on.
+    /// Gives up, although this process may go on; says so even on a seat that was overwritten.
     pub fn fail(self) {
-        self.seat.words[0].publish(FAILED, Site::Plain);
+        self.write(FAILED);
     }
 }
 
@@ -184,6 +189,19 @@ mod tests {
             own.fail();
             assert_eq!(one.occupant(), Occupant::Failed(SITTER));
             assert!(one.has_retired());
+        });
+    }
+
+    #[test]
+    fn whoever_gives_up_says_so_on_an_overwritten_seat() {
+        with_segment(|segment| {
+            let seat = Seat::of(segment, &layout(), 0).unwrap();
+            let own = seat.take(SITTER).unwrap();
+            seat.words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
+            assert_eq!(seat.occupant(), Occupant::Garbage);
+            own.fail();
+            assert_eq!(seat.occupant(), Occupant::Failed(SITTER));
+            assert!(!own.is_intact());
         });
     }
 

@@ -238,12 +238,12 @@ impl Node {
         u32::try_from(found).ok()
     }
 
-    /// Whether a rank of the node lives, as the system sees it. One system call.
+    /// Whether a rank of the node lives and has not given up. One system call.
     pub fn is_alive(&self, local: u32) -> bool {
         self.standing(local) == Standing::Alive
     }
 
-    /// How it stands with a rank of the node, as the system sees it. One system call.
+    /// How it stands with a rank of the node, as the system sees it and the rank says. One system call.
     pub fn standing(&self, local: u32) -> Standing {
         let Some(neighbour) = self.neighbours.get(local as usize) else { return Standing::Dead };
         let said = || Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
@@ -257,6 +257,7 @@ impl Node {
             },
             Presence::Elsewhere => match self.life.holder(local) {
                 Ok(Holder::Nobody) => ended(),
+                Ok(Holder::Process(_)) | Err(_) if matches!(said(), Some(Occupant::Failed(_))) => Standing::Dead,
                 // Who cannot be asked is not declared dead here.
                 Ok(Holder::Process(_)) | Err(_) => Standing::Alive,
             },
@@ -304,6 +305,11 @@ impl Node {
     /// Tells the others that this rank takes part in no collective any more.
     pub(crate) fn retire(&self) {
         self.own.retire();
+    }
+
+    /// Gives up, since what this rank wrote was overwritten: the others take it for dead.
+    pub(crate) fn give_up(&self) {
+        self.own.fail();
     }
 
     /// Says farewell to the others: the end of this process will be no death. Without it, it is one.

@@ -53,6 +53,33 @@ fn contents(entry: &Entry<'_>) -> Vec<u8> {
     bytes
 }
 
+#[test]
+fn each_end_notices_that_what_it_wrote_is_gone() {
+    let (entries, bulk) = (4, 256);
+    let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
+    let segment = memory.segment();
+    let (mut producer, mut consumer) = ends(segment, entries, bulk);
+    for number in 0..3 * entries {
+        for inline in [true, false] {
+            put(&mut producer, number, 8, inline).unwrap();
+        }
+        consumer.look().unwrap().unwrap();
+        consumer.take();
+        assert!(producer.is_intact() && consumer.is_intact());
+        let words = [area(entries, bulk).at, area(entries, bulk).at + 4].map(|at| segment.word(at).unwrap());
+        let turn = producer.parts.turn(producer.next.wrapping_sub(1)).unwrap();
+        for (word, producers) in [(words[0], false), (words[1], false), (turn, true)] {
+            let before = word.own();
+            word.publish(before ^ 1 << 20, Site::Plain);
+            assert!(!producer.is_intact());
+            assert_eq!(consumer.is_intact(), producers);
+            word.publish(before, Site::Plain);
+        }
+        consumer.look().unwrap().unwrap();
+        consumer.take();
+    }
+}
+
 /// What is asked of the two ends.
 #[derive(Clone, Copy, Debug)]
 enum Step {

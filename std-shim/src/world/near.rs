@@ -170,6 +170,11 @@ impl Neighbour {
         self.queue.is_empty()
     }
 
+    /// Whether what this rank wrote to the rings still stands there.
+    fn is_intact(&mut self) -> bool {
+        self.outward.is_intact() && self.inward.is_intact()
+    }
+
     /// Whether everything is in the ring.
     pub(super) fn is_flushed(&self) -> bool {
         self.queue.is_empty() && self.streams.is_empty()
@@ -416,6 +421,13 @@ impl Near {
     pub(super) fn eager_limit(&self) -> usize {
         let longest = self.neighbours.iter().flatten().map(|neighbour| neighbour.longest() as usize).min();
         longest.unwrap_or(EAGER_LIMIT).min(EAGER_LIMIT)
+    }
+
+    /// Whether what this rank wrote still stands in the segment. If not, somebody writes where he should not, what was sent may
+    /// never be seen, and nothing there can be trusted. Looks at what others have not taken yet.
+    pub(super) fn is_intact(&mut self) -> bool {
+        let mut listening = self.neighbours.iter_mut().flatten().filter(|neighbour| neighbour.ended.is_none());
+        self.node.is_intact() && listening.all(Neighbour::is_intact)
     }
 
     /// Whether everything that was sent is in the rings.

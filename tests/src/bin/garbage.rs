@@ -34,14 +34,15 @@ struct Options {
     runs: usize,
     #[arg(long, default_value_t = 7)]
     seed: u64,
+    /// Garbage of this kind alone.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
     /// A rank of a job.
     #[arg(long, hide = true)]
     member: bool,
-    #[arg(long, hide = true, value_enum, default_value_t = Kind::Everywhere)]
-    kind: Kind,
     #[arg(long, hide = true, default_value_t = 0)]
     vandal: u32,
     /// Microseconds until it writes.
@@ -100,7 +101,7 @@ fn judge(options: &Options) -> ExitCode {
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (before, began) = (Remains::now(), Instant::now());
     let mut report = Report::new(8, options.json);
-    for (kind, _) in KINDS {
+    for (kind, _) in KINDS.into_iter().filter(|(_, kind)| options.kind.is_none_or(|only| only == *kind)) {
         let (mut times, mut well, mut harmed, mut stood) = (Vec::new(), 0, 0, 0);
         for _ in 0..options.runs {
             let ranks = random.u32(2..=4);
@@ -183,14 +184,14 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
 enum End {
     Trouble(Trouble),
     Message(Failure),
-    /// A message with other bytes than were sent.
+    /// Messages with other bytes than were sent.
     Wrong,
 }
 
 /// A rank: goes on until something is wrong.
 fn member(options: &Options) -> ExitCode {
     let number = std::env::var("UNISONO_RANK").unwrap_or_default();
-    if options.kind == Kind::Early && number == options.vandal.to_string() {
+    if options.kind == Some(Kind::Early) && number == options.vandal.to_string() {
         println!("wrote {}", now());
         come_early(options.seed);
         return ExitCode::SUCCESS;
@@ -216,11 +217,15 @@ fn member(options: &Options) -> ExitCode {
             due = Some(Instant::now() + Duration::from_micros(options.delay));
         }
         for (collective, rounds) in &mut turns {
-            let ended = rounds.round(*collective, round).map_err(End::Trouble).and_then(|()| exchange(&world, round));
+            let ended = match rounds.round(*collective, round) {
+                // The others do not know, and go on.
+                Ok(()) | Err(Trouble::Wrong(_)) => exchange(&world, round),
+                Err(trouble) => Err(End::Trouble(trouble)),
+            };
             if own.0 == options.vandal && due.is_some_and(|due| Instant::now() >= due) {
                 due = None;
                 println!("wrote {}", now());
-                vandalise(&world, options.kind, &mut random);
+                vandalise(&world, options.kind.unwrap_or(Kind::Everywhere), &mut random);
                 if !options.lingers {
                     std::process::exit(0);
                 }
@@ -232,7 +237,7 @@ fn member(options: &Options) -> ExitCode {
             match ended {
                 Ok(()) => moved = Instant::now(),
                 // Wrong data are to be expected; what comes then is of interest.
-                Err(End::Wrong | End::Trouble(Trouble::Wrong(_))) => {}
+                Err(End::Wrong) => {}
                 Err(_) if own.0 == options.vandal => std::process::exit(0),
                 Err(end) => {
                     println!("ended {own} {} {} {}", now(), moved.elapsed().as_millis(), word(end));
@@ -263,6 +268,7 @@ const fn word(end: End) -> &'static str {
 fn exchange(world: &World, round: u32) -> Result<(), End> {
     let (size, own) = (world.size(), world.rank().0);
     let (next, before) = (Rank((own + 1) % size), Rank((own + size - 1) % size));
+    let mut is_right = true;
     for (i, bytes) in MESSAGES.into_iter().enumerate() {
         let tag = Tag(i as u32);
         let (given, right) = ([own, round, tag.0], [before.0, round, tag.0]);
@@ -282,11 +288,9 @@ fn exchange(world: &World, round: u32) -> Result<(), End> {
             sent.and(received)
         });
         received.map_err(End::Message)?;
-        if found[..3] != right {
-            return Err(End::Wrong);
-        }
+        is_right &= found[..3] == right;
     }
-    Ok(())
+    if is_right { Ok(()) } else { Err(End::Wrong) }
 }
 
 /// Writes garbage everywhere while the others join, who never see this rank.

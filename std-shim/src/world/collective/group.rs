@@ -126,7 +126,7 @@ impl Group {
             if look == Look::Nowhere {
                 continue;
             }
-            world.look_round()?;
+            world.look_round(look)?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -313,7 +313,7 @@ impl Group {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    if let Err(error) = world.look_round() {
+                    if let Err(error) = world.look_round(look) {
                         break error;
                     }
                     if look == Look::Everywhere {
@@ -344,11 +344,14 @@ impl Group {
 }
 
 impl World {
-    /// Other traffic, while something else is waited for.
+    /// Other traffic, and now and then what this rank wrote there, while something else is waited for.
     #[cold]
-    fn look_round(&self) -> Result<(), CollectiveError> {
+    fn look_round(&self, look: Look) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
         process.progress(false);
+        if look == Look::Everywhere {
+            process.look_near(None);
+        }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
     }
 }

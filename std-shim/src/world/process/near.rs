@@ -260,11 +260,13 @@ impl Process {
         neighbour.is_some_and(|neighbour| neighbour.ended.is_none() && neighbour.has_news())
     }
 
-    /// Asks the system whether a neighbour that is waited for lives, and one more; and whether the own words are intact.
+    /// Asks the system whether a neighbour that is waited for lives, and one more; and whether what this rank wrote stands. If
+    /// not, it gives up.
     pub(in crate::world) fn look_near(&mut self, waits_for: Option<Rank>) {
         let Some(near) = &mut self.near else { return };
         let asked = [waits_for.map(PeerId::from), near.next_asked()];
-        if !near.node.is_intact() {
+        if !near.is_intact() {
+            near.node.give_up();
             let all: Vec<PeerId> = near.neighbours.iter().flatten().map(|neighbour| neighbour.peer).collect();
             for peer in all {
                 self.disown(peer);
