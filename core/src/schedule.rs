@@ -53,6 +53,7 @@ mod copy;
 mod correction;
 mod direct;
 mod exchange;
+mod executor;
 mod groups;
 mod layout;
 mod needs;
@@ -67,6 +68,7 @@ use crate::collective::{Order, Rank, Verb};
 
 pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
+pub use executor::Executor;
 pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
 pub use plan::Plan;
 
