@@ -14,6 +14,7 @@
 mod cost;
 
 use super::call::check;
+use super::radix::Radix;
 use super::{Algorithm, Call, Plan, Refused, Verb};
 use crate::collective;
 use cost::Cost;
@@ -86,9 +87,10 @@ pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
     let private = varying && matches!(plan.verb, Verb::Gather | Verb::Scatter | Verb::Alltoall);
     let plan = &collective::Plan { bytes: if private { 0 } else { plan.bytes }, ..*plan };
     let mut best = (u64::MAX, fallback(plan.verb));
+    let useful = useful_ports(plan.size);
     for &algorithm in algorithms(plan.verb) {
         let mut rounds = u32::MAX;
-        for ports in 1..=Plan::PORTS {
+        for ports in (1..=Plan::PORTS).filter(|ports| useful & port_bit(*ports) != 0) {
             let single = Choice { algorithm, ports, radix: ports.wrapping_add(1), segments: 1 };
             let call = single.call(plan, varying);
             if check(&call).is_err() {
@@ -161,6 +163,22 @@ impl Algorithm {
             Self::Ring => "ring",
         }
     }
+}
+
+/// The fewest ports for each number of rounds in base k + 1, and the most that a rank has peers for.
+fn useful_ports(size: u32) -> u32 {
+    let most = u8::try_from(size.saturating_sub(1)).unwrap_or(u8::MAX).clamp(1, Plan::PORTS);
+    let mut levels = u32::MAX;
+    (1..=most).fold(port_bit(most), |useful, ports| {
+        let needs = Radix::new(u32::from(ports).wrapping_add(1)).log_up(size);
+        let fewer = needs < levels;
+        levels = needs;
+        if fewer { useful | port_bit(ports) } else { useful }
+    })
+}
+
+const fn port_bit(ports: u8) -> u32 {
+    1_u32.wrapping_shl(ports as u32)
 }
 
 /// What takes any size, order and blocks: chosen where all times saturate.
