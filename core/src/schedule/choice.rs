@@ -13,7 +13,7 @@
 
 mod cost;
 
-use super::call::check;
+use super::call::{check, counted};
 use super::radix::Radix;
 use super::{Algorithm, Call, Plan, Refused, Verb};
 use crate::collective;
@@ -73,8 +73,28 @@ impl Choice {
     /// The call's.
     pub fn time_ps(&self, plan: &collective::Plan, varying: bool, link: &Link) -> Result<u64, Refused> {
         let call = self.call(plan, varying);
-        check(&call)?;
+        check(&call).and_then(|()| counted(&call))?;
         Ok(time(&Cost::of(&call), plan, self.segments, link))
+    }
+}
+
+/// What of a choice is given. The rest is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Given {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Messages that a rank sends and receives at a time.
+    pub ports: Option<u8>,
+    /// Base of a k-nomial tree.
+    pub radix: Option<u8>,
+    /// Parts that each block is cut into.
+    pub segments: Option<u32>,
+}
+
+impl Given {
+    /// Nothing but the algorithm.
+    pub const fn only(algorithm: Algorithm) -> Self {
+        Self { algorithm, ports: None, radix: None, segments: None }
     }
 }
 
@@ -84,40 +104,73 @@ impl Choice {
 /// `varying`: blocks differ in size. `plan.bytes` is then a value that all ranks know, such as the mean of an allgather's; of
 /// verbs whose ranks do not know one another's blocks it is not looked at. O(log² size) per algorithm.
 pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
-    let private = varying && matches!(plan.verb, Verb::Gather | Verb::Scatter | Verb::Alltoall);
-    let plan = &collective::Plan { bytes: if private { 0 } else { plan.bytes }, ..*plan };
     let mut best = (u64::MAX, fallback(plan.verb));
     let useful = useful_ports(plan.size);
     for &algorithm in algorithms(plan.verb) {
-        let mut rounds = u32::MAX;
-        for ports in (1..=Plan::PORTS).filter(|ports| useful & port_bit(*ports) != 0) {
-            let single = Choice { algorithm, ports, radix: ports.wrapping_add(1), segments: 1 };
-            let call = single.call(plan, varying);
-            if check(&call).is_err() {
-                continue;
-            }
-            let cost = Cost::of(&call);
-            // More ports than are needed for so many rounds only make more messages.
-            if cost.path.rounds >= rounds {
-                continue;
-            }
-            rounds = cost.path.rounds;
-            let mut took = time(&cost, plan, 1, link);
-            let mut chosen = single;
-            let most = if varying { 1 } else { most_segments(&cost, plan) };
-            while let Some(segments) = chosen.segments.checked_mul(2).filter(|segments| *segments <= most) {
-                let quicker = time(&cost, plan, segments, link);
-                if quicker >= took {
-                    break;
-                }
-                (took, chosen) = (quicker, Choice { segments, ..chosen });
-            }
-            if took < best.0 {
-                best = (took, chosen);
-            }
+        if let Ok(quickest) = quickest(plan, varying, link, &Given::only(algorithm), useful)
+            && quickest.0 < best.0
+        {
+            best = quickest;
         }
     }
     best.1
+}
+
+/// As [`choose`], of the choices that have what is given.
+///
+/// # Errors
+/// [`Plan::new`] would not take it for this call: the same on all ranks.
+pub fn choose_given(plan: &collective::Plan, varying: bool, link: &Link, given: &Given) -> Result<Choice, Refused> {
+    let ports = given.ports.or(given.radix.map(|radix| radix.saturating_sub(1)));
+    let useful = match ports {
+        Some(ports) if !(1..=Plan::PORTS).contains(&ports) => return Err(Refused::Ports),
+        Some(ports) => port_bit(ports),
+        None => useful_ports(plan.size),
+    };
+    quickest(plan, varying, link, given, useful).map(|(_, choice)| choice)
+}
+
+/// The quickest choice that has what is given, on one of these numbers of ports, and its time.
+fn quickest(
+    plan: &collective::Plan,
+    varying: bool,
+    link: &Link,
+    given: &Given,
+    useful: u32,
+) -> Result<(u64, Choice), Refused> {
+    let private = varying && matches!(plan.verb, Verb::Gather | Verb::Scatter | Verb::Alltoall);
+    let plan = &collective::Plan { bytes: if private { 0 } else { plan.bytes }, ..*plan };
+    let mut best = Err(Refused::Unavailable);
+    let mut rounds = u32::MAX;
+    for ports in (1..=Plan::PORTS).filter(|ports| useful & port_bit(*ports) != 0) {
+        let radix = given.radix.unwrap_or(ports.wrapping_add(1));
+        let mut chosen = Choice { algorithm: given.algorithm, ports, radix, segments: given.segments.unwrap_or(1) };
+        let call = chosen.call(plan, varying);
+        // Not only `check`: given segments may make too many steps.
+        if let Err(refused) = check(&call).and_then(|()| counted(&call)) {
+            best = best.or(Err(refused));
+            continue;
+        }
+        let cost = Cost::of(&call);
+        // More ports than are needed for so many rounds only make more messages.
+        if cost.path.rounds >= rounds {
+            continue;
+        }
+        rounds = cost.path.rounds;
+        let mut took = time(&cost, plan, chosen.segments, link);
+        let most = if varying || given.segments.is_some() { 1 } else { most_segments(&cost, plan) };
+        while let Some(segments) = chosen.segments.checked_mul(2).filter(|segments| *segments <= most) {
+            let quicker = time(&cost, plan, segments, link);
+            if quicker >= took {
+                break;
+            }
+            (took, chosen) = (quicker, Choice { segments, ..chosen });
+        }
+        if best.is_err() || best.is_ok_and(|(time, _)| took < time) {
+            best = Ok((took, chosen));
+        }
+    }
+    best
 }
 
 /// The algorithms of a verb; of two that cost the same, the first is chosen.

@@ -2,7 +2,7 @@
 
 use crate::group::{VERBS, reduces};
 use unisono_core::collective::{Order, Plan, Rank, Verb};
-use unisono_core::schedule::{self, Algorithm, Choice, Link, choose};
+use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
 
 /// 10 µs and 3 GB/s; one where a message costs no more than its bytes; one where only messages cost.
 const LINKS: [Link; 3] = [
@@ -135,4 +135,30 @@ fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
         let made = schedule::Plan::new(choice.call(&plan(verb, 8, 64), false));
         assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");
     }
+}
+
+#[test]
+fn schedules_keep_what_is_given_and_choose_the_rest() {
+    let plan = plan(Verb::Allgather, 20, 1000);
+    let given = Given { ports: Some(2), ..Given::only(Algorithm::Bruck) };
+    let choice = choose_given(&plan, false, &LINKS[0], &given).expect("not refused");
+    assert_eq!((choice.algorithm, choice.ports, choice.radix), (Algorithm::Bruck, 2, 3));
+    let cut = Given { segments: Some(7), ..given };
+    assert_eq!(choose_given(&plan, false, &LINKS[0], &cut), Ok(Choice { segments: 7, ..choice }));
+    let tree = Given { radix: Some(5), ..Given::only(Algorithm::Knomial) };
+    let gather = Plan { verb: Verb::Gather, ..plan };
+    let made = choose_given(&gather, false, &LINKS[0], &tree).expect("not refused");
+    assert_eq!((made.ports, made.radix), (4, 5));
+    for (given, refused) in [
+        (Given::only(Algorithm::Knomial), Refused::Unavailable),
+        (Given { ports: Some(0), ..given }, Refused::Ports),
+        (Given { ports: Some(17), ..given }, Refused::Ports),
+        (Given { segments: Some(0), ..given }, Refused::Segments),
+        (Given { segments: Some(u32::MAX), ..given }, Refused::TooLong),
+    ] {
+        assert_eq!(choose_given(&plan, false, &LINKS[0], &given), Err(refused), "{given:?}");
+    }
+    let ring = Given::only(Algorithm::Ring);
+    let reduce = Plan { verb: Verb::Reduce, order: Order::Rank, ..plan };
+    assert_eq!(choose_given(&reduce, false, &LINKS[0], &ring), Err(Refused::Order));
 }
