@@ -7,6 +7,7 @@ mod info;
 mod memory;
 mod offload;
 mod run;
+mod tuning;
 
 use clap::{Parser, Subcommand};
 use std::{io::IsTerminal, process::ExitCode};
