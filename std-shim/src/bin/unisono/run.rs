@@ -90,8 +90,14 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn usage(reason: impl core::fmt::Display) -> Self {
+    /// What was asked for makes no sense.
+    pub(crate) fn usage(reason: impl core::fmt::Display) -> Self {
         Self { reason: reason.to_string(), code: 2 }
+    }
+
+    /// It could not be done.
+    pub(crate) fn failed(reason: impl core::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), code: 1 }
     }
 }
 

@@ -5,7 +5,7 @@ use unisono::environment::{Override, OverrideError, Tuning};
 use unisono_core::collective::Verb;
 
 /// How collectives over messages are done. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of them; what is not said is chosen.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
     /// dissemination, knomial, doubling or standard-exchange
