@@ -1,6 +1,9 @@
 //! The messages of collectives between a few ranks, over channels that keep the order of each pair and nothing else.
 
-use std::collections::{HashMap, VecDeque};
+extern crate alloc;
+
+use alloc::collections::VecDeque;
+use std::collections::HashMap;
 
 use proptest::prelude::*;
 use unisono_core::device::PeerId;
