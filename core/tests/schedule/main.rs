@@ -15,4 +15,3 @@ mod mutants;
 mod order;
 mod progress;
 mod verify;
-mod window;
