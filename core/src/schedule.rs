@@ -69,12 +69,8 @@ use crate::collective::{Order, Rank, Verb};
 
 pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
-<<<<<<< HEAD
-pub use executor::{Executor, Schedule};
-=======
 pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
-pub use executor::Executor;
->>>>>>> choice
+pub use executor::{Executor, Schedule};
 pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
 pub use plan::Plan;
 
