@@ -70,7 +70,7 @@ use crate::collective::{Order, Rank, Verb};
 pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
 pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
-pub use executor::Executor;
+pub use executor::{Executor, Schedule};
 pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
 pub use plan::Plan;
 

@@ -1,18 +1,42 @@
 //! Runs one rank's schedule: which step may begin, which are under way, when all are done.
 
 use super::{Operation, Plan, Step};
-use crate::collective::{Cause, CollectiveId, Failure, Rank, StepId, Turn};
+use crate::collective::{Cause, CollectiveId, Failure, Rank, StepId, Turn, Verb};
 
 /// Steps that are under way at most: those from the first that is not done on.
 const WINDOW: u32 = 64;
+
+/// One rank's steps in one collective: a [`Plan`], or in tests a list of steps with something wrong.
+pub trait Schedule {
+    /// What the group does.
+    fn verb(&self) -> Verb;
+    /// How many steps there are.
+    fn steps(&self) -> u32;
+    /// Step `i`; `None` from [`steps`](Self::steps) on. Any step may be asked for in any order.
+    fn step(&self, i: u32) -> Option<Step>;
+}
+
+impl Schedule for Plan {
+    fn verb(&self) -> Verb {
+        self.call().verb
+    }
+
+    fn steps(&self) -> u32 {
+        self.steps()
+    }
+
+    fn step(&self, i: u32) -> Option<Step> {
+        self.step(i)
+    }
+}
 
 /// One rank's part in one collective over messages.
 ///
 /// Each poll hands out a step whose needs are done; any number of steps is under way, and they are done in any order. No
 /// memory beyond this value; a poll costs O(64 log size) at most, and one look at each step in all if steps end in order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Executor {
-    plan: Plan,
+pub struct Executor<S = Plan> {
+    plan: S,
     id: CollectiveId,
     /// The first step that is not done; bit b below stands for step base + b.
     base: u32,
@@ -23,14 +47,14 @@ pub struct Executor {
     failure: Option<Failure>,
 }
 
-impl Executor {
+impl<S: Schedule> Executor<S> {
     /// Nothing begun.
-    pub const fn new(id: CollectiveId, plan: Plan) -> Self {
+    pub const fn new(id: CollectiveId, plan: S) -> Self {
         Self { plan, id, base: 0, begun: 0, done: 0, from: 0, failure: None }
     }
 
     /// Its schedule.
-    pub const fn plan(&self) -> &Plan {
+    pub const fn plan(&self) -> &S {
         &self.plan
     }
 
@@ -53,7 +77,11 @@ impl Executor {
                 continue;
             }
             let Some(Step { operation, needs }) = self.plan.step(i) else { break };
-            if needs & self.pending(b) == 0 {
+            #[cfg(not(mutant = "needs_ignored"))]
+            let may = needs & self.pending(b) == 0;
+            #[cfg(mutant = "needs_ignored")]
+            let may = needs | 1 != 0;
+            if may {
                 self.begun |= bit(b);
                 return Turn::Do(StepId(i), operation);
             }
@@ -72,7 +100,10 @@ impl Executor {
         self.base = self.base.wrapping_add(whole);
         self.done = self.done.checked_shr(whole).unwrap_or(0);
         self.begun = self.begun.checked_shr(whole).unwrap_or(0);
-        self.from = self.base;
+        #[cfg(not(mutant = "blocked_forgotten"))]
+        {
+            self.from = self.base;
+        }
     }
 
     /// A rank is gone: if some step with it is not done, the collective fails. O(steps).
@@ -83,8 +114,13 @@ impl Executor {
     }
 
     /// A rank does what none that follows the schedule does.
-    pub const fn fail(&mut self, rank: Rank, cause: Cause) {
-        self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.call().verb });
+    pub fn fail(&mut self, rank: Rank, cause: Cause) {
+        self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.verb() });
+    }
+
+    /// Steps that are done, not counting those behind the first that is not.
+    pub const fn done(&self) -> u32 {
+        self.base
     }
 
     /// Whom the first step that is not done waits for, if it is under way and a message.
@@ -97,13 +133,21 @@ impl Executor {
         !is_done && self.plan.step(i).is_some_and(|step| partner(&step.operation) == Some(rank))
     }
 
+    /// Steps that are not done, the last one of the window in bit 0.
+    const fn backwards(&self) -> u64 {
+        #[cfg(not(mutant = "needs_unreversed"))]
+        return (!self.done).reverse_bits();
+        #[cfg(mutant = "needs_unreversed")]
+        return !self.done;
+    }
+
     /// Steps before the one at `b` that are not done, in the order of its needs: bit x for the one at b − 1 − x.
     const fn pending(&self, b: u32) -> u64 {
         match WINDOW.checked_sub(b) {
             Some(0) | None => 0,
             // The lowest b bits, reversed; what is before the base is done.
             Some(WINDOW) => 0,
-            Some(above) => match (!self.done).reverse_bits().checked_shr(above) {
+            Some(above) => match self.backwards().checked_shr(above) {
                 Some(pending) => pending,
                 None => 0,
             },

@@ -16,4 +16,3 @@ mod mutants;
 mod order;
 mod progress;
 mod verify;
-mod window;

@@ -3,7 +3,7 @@
 //! A note is what it is about and a tag or a number; the first that fits of these carries a message:
 //! ```text
 //! eager     tag        payload, in the entry or in the bulk
-//! announce  tag        the sender's number · where · bytes (64) · address or offset (64): what is too long for that
+//! announce  tag        the sender's number · where · bytes · check · address or offset (64): what is too long for that
 //! ```
 //! The receiver copies what was announced, once, from the segment or out of the other process, and says `done`; or it says
 //! `go` with a number of its own, and the sender fills the bulk with `fragment`s one behind the other; or `refused`, when the
@@ -79,7 +79,7 @@ impl Announced {
             Place::Shared(at) => (1, at),
         };
         let mut bytes = [0; Self::BYTES];
-        let words = [self.sending, what, self.bytes, 0, at as u32, (at >> 32) as u32];
+        let words = [self.sending, what, self.bytes, self.check(), at as u32, (at >> 32) as u32];
         for (into, word) in bytes.chunks_exact_mut(4).zip(words) {
             into.copy_from_slice(&word.to_le_bytes());
         }
@@ -96,7 +96,18 @@ impl Announced {
             1 => Place::Shared(at),
             _ => return None,
         };
-        Some(Self { sending: word(0)?, bytes: word(2)?, place })
+        let announced = Self { sending: word(0)?, bytes: word(2)?, place };
+        (word(3)? == announced.check()).then_some(announced)
+    }
+
+    /// Tells what somebody else wrote over it: its sender would wait for ever.
+    const fn check(self) -> u32 {
+        let (what, at) = match self.place {
+            Place::Private(at) => (1, at),
+            Place::Shared(at) => (2, at),
+        };
+        let place = at as u32 ^ ((at >> 32) as u32).rotate_left(16);
+        (self.sending ^ self.bytes.rotate_left(8) ^ place).wrapping_add(what).wrapping_mul(0x9e37_79b9)
     }
 }
 
