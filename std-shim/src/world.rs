@@ -330,6 +330,7 @@ impl World {
         if let Some(node) = &self.node {
             node.retire();
         }
+        self.shared.lock().retire_at_end();
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };

@@ -8,12 +8,20 @@ mod error;
 mod group;
 mod operation;
 mod pull;
+mod request;
+pub(super) mod running;
+pub(super) mod schedule;
+mod store;
+pub(super) mod table;
+pub(super) mod transfer;
 
 pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
+pub use request::CollectiveRequest;
 
 pub(super) use group::Group;
+pub(super) use request::Begun;
 
 use core::mem::size_of;
 
@@ -37,7 +45,7 @@ impl World {
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         match &self.group {
             Some(group) => group.barrier(self),
-            None => self.alone(),
+            None => self.run(&self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), Places::Both(&mut []), Moves),
         }
     }
 
@@ -207,20 +215,24 @@ impl World {
         self.run(&plan, places, operate)
     }
 
-    fn run(&self, plan: &Plan, places: Places<'_>, operate: impl Operate) -> Result<(), CollectiveError> {
+    fn run(
+        &self,
+        plan: &Plan,
+        places: Places<'_>,
+        operate: impl Operate + Send,
+    ) -> Result<(), CollectiveError> {
         match &self.group {
             Some(group) => group.run(self, plan, places, operate),
-            None => {
-                self.alone()?;
+            None if self.size == 1 => {
                 places.copy_alone(plan.verb);
                 Ok(())
             }
+            None => {
+                // SAFETY: what is lent outlives this call, which waits for the end.
+                let begun = unsafe { self.begin(plan, places, Box::new(operate)) }?;
+                self.wait_for(begun)
+            }
         }
-    }
-
-    /// Without a group there is nobody else, or not everyone else is on this node.
-    fn alone(&self) -> Result<(), CollectiveError> {
-        if self.size == 1 { Ok(()) } else { Err(CollectiveError::Apart) }
     }
 
     fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
