@@ -47,7 +47,8 @@ fn processes_compute_what_they_should() {
 }
 
 fn processes_apart_compute_what_they_should() {
-    for options in ["-n 2 --device udp", "-n 3 --device udp --loss 5% --reorder 5%", "-n 4 --nodes 2", "-n 5 --nodes 3"] {
+    for options in ["-n 2 --device udp", "-n 3 --device udp --loss 5% --reorder 5%", "-n 4 --nodes 2", "-n 5 --nodes 3"]
+    {
         expect(&run(options, "right"), 0, &[]);
     }
 }

@@ -23,6 +23,7 @@ pub(super) use collectives::{ASK, GONE, Outcome};
 pub(super) use messages::SendFailure;
 
 use self::near::Placing;
+use super::collective::schedule::Choices;
 use super::collective::table::Collectives;
 use super::keys::Keys;
 use super::matching::{EAGER_HEAD, Mail, Matching, SharedRegions};
@@ -31,6 +32,7 @@ use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
+use crate::environment::Tuning;
 use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
@@ -133,13 +135,15 @@ impl Process {
         membership: Membership,
         silence: Silence,
         node: Option<Arc<Node>>,
+        tuning: Tuning,
     ) -> Self {
         let near = node.and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
-        let collectives = Collectives::new(seat.1, |peer| {
+        let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
+        let collectives = Collectives::new(seat.1, Choices::new(tuning, is_whole), |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             collectives::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))

@@ -4,10 +4,10 @@ use core::cell::{Cell, RefCell};
 use core::mem::transmute;
 use core::ptr::NonNull;
 
-use unisono_core::collective::Plan;
 use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
+use super::call::Call;
 use super::group::Places;
 use super::running::Combine;
 use crate::world::World;
@@ -30,16 +30,15 @@ impl World {
     /// Begins a collective over messages.
     ///
     /// # Safety
-    /// What `places` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
+    /// What `call` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
     /// returned, or [`has_ended`](Self::has_ended) has said so.
     pub(super) unsafe fn begin(
         &self,
-        plan: &Plan,
-        places: Places<'_>,
+        call: Call<'_>,
         combine: Box<dyn Operate + Send + '_>,
     ) -> Result<u32, CollectiveError> {
         let lent = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
-        let (input, output) = match places {
+        let (input, output) = match call.places {
             Places::Apart(input, output) => (lent(NonNull::from(input)), lent(NonNull::from(output))),
             Places::Both(both) => {
                 let both = lent(NonNull::from(both));
@@ -50,7 +49,7 @@ impl World {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        unsafe { process.begin_collective(plan, input, output, combine) }
+        unsafe { process.begin_collective(&call.plan, input, output, combine) }
     }
 
     /// Waits until a collective has ended.

@@ -2,44 +2,52 @@
 
 use unisono_core::collective::{Plan, Verb};
 use unisono_core::schedule;
-use unisono_core::schedule::{Choice, Link, choose};
-use unisono_core::schedule::{Cut, Layout};
+use unisono_core::schedule::{Choice, Cut, Layout, Link, Refused};
 
 use super::CollectiveError;
+use crate::environment::tuning::{Tuning, UDP};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
 const MESSAGE_MOST: usize = 1 << 30;
 /// Choices that are remembered.
 const REMEMBERED: usize = 64;
 
-/// What a message costs, on any path: equal on all ranks, and of the right order for datagrams on one host.
-pub(in crate::world) const LINK: Link = Link { latency_ns: 12_000, overhead_ns: 4_000, ps_per_byte: 400 };
+/// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks.
+const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200 };
 
 /// Which schedules were chosen, so that nobody computes them twice.
 #[derive(Debug)]
 pub(in crate::world) struct Choices {
+    tuning: Tuning,
     link: Link,
     known: Box<[Option<(Plan, Choice)>]>,
 }
 
 impl Choices {
-    pub(in crate::world) fn new(link: Link) -> Self {
-        Self { link, known: vec![None; REMEMBERED].into() }
+    /// As the user says, and the cost of messages: within one node, or not.
+    pub(in crate::world) fn new(tuning: Tuning, is_whole: bool) -> Self {
+        let link = if is_whole { RINGS } else { UDP };
+        Self { tuning, link, known: vec![None; REMEMBERED].into() }
     }
 
     /// The choice for a collective: what it says does not depend on who asks.
-    fn of(&mut self, plan: &Plan) -> Choice {
+    fn of(&mut self, plan: &Plan) -> Result<Choice, Refused> {
         let place = hash(plan) as usize % REMEMBERED;
-        let Some(known) = self.known.get_mut(place) else { return choose(plan, false, &self.link) };
-        match known {
-            Some((of, choice)) if of == plan => *choice,
-            _ => known.insert((*plan, choose(plan, false, &self.link))).1,
+        if let Some(Some((of, choice))) = self.known.get(place)
+            && of == plan
+        {
+            return Ok(*choice);
         }
+        let choice = self.tuning.choose(plan, false, &self.link)?;
+        if let Some(known) = self.known.get_mut(place) {
+            *known = Some((*plan, choice));
+        }
+        Ok(choice)
     }
 
     /// The schedule of a collective, and a digest of all that ranks must agree on.
     pub(in crate::world) fn schedule(&mut self, plan: &Plan) -> Result<(schedule::Plan, u32), CollectiveError> {
-        let choice = self.of(plan);
+        let choice = self.of(plan).map_err(|_| CollectiveError::TooLong)?;
         let mut call = choice.call(plan, false);
         let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
@@ -102,10 +110,14 @@ mod tests {
         kind: 7,
     };
 
+    fn choices() -> Choices {
+        Choices::new(Tuning::default(), false)
+    }
+
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: Plan| Choices::new(LINK).schedule(&plan).expect("a schedule").1;
-        let mut choices = Choices::new(LINK);
+        let digest = |plan: Plan| choices().schedule(&plan).expect("a schedule").1;
+        let mut choices = choices();
         for rank in (0..4).map(Rank) {
             assert_eq!(choices.schedule(&Plan { rank, ..PLAN }).expect("a schedule").1, digest(PLAN));
         }
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = Plan { verb: Verb::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let (schedule, _) = Choices::new(LINK).schedule(&plan).expect("a schedule");
+        let (schedule, _) = choices().schedule(&plan).expect("a schedule");
         assert!(schedule.call().segments >= 20);
     }
 }

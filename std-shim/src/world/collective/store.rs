@@ -1,9 +1,8 @@
 //! Memory for what a collective needs beside the caller's: kept when it is not needed, and lent again.
 
-use unisono_core::device::Memory as _;
 use unisono_core::span::{Region, Span};
 
-use crate::region::{Address, Regions};
+use crate::region::Regions;
 
 /// Sizes are powers of two: from 2⁶ to 2³⁷ bytes.
 const SMALLEST: u32 = 6;
@@ -71,11 +70,6 @@ impl Store {
     }
 }
 
-/// Where memory of the store lies.
-pub(in crate::world) fn address(kept: Kept, bytes: u32, regions: &Regions) -> Option<Address> {
-    regions.address(kept.part(bytes))
-}
-
 const fn size_of_class(class: usize) -> usize {
     1 << (class + SMALLEST as usize)
 }
@@ -83,19 +77,20 @@ const fn size_of_class(class: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_core::device::Memory as _;
 
     #[test]
     fn memory_that_was_given_back_is_lent_again() {
         let (mut store, mut regions) = (Store::new(), Regions::new());
         let first = store.take(100, &mut regions).expect("memory");
-        assert!(address(first, 128, &regions).is_some() && address(first, 129, &regions).is_none());
+        assert!(regions.address(first.part(128)).is_some() && regions.address(first.part(129)).is_none());
         store.give_back(first, &mut regions);
         let second = store.take(65, &mut regions).expect("memory");
         assert_eq!(first, second);
         let third = store.take(65, &mut regions).expect("memory");
         assert_ne!(second.region, third.region);
         store.end(second, &mut regions);
-        assert!(address(second, 1, &regions).is_none());
+        assert!(regions.address(second.part(1)).is_none());
         store.give_back(third, &mut regions);
         assert_eq!((store.bytes, regions.live()), (128, 1));
     }

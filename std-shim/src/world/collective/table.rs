@@ -15,7 +15,7 @@ use unisono_core::span::Span as Bytes;
 
 use super::CollectiveError;
 use super::running::{Running, What};
-use super::schedule::{Choices, LINK};
+use super::schedule::Choices;
 use super::store::{Kept, Store};
 use super::transfer::{Holder, Transfers};
 use crate::rank::Rank;
@@ -47,8 +47,7 @@ pub(in crate::world) struct Outgoing {
 impl Outgoing {
     /// A head without anything behind it.
     pub(in crate::world) fn new(to: PeerId, bytes: &[u8]) -> Self {
-        let mut outgoing =
-            Self { to, head: [0; _], length: 0, payload: None, ends: Ends::Nothing };
+        let mut outgoing = Self { to, head: [0; _], length: 0, payload: None, ends: Ends::Nothing };
         outgoing.append(bytes);
         outgoing
     }
@@ -148,7 +147,7 @@ pub(in crate::world) struct Collectives {
 
 impl Collectives {
     /// None yet. `limit` says how long a message to a peer may be that comes before its receive.
-    pub(in crate::world) fn new(size: u32, limit: impl Fn(PeerId) -> u32) -> Self {
+    pub(in crate::world) fn new(size: u32, choices: Choices, limit: impl Fn(PeerId) -> u32) -> Self {
         let credit = SLOTS.checked_div(size).unwrap_or(SLOTS).clamp(2, CREDIT);
         let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
         let slots = (credit * size.saturating_sub(1)) as usize;
@@ -168,7 +167,7 @@ impl Collectives {
             running: Vec::new(),
             transfers: Transfers::default(),
             store: Store::new(),
-            choices: Choices::new(LINK),
+            choices,
             slots: vec![None; slots],
             ready: VecDeque::new(),
             stalled: VecDeque::new(),
@@ -345,9 +344,8 @@ impl Collectives {
             None => self.gone.push(gone),
         }
         for place in 0..self.running.len() as u32 {
-            let is_missed = |running: &&mut Running| {
-                running.ended.is_none() && gone.misses(running.executor.id().sequence)
-            };
+            let is_missed =
+                |running: &&mut Running| running.ended.is_none() && gone.misses(running.executor.id().sequence);
             if let Some(running) = self.get_mut(place).filter(is_missed) {
                 running.executor.handle_failed(Member(gone.peer.0));
                 self.list(place);

@@ -288,7 +288,9 @@ impl Process {
                 Ok(()) => {
                     self.collectives.transfers.take(message);
                     self.done(collective, transfer.step);
-                    return if gathered.is_err() { self.corrupt(transfer.peer) };
+                    return if gathered.is_err() {
+                        self.corrupt(transfer.peer)
+                    };
                 }
                 Err(PutError::Full | PutError::TooLong) => {}
                 Err(PutError::Corrupted) => {
@@ -350,15 +352,7 @@ impl Process {
         }
     }
 
-    fn receive_step(
-        &mut self,
-        collective: u32,
-        step: StepId,
-        of: Member,
-        key: u32,
-        into: Span,
-        operation: Operation,
-    ) {
+    fn receive_step(&mut self, collective: u32, step: StepId, of: Member, key: u32, into: Span, operation: Operation) {
         let Some(transfer) = self.transfer(collective, step, of, key, into) else { return };
         let transfer = Transfer { is_receive: true, ..transfer };
         let collectives = &mut self.collectives;
@@ -662,7 +656,12 @@ impl Process {
 
     /// Asks those that collectives have waited for for a while.
     pub(super) fn tend_collectives(&mut self, now: u64) {
-        let late: Vec<PeerId> = self.collectives.awaited().filter(|(_, since)| now.wrapping_sub(*since) >= PATIENCE).map(|(peer, _)| peer).collect();
+        let late: Vec<PeerId> = self
+            .collectives
+            .awaited()
+            .filter(|(_, since)| now.wrapping_sub(*since) >= PATIENCE)
+            .map(|(peer, _)| peer)
+            .collect();
         for peer in late {
             if !self.collectives.asked.contains(&peer) {
                 self.collectives.asked.push(peer);

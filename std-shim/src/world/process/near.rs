@@ -17,8 +17,8 @@ use super::{BUDGET, Process, Sending, put};
 use crate::node::Standing;
 use crate::rank::Rank;
 use crate::region::Regions;
-use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::collective::table::{Collectives, Gone};
+use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::near::{
     ABORT, ANNOUNCE, ASK, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, GONE, HELLO, Near,
     Neighbour, Place, REFUSED, STEP, STEP_ANNOUNCE, copy_out, private,
