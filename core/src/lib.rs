@@ -54,7 +54,6 @@ pub mod placement;
 pub mod psn;
 pub mod receive_window;
 pub mod rtt;
-pub mod message;
 pub mod schedule;
 pub mod send_window;
 pub mod span;

@@ -201,7 +201,14 @@ impl<S: Storage> Admission<S> {
     }
 
     /// A receive that waits no longer has met a message whose payload is at its sender.
-    pub(super) fn start(&mut self, receive: ReceiveId, from: PeerId, message: u32, of: (u64, Option<u64>), errand: Errand) {
+    pub(super) fn start(
+        &mut self,
+        receive: ReceiveId,
+        from: PeerId,
+        message: u32,
+        of: (u64, Option<u64>),
+        errand: Errand,
+    ) {
         let receives = self.matching.receives.as_mut();
         if let Some(posted) = receives.get_mut(receive.record as usize) {
             let (bytes, at) = of;
