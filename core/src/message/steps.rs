@@ -282,6 +282,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         let stage = match header {
             Some((_, came)) if came == bytes => Stage::Granting,
             Some(_) => Stage::Refusing,
+            #[cfg(not(mutant = "want_silent"))]
             None if peer.has_dropped() => Stage::Wanting,
             None => Stage::Waiting,
         };
@@ -497,7 +498,10 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
                 }
                 self.meet(i, bytes)
             }
+            #[cfg(not(mutant = "again_kept"))]
             _ => Arrival::Nothing,
+            #[cfg(mutant = "again_kept")]
+            _ => self.handle_announced(from, key, bytes),
         }
     }
 

@@ -99,7 +99,10 @@ impl<S: Schedule> Executor<S> {
         let whole = self.done.trailing_ones();
         self.base = self.base.wrapping_add(whole);
         self.done = self.done.checked_shr(whole).unwrap_or(0);
-        self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        #[cfg(not(mutant = "begun_kept"))]
+        {
+            self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        }
         #[cfg(not(mutant = "blocked_forgotten"))]
         {
             self.from = self.base;
@@ -133,21 +136,13 @@ impl<S: Schedule> Executor<S> {
         !is_done && self.plan.step(i).is_some_and(|step| partner(&step.operation) == Some(rank))
     }
 
-    /// Steps that are not done, the last one of the window in bit 0.
-    const fn backwards(&self) -> u64 {
-        #[cfg(not(mutant = "needs_unreversed"))]
-        return (!self.done).reverse_bits();
-        #[cfg(mutant = "needs_unreversed")]
-        return !self.done;
-    }
-
     /// Steps before the one at `b` that are not done, in the order of its needs: bit x for the one at b − 1 − x.
     const fn pending(&self, b: u32) -> u64 {
         match WINDOW.checked_sub(b) {
             Some(0) | None => 0,
             // The lowest b bits, reversed; what is before the base is done.
             Some(WINDOW) => 0,
-            Some(above) => match self.backwards().checked_shr(above) {
+            Some(above) => match (!self.done).reverse_bits().checked_shr(above) {
                 Some(pending) => pending,
                 None => 0,
             },
