@@ -165,7 +165,7 @@ impl Read {
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         let [kind, flags, low, high] = *head.first_chunk()?;
         let shown = |is_eager: bool| {
-            let long = |at| Some(u64::from(word(head, at.wrapping_add(4))?) << 32 | u64::from(word(head, at)?));
+            let long = |at: usize| Some(u64::from(word(head, at.wrapping_add(4))?) << 32 | u64::from(word(head, at)?));
             let (bytes, at) = if is_eager { (0, 0) } else { (long(20)?, long(28)?) };
             Some(Shown { context: word(head, 8)?, tag: word(head, 12)?, message: word(head, 16)?, bytes, at })
         };
