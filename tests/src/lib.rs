@@ -23,4 +23,6 @@ pub mod oracle;
 #[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
+pub mod schedules;
+#[cfg(feature = "rim")]
 pub mod sim;
