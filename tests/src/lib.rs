@@ -10,6 +10,8 @@ pub mod collectives;
 pub mod conformance;
 pub mod explore;
 #[cfg(feature = "rim")]
+pub mod hockney;
+#[cfg(feature = "rim")]
 pub mod hostile;
 #[cfg(feature = "rim")]
 pub mod incast;

@@ -27,7 +27,8 @@ pub struct Choice {
     pub seed: u64,
 }
 
-const VERBS: [Verb; 11] = [
+/// Every verb.
+pub const VERBS: [Verb; 11] = [
     Verb::Barrier,
     Verb::Broadcast,
     Verb::Reduce,
@@ -41,7 +42,8 @@ const VERBS: [Verb; 11] = [
     Verb::Exscan,
 ];
 
-const ALGORITHMS: [Algorithm; 9] = [
+/// Every algorithm.
+pub const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::Knomial,
     Algorithm::Dissemination,
     Algorithm::Pairwise,
@@ -52,6 +54,23 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::Direct,
     Algorithm::Ring,
 ];
+
+/// A collective of `size` ranks on `ports` ports, the root 0, in one segment, in whatever order.
+pub const fn plain(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
+    Call {
+        verb,
+        algorithm,
+        rank: Rank(0),
+        size,
+        root: Rank(0),
+        ports,
+        radix: ports + 1,
+        segments: 1,
+        order: Order::Any,
+        in_place: false,
+        varying: false,
+    }
+}
 
 /// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place or not,
 /// equal or varying blocks, length; one to three segments in turn. Shuffled.
@@ -79,17 +98,13 @@ pub fn works(size: u32, choice: Choice) -> Vec<Work> {
                                 for &elements in lengths {
                                     let segments = 1 + works.len() as u32 % 3;
                                     let call = Call {
-                                        verb,
-                                        algorithm,
-                                        rank: Rank(0),
-                                        size,
                                         root: Rank(root),
-                                        ports,
                                         radix: k + 1,
                                         segments,
                                         order,
                                         in_place,
                                         varying,
+                                        ..plain(verb, algorithm, size, ports)
                                     };
                                     if Plan::new(call).is_ok() {
                                         works.push(Work { call, elements });
