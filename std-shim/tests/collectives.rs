@@ -25,7 +25,6 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
-            Some("apart") => assert_eq!(world.barrier(), Err(CollectiveError::Apart)),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
         }
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
         ("processes_compute_what_they_should", processes_compute_what_they_should),
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
-        ("ranks_of_several_nodes_are_told_so", || expect(&run("-n 4 --nodes 2", "apart"), 0, &[])),
+        ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
 }
@@ -47,8 +46,17 @@ fn processes_compute_what_they_should() {
     }
 }
 
+fn processes_apart_compute_what_they_should() {
+    for options in ["-n 2 --device udp", "-n 3 --device udp --loss 5% --reorder 5%", "-n 4 --nodes 2", "-n 5 --nodes 3"]
+    {
+        expect(&run(options, "right"), 0, &[]);
+    }
+}
+
 fn who_does_something_else_is_named() {
-    expect(&run("-n 2", "disagree"), 0, &[]);
+    for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
+        expect(&run(options, "disagree"), 0, &[]);
+    }
 }
 
 fn survivors_name_who_is_missing() {

@@ -7,6 +7,7 @@ extern crate alloc;
 mod bounds;
 mod bytes;
 mod cases;
+mod choice;
 mod every;
 mod group;
 mod hockney;

@@ -1,0 +1,686 @@
+//! Collectives over messages: what their schedules ask for, and what comes of it.
+
+use core::ptr::NonNull;
+
+use unisono_core::collective::{Cause, Plan, Rank as Member, StepId, Turn};
+use unisono_core::device::{Memory as _, PeerId};
+use unisono_core::endpoint::GrantError;
+use unisono_core::message::steps::head::EAGER_HEAD;
+use unisono_core::message::steps::{Action, Head, Key, Posted, ReceiveError, SendError, Sent};
+use unisono_core::operation::SendError as Unsent;
+use unisono_core::placement;
+use unisono_core::placement::PlacementId;
+use unisono_core::schedule::{Executor, Operation, Span};
+use unisono_core::wire::MESSAGE_HEAD;
+use unisono_shmem::ring::PutError;
+
+use super::messages::failure;
+use super::{Granted, Process, Sending, Use, put};
+use crate::world::collective::CollectiveError;
+use crate::world::collective::running::{Combine, Running};
+use crate::world::collective::schedule::layout;
+use crate::world::collective::table::{Blame, Collectives, EAGER_MOST, Ends, Outgoing, announces};
+use crate::world::collective::transfer::{Holder, Transfer};
+use crate::world::matching::Errand;
+use crate::world::near::{self, Announced, Near, Neighbour, Place};
+use crate::world::request::{Failure, Tag, of_message};
+
+/// Bytes of a payload that fit behind its head in the endpoint's own.
+const SHORT: usize = MESSAGE_HEAD - EAGER_HEAD;
+/// Kinds of messages that are neither of matching nor of steps: who asks is told when this rank takes no part any more.
+pub(in crate::world) const ASK: u8 = 8;
+pub(in crate::world) const GONE: u8 = 9;
+/// Nanoseconds after which the rank that a collective waits for is asked.
+const PATIENCE: u64 = 40_000_000;
+
+/// What a collective came to.
+pub(in crate::world) struct Outcome {
+    pub(in crate::world) result: Result<(), CollectiveError>,
+    /// What a function of the user's panicked with.
+    pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
+}
+
+impl Process {
+    /// Begins a collective, and lets its first messages leave. Returns its place.
+    ///
+    /// # Safety
+    /// The buffers, which may be one, stay valid, the first is not written but as the second, which nobody else uses, and what
+    /// `combine` borrows lives, until the collective [has ended](Self::has_ended).
+    pub(in crate::world) unsafe fn begin_collective(
+        &mut self,
+        plan: &Plan,
+        (input, inward): (NonNull<u8>, usize),
+        (output, outward): (NonNull<u8>, usize),
+        combine: Combine,
+    ) -> Result<u32, CollectiveError> {
+        if let Some(failure) = self.aborted {
+            return Err(CollectiveError::Ended(failure));
+        }
+        if let Some(failed) = self.collectives.failed {
+            return Err(failed);
+        }
+        let (schedule, digest) = self.collectives.choices.schedule(plan)?;
+        let layout = layout(plan, &schedule);
+        let regions = self.regions.get_mut();
+        let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
+            0 => None,
+            bytes => Some(self.collectives.store.take(bytes, regions).ok_or(CollectiveError::TooLong)?),
+        };
+        // SAFETY: as the caller says, until the collective has ended, which revokes the region.
+        let input = unsafe { regions.register(input, inward) }.map_err(|_| CollectiveError::TooLong)?;
+        // SAFETY: as above.
+        let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
+        let now = self.now();
+        let place = self.collectives.begin(|id| Running {
+            executor: Executor::new(id, schedule),
+            layout,
+            input,
+            output,
+            scratch,
+            combine,
+            context: id.context << 16 | digest >> 16,
+            since: now,
+            is_listed: false,
+            ended: None,
+            panic: None,
+        });
+        self.follow_collectives();
+        Ok(place)
+    }
+
+    /// Whether and how a collective has ended; then its place is free.
+    pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
+        let place = self.collectives.running.get_mut(collective as usize)?;
+        let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
+        Some(Outcome { result: ended?, panic })
+    }
+
+    /// Whether it has ended.
+    pub(in crate::world) fn has_ended(&self, collective: u32) -> bool {
+        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        running.is_none_or(|running| running.ended.is_some())
+    }
+
+    /// One round over what has news. Returns whether anything moved.
+    #[inline]
+    pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
+        if !self.collectives.has_news && self.requests.moved.is_empty() {
+            return false;
+        }
+        self.advance_collectives(now)
+    }
+
+    fn advance_collectives(&mut self, now: u64) -> bool {
+        let mut moved = false;
+        self.collectives.has_news = false;
+        if self.collectives.failed.is_some() {
+            // What came since for those that failed.
+            self.collectives.steps.discard(|_| true);
+        }
+        for outgoing in core::mem::take(&mut self.collectives.outbox) {
+            self.post(now, outgoing);
+        }
+        for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
+            self.carry_out(now, collective, step, operation);
+        }
+        loop {
+            if let Some(asker) = self.collectives.asking.pop() {
+                self.handle_ask(now, asker);
+            } else if let Some(blame) = self.collectives.blames.pop() {
+                self.condemn(now, blame);
+            } else if let Some((message, result)) = self.requests.moved.pop_front() {
+                self.end_transfer(now, message, result);
+            } else if let Some(collective) = self.collectives.ready.pop_front() {
+                self.advance(now, collective);
+            } else if let Some(action) = self.collectives.steps.poll_action() {
+                self.act(now, action);
+            } else if let Some(gone) = self.collectives.leaving.pop() {
+                self.collectives.lose(gone);
+            } else {
+                break;
+            }
+            moved = true;
+        }
+        for (user, placement, key) in core::mem::take(&mut self.collectives.granted) {
+            self.place_message(now, user, placement, key);
+        }
+        for (to, user, key) in core::mem::take(&mut self.collectives.grants) {
+            self.grant_message(now, to, user, key);
+        }
+        moved
+    }
+
+    /// Goes on with a collective as far as it goes.
+    fn advance(&mut self, now: u64, collective: u32) {
+        loop {
+            let Some(running) = self.collectives.get_mut(collective) else { return };
+            running.is_listed = false;
+            if running.ended.is_some() {
+                return;
+            }
+            let turn = running.advance(self.regions.get_mut());
+            if running.panic.is_some() {
+                return self.fail_collectives(now, Cause::Missing, Member(self.rank.0));
+            }
+            match turn {
+                Ok(Turn::Do(step, operation)) => self.carry_out(now, collective, step, operation),
+                Ok(Turn::Pending) => return,
+                Ok(Turn::Final) => return self.end_collective(collective, Ok(())),
+                Ok(Turn::Failed(failure)) => {
+                    let rank = self.collectives.cause(failure.rank, self.rank);
+                    return self.fail_collectives(now, failure.cause, rank);
+                }
+                Err(_) => return self.fail_collectives(now, Cause::Corrupt, Member(self.rank.0)),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: u64, collective: u32, step: StepId, operation: Operation) {
+        match operation {
+            Operation::Send { to, key, from, .. } => self.send_step(now, collective, step, to, key, from, operation),
+            Operation::Receive { of, key, into, .. } => self.receive_step(collective, step, of, key, into, operation),
+            Operation::Copy { .. } | Operation::Reduce { .. } => {}
+        }
+    }
+
+    /// The transfer of a step; nothing if its collective has ended.
+    fn transfer(&self, collective: u32, step: StepId, peer: Member, key: u32, span: Span) -> Option<Transfer> {
+        let running = self.collectives.running.get(collective as usize)?.as_ref()?;
+        if running.ended.is_some() {
+            return None;
+        }
+        let (bytes, place) = running.message(span);
+        let key = Key { context: running.context, sequence: running.executor.id().sequence, step: key };
+        Some(Transfer {
+            collective: Some(collective),
+            step,
+            peer: PeerId(peer.0),
+            key,
+            span,
+            // A schedule is cut so that no message is longer.
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            is_receive: false,
+            place,
+            staging: None,
+            holder: Holder::Steps,
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a step and its parts")]
+    fn send_step(
+        &mut self,
+        now: u64,
+        collective: u32,
+        step: StepId,
+        to: Member,
+        key: u32,
+        from: Span,
+        operation: Operation,
+    ) {
+        let Some(transfer) = self.transfer(collective, step, to, key, from) else { return };
+        let collectives = &mut self.collectives;
+        let message = collectives.transfers.insert(transfer);
+        match collectives.steps.send(transfer.peer, transfer.key, transfer.bytes, message) {
+            Ok(Sent::Eager(head)) => self.send_eagerly(now, message, &transfer, &head),
+            Ok(Sent::Announced(head)) => self.announce_message(now, message, &transfer, &head),
+            Err(error) => {
+                collectives.transfers.take(message);
+                match error {
+                    SendError::Full => collectives.stalled.push_back((collective, step, operation)),
+                    SendError::UnknownPeer | SendError::Duplicate => {
+                        collectives.blame(transfer.peer, Cause::Disagrees);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a message as one of the carrier's. Short ones are copied, and so are those that do not lie in one piece.
+    fn send_eagerly(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
+        let Some(collective) = transfer.collective else { return };
+        if self.is_near(transfer.peer) {
+            return self.put_eagerly(message, transfer, head);
+        }
+        let Some(running) = self.collectives.running.get(collective as usize).and_then(Option::as_ref) else { return };
+        let (bytes, mut outgoing) = (transfer.bytes as usize, Outgoing::new(transfer.peer, head.as_ref()));
+        let mut sound = true;
+        if bytes <= SHORT {
+            let gathered = running.gather(transfer.span, self.regions.get_mut(), |from| {
+                let mut short = [0; SHORT];
+                let length = from.bytes().min(SHORT);
+                let short = short.get_mut(..length).unwrap_or_default();
+                // SAFETY: lent to this collective, whose schedule lets nobody write there now.
+                unsafe { from.read(short) };
+                outgoing.append(short);
+            });
+            sound = gathered.is_ok();
+            self.collectives.transfers.take(message);
+            self.done(collective, transfer.step);
+        } else if let Some((cell, span)) = self.small.take(bytes) {
+            if let Some(to) = self.regions.get_mut().address(span) {
+                sound = running.pack(transfer.span, to, self.regions.get_mut()).is_ok();
+            }
+            (outgoing.payload, outgoing.ends) = (Some(span), Ends::Cell(cell));
+            self.collectives.transfers.take(message);
+            self.done(collective, transfer.step);
+        } else {
+            outgoing.payload = self.gathered(message);
+            outgoing.ends = Ends::Transfer(message);
+            sound = outgoing.payload.is_some();
+            self.hold(message, Holder::Carrier);
+        }
+        if sound { self.post(now, outgoing) } else { self.corrupt(transfer.peer) }
+    }
+
+    /// As [`send_eagerly`](Self::send_eagerly), through a ring.
+    fn put_eagerly(&mut self, message: u32, transfer: &Transfer, head: &Head) {
+        let Some(collective) = transfer.collective else { return };
+        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        let neighbour = living(&mut self.near, transfer.peer);
+        let (Some(running), Some(neighbour)) = (running, neighbour) else { return };
+        let regions = self.regions.get_mut();
+        if neighbour.is_clear() {
+            let mut gathered = Ok(());
+            let put = neighbour.put_step(head, transfer.bytes, |put| {
+                gathered = running.gather(transfer.span, regions, put);
+            });
+            match put {
+                Ok(()) => {
+                    self.collectives.transfers.take(message);
+                    self.done(collective, transfer.step);
+                    return if gathered.is_err() {
+                        self.corrupt(transfer.peer)
+                    };
+                }
+                Err(PutError::Full | PutError::TooLong) => {}
+                Err(PutError::Corrupted) => {
+                    self.disown(transfer.peer);
+                    return;
+                }
+            }
+        }
+        self.hold(message, Holder::Carrier);
+        match self.gathered(message) {
+            Some(from) => {
+                if let Some(neighbour) = living(&mut self.near, transfer.peer) {
+                    neighbour.queue_step(*head, from, of_message(message));
+                }
+            }
+            None => self.corrupt(transfer.peer),
+        }
+    }
+
+    /// Where a message lies in one piece: there, or in a copy.
+    fn gathered(&mut self, message: u32) -> Option<unisono_core::span::Span> {
+        let collectives = &mut self.collectives;
+        let transfer = collectives.transfers.get(message)?;
+        if transfer.place.is_some() {
+            return transfer.place;
+        }
+        let (span, bytes, collective) = (transfer.span, transfer.bytes, transfer.collective?);
+        let regions = self.regions.get_mut();
+        let place = collectives.place(message, regions)?;
+        let running = collectives.running.get(collective as usize)?.as_ref()?;
+        let to = regions.address(unisono_core::span::Span { bytes, ..place })?;
+        running.pack(span, to, regions).ok()?;
+        Some(place)
+    }
+
+    fn hold(&mut self, message: u32, holder: Holder) {
+        if let Some(transfer) = self.collectives.transfers.get_mut(message) {
+            transfer.holder = holder;
+        }
+    }
+
+    /// Tells the receiver that a message waits.
+    fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
+        let Some(place) = self.gathered(message) else { return self.corrupt(transfer.peer) };
+        if !self.is_near(transfer.peer) {
+            return self.post(now, Outgoing::new(transfer.peer, head.as_ref()));
+        }
+        let Some(address) = self.regions.get_mut().address(place) else { return self.corrupt(transfer.peer) };
+        let Some(near) = &mut self.near else { return };
+        let shared = near.pool.offset(address.start(), address.bytes());
+        let sending = self.sendings.iter().position(Option::is_none).unwrap_or(self.sendings.len()) as u32;
+        let place_there = shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared);
+        let announced = Announced { sending, bytes: transfer.bytes, place: place_there };
+        let told = near.living(transfer.peer).map(|neighbour| neighbour.announce_step(head, announced));
+        put(&mut self.sendings, sending, Sending { to: transfer.peer, from: place, request: of_message(message) });
+        self.hold(message, Holder::Carrier);
+        if told.is_some_and(|told| told.is_err()) {
+            self.disown(transfer.peer);
+        }
+    }
+
+    fn receive_step(&mut self, collective: u32, step: StepId, of: Member, key: u32, into: Span, operation: Operation) {
+        let Some(transfer) = self.transfer(collective, step, of, key, into) else { return };
+        let transfer = Transfer { is_receive: true, ..transfer };
+        let collectives = &mut self.collectives;
+        let message = collectives.transfers.insert(transfer);
+        match collectives.steps.receive(transfer.peer, transfer.key, transfer.bytes, message) {
+            Ok(Posted::Waits) => collectives.has_news = true,
+            Ok(Posted::Early { slot }) => {
+                let regions = self.regions.get_mut();
+                let kept = collectives.slot(slot, regions);
+                let from = kept.and_then(|kept| regions.address(kept.part(transfer.bytes)));
+                let running = collectives.running.get(collective as usize).and_then(Option::as_ref);
+                let unpacked = running.zip(from).map(|(running, from)| running.unpack(from, into, regions));
+                collectives.steps.taken(slot);
+                collectives.transfers.take(message);
+                collectives.has_news = true;
+                match unpacked {
+                    Some(Ok(())) => self.done(collective, step),
+                    _ => self.corrupt(transfer.peer),
+                }
+            }
+            Err(error) => {
+                collectives.transfers.take(message);
+                match error {
+                    ReceiveError::Full => collectives.stalled.push_back((collective, step, operation)),
+                    ReceiveError::UnknownPeer | ReceiveError::Duplicate | ReceiveError::Disagrees { .. } => {
+                        collectives.blame(transfer.peer, Cause::Disagrees);
+                    }
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, collective: u32, step: StepId) {
+        if let Some(running) = self.collectives.get_mut(collective) {
+            running.executor.handle_done(step);
+        }
+        self.collectives.list(collective);
+    }
+
+    /// What no rank says was said by this one, or in its name.
+    fn corrupt(&mut self, peer: PeerId) {
+        self.collectives.blame(peer, Cause::Corrupt);
+    }
+
+    fn act(&mut self, now: u64, action: Action) {
+        match action {
+            Action::Grant { to, user, key, .. } => self.grant_message(now, to, user, key),
+            Action::Send { to, head } => self.tell_step(now, to, &head),
+        }
+    }
+
+    /// Sends a message of the machine's that has no payload.
+    fn tell_step(&mut self, now: u64, to: PeerId, head: &Head) {
+        if !self.is_near(to) {
+            return self.post(now, Outgoing::new(to, head.as_ref()));
+        }
+        let told = if announces(head) {
+            let key = Collectives::key_of(head.as_ref());
+            let again = key.and_then(|key| self.collectives.transfers.sent(to, key)).map(of_message);
+            let is_it = |sending: &Sending| Some(sending.request) == again;
+            let found = (0..).zip(&self.sendings).find(|(_, sending)| sending.as_ref().is_some_and(is_it));
+            let place = found.and_then(|(number, sending)| Some((number, sending.as_ref()?.from)));
+            let place = place.and_then(|(number, from)| Some((number, self.regions.get_mut().address(from)?)));
+            // What is sent no more is not announced again.
+            let Some((sending, address)) = place else { return };
+            let Some(near) = &mut self.near else { return };
+            let shared = near.pool.offset(address.start(), address.bytes());
+            let place = shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared);
+            let announced = Announced { sending, bytes: address.bytes() as u32, place };
+            near.living(to).map(|neighbour| neighbour.announce_step(head, announced))
+        } else {
+            living(&mut self.near, to).map(|neighbour| neighbour.tell([near::STEP, 0], head.as_ref()))
+        };
+        if told.is_some_and(|told| told.is_err()) {
+            self.disown(to);
+        }
+    }
+
+    /// A receive's message was announced: it is fetched, or memory is granted for it.
+    fn grant_message(&mut self, now: u64, to: PeerId, user: u32, key: Key) {
+        let Some(place) = self.collectives.place(user, self.regions.get_mut()) else { return };
+        if self.is_near(to) {
+            let announced = &mut self.collectives.announced;
+            let found = announced.iter().position(|(from, of, _)| *from == to && *of == key);
+            let Some((.., message)) = found.map(|i| announced.swap_remove(i)) else { return self.corrupt(to) };
+            if message.bytes != place.bytes {
+                return self.corrupt(to);
+            }
+            self.hold(user, Holder::Carrier);
+            self.tell_step(now, to, &Head::grant(key, PlacementId::default(), placement::Key(0)));
+            let request = of_message(user);
+            let errand = Errand::Fetch { from: to, message, into: place, fetched: 0, request, tag: Tag(0) };
+            return self.matching.errands.push_back(errand);
+        }
+        let one_use = placement::Key(self.keys.next());
+        match self.endpoint.grant(to, place, one_use) {
+            Ok(placement) => {
+                self.post(now, Outgoing::new(to, Head::grant(key, placement, one_use).as_ref()));
+                self.hold(user, Holder::Grant(placement));
+                let granted = Granted { placement, to, tag: Tag(0), request: of_message(user) };
+                put(&mut self.granted, placement.record() as u32, granted);
+            }
+            Err(GrantError::Full) => {
+                self.collectives.grants.push_back((to, user, key));
+                self.collectives.has_news = true;
+            }
+            // Its end is on its way.
+            Err(GrantError::UnknownPeer) => {}
+        }
+    }
+
+    /// A message of this rank was granted.
+    fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: placement::Key) {
+        let Some(transfer) = self.collectives.transfers.get(user) else { return };
+        let (to, Some(from)) = (transfer.peer, transfer.place) else { return };
+        match self.endpoint.place(now, to, placement, key, from) {
+            Ok(operation) => {
+                self.note(operation, Use::Request(of_message(user), to));
+                self.hold(user, Holder::Carrier);
+            }
+            Err(Unsent::Full) => {
+                self.collectives.granted.push_back((user, placement, key));
+                self.collectives.has_news = true;
+            }
+            Err(error) => self.requests.finish(of_message(user), Err(failure(error, to))),
+        }
+    }
+
+    /// Hands a message to the endpoint, or keeps it until there is room.
+    fn post(&mut self, now: u64, outgoing: Outgoing) {
+        let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
+        match self.endpoint.send(now, outgoing.to, head, outgoing.payload) {
+            Ok(operation) => {
+                let what = match outgoing.ends {
+                    Ends::Nothing => Use::Nothing,
+                    Ends::Cell(cell) => Use::Cell(cell),
+                    Ends::Transfer(message) => Use::Request(of_message(message), outgoing.to),
+                };
+                self.note(operation, what);
+            }
+            Err(Unsent::Full) => {
+                self.collectives.outbox.push_back(outgoing);
+                self.collectives.has_news = true;
+            }
+            Err(error) => match outgoing.ends {
+                Ends::Nothing => {}
+                Ends::Cell(cell) => self.small.give_back(cell),
+                Ends::Transfer(message) => {
+                    self.requests.finish(of_message(message), Err(failure(error, outgoing.to)));
+                }
+            },
+        }
+    }
+
+    /// A message has arrived, or left, or never will.
+    fn end_transfer(&mut self, now: u64, message: u32, result: Result<(), Failure>) {
+        let collectives = &mut self.collectives;
+        let Some(transfer) = collectives.transfers.take(message) else { return };
+        let regions = self.regions.get_mut();
+        let running = transfer.collective.and_then(|place| collectives.running.get(place as usize)?.as_ref());
+        let mut sound = true;
+        if let Some(kept) = transfer.staging {
+            if let (true, Ok(()), Some(running)) = (transfer.is_receive, result, running) {
+                let from = regions.address(kept.part(transfer.bytes));
+                sound = from.is_some_and(|from| running.unpack(from, transfer.span, regions).is_ok());
+            }
+            collectives.store.give_back(kept, regions);
+        }
+        let Some(collective) = transfer.collective else { return };
+        match result {
+            _ if !sound => self.corrupt(transfer.peer),
+            Ok(()) => self.done(collective, transfer.step),
+            Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => {
+                // Its end is known, or on its way; the step stays open until then.
+                let rank = self.collectives.cause(Member(transfer.peer.0), self.rank);
+                self.fail_collectives(now, Cause::Missing, rank);
+            }
+            Err(_) => self.corrupt(transfer.peer),
+        }
+    }
+
+    /// A collective has ended: its memory is the caller's again.
+    fn end_collective(&mut self, collective: u32, result: Result<(), CollectiveError>) {
+        let Some(running) = self.collectives.get_mut(collective) else { return };
+        if running.ended.is_some() {
+            return;
+        }
+        running.ended = Some(result);
+        let (input, output, scratch) = (running.input, running.output, running.scratch.take());
+        let regions = self.regions.get_mut();
+        regions.revoke(input);
+        regions.revoke(output);
+        if let Some(kept) = scratch {
+            if result.is_ok() {
+                self.collectives.store.give_back(kept, regions);
+            } else {
+                self.collectives.store.end(kept, regions);
+            }
+        }
+        self.requests.note_finished();
+    }
+
+    fn condemn(&mut self, now: u64, blame: Blame) {
+        let rank = Member(blame.peer.0);
+        let collectives = &mut self.collectives;
+        // It may speak of a collective that is over here.
+        collectives.failed.get_or_insert(collectives.last.failure(rank, blame.cause).into());
+        self.fail_collectives(now, blame.cause, rank);
+    }
+
+    /// This rank's collectives fail, now and from now on; those who asked are told.
+    fn fail_collectives(&mut self, now: u64, cause: Cause, rank: Member) {
+        let next = self.collectives.last.id.sequence.wrapping_add(1);
+        let running = self.collectives.running.iter().flatten().filter(|running| running.ended.is_none());
+        let distance = running.map(|running| next.wrapping_sub(running.what().id.sequence)).max().unwrap_or(0);
+        self.end_all_collectives(|running| running.what().failure(rank, cause).into());
+        let cause = if cause == Cause::Missing { rank } else { Member(self.rank.0) };
+        self.retire(now, cause, next.wrapping_sub(distance));
+    }
+
+    /// The job is being ended.
+    pub(super) fn abort_collectives(&mut self, failure: Failure) {
+        self.end_all_collectives(|_| CollectiveError::Ended(failure));
+    }
+
+    fn end_all_collectives(&mut self, error: impl Fn(&Running) -> CollectiveError) {
+        for collective in 0..self.collectives.running.len() as u32 {
+            let Some(running) = self.collectives.get_mut(collective) else { continue };
+            if running.ended.is_some() {
+                continue;
+            }
+            let error = error(running);
+            self.collectives.failed.get_or_insert(error);
+            for placement in self.collectives.orphan(collective, self.regions.get_mut()) {
+                self.endpoint.withdraw(placement);
+                if let Some(place) = self.granted.get_mut(placement.record()) {
+                    *place = None;
+                }
+            }
+            self.end_collective(collective, Err(error));
+        }
+        if self.collectives.failed.is_some() {
+            self.collectives.steps.discard(|_| true);
+            self.collectives.announced.clear();
+        }
+    }
+
+    /// This rank begins no collective any more.
+    pub(in crate::world) fn retire_at_end(&mut self) {
+        let now = self.now();
+        let next = self.collectives.last.id.sequence.wrapping_add(1);
+        self.retire(now, Member(self.rank.0), next);
+    }
+
+    /// This rank takes no part in collectives any more, from this one on: it has finished, or one of them failed, because of that
+    /// rank.
+    fn retire(&mut self, now: u64, cause: Member, since: u32) {
+        if self.collectives.over.is_some() {
+            return;
+        }
+        self.collectives.over = Some((cause, since));
+        for asker in core::mem::take(&mut self.collectives.askers) {
+            self.tell_gone(now, asker, cause, since);
+        }
+        if !self.is_whole() {
+            self.push(now);
+        }
+    }
+
+    fn tell_gone(&mut self, now: u64, to: PeerId, cause: Member, since: u32) {
+        if self.is_near(to) {
+            let told = living(&mut self.near, to).map(|one| one.tell([near::GONE, cause.0], &since.to_le_bytes()));
+            if told.is_some_and(|told| told.is_err()) {
+                self.disown(to);
+            }
+            return;
+        }
+        let mut outgoing = Outgoing::new(to, &[GONE, 0, 0, 0]);
+        outgoing.append(&cause.0.to_le_bytes());
+        outgoing.append(&since.to_le_bytes());
+        self.post(now, outgoing);
+    }
+
+    fn ask(&mut self, now: u64, to: PeerId) {
+        if !self.is_near(to) {
+            return self.post(now, Outgoing::new(to, &[ASK, 0, 0, 0, 0, 0, 0, 0]));
+        }
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::ASK, 0], &[]).is_err()) {
+            self.disown(to);
+        }
+    }
+
+    /// A rank wants to hear when this one takes no part in collectives any more.
+    fn handle_ask(&mut self, now: u64, from: PeerId) {
+        match self.collectives.over {
+            Some((cause, since)) => self.tell_gone(now, from, cause, since),
+            None if self.collectives.askers.contains(&from) => {}
+            None => self.collectives.askers.push(from),
+        }
+    }
+
+    /// Asks those that collectives have waited for for a while.
+    pub(super) fn tend_collectives(&mut self, now: u64) {
+        let late: Vec<PeerId> = self
+            .collectives
+            .awaited()
+            .filter(|(_, since)| now.wrapping_sub(*since) >= PATIENCE)
+            .map(|(peer, _)| peer)
+            .collect();
+        for peer in late {
+            if !self.collectives.asked.contains(&peer) {
+                self.collectives.asked.push(peer);
+                self.ask(now, peer);
+            }
+        }
+    }
+}
+
+/// A neighbour that takes part.
+fn living(near: &mut Option<Near>, peer: PeerId) -> Option<&mut Neighbour> {
+    near.as_mut()?.living(peer)
+}
+
+/// How long an eager message of a collective may be, by the carrier.
+pub(super) fn eager_limit(near: Option<&Neighbour>, mtu: u32) -> u32 {
+    let carries = match near {
+        Some(neighbour) => neighbour.longest(),
+        None => mtu.saturating_sub(unisono_core::wire::HEADER as u32),
+    };
+    carries.saturating_sub(EAGER_HEAD as u32).min(EAGER_MOST as u32)
+}
