@@ -21,7 +21,8 @@
 //! - [`poll_action`](Steps::poll_action) is asked until nothing is left, after all of the others.
 //!
 //! Every call takes constant time where keys fall to different places of the tables, but for [`forget`](Steps::forget),
-//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which look at all records. Memory is what was lent.
+//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which look at all records. Memory is what was lent: 16 bytes for each peer,
+//! 40 for each record, and the rim's slots.
 
 pub mod head;
 mod peer;

@@ -10,6 +10,7 @@ mod cases;
 mod choice;
 mod clock;
 mod every;
+mod failing;
 mod group;
 mod hockney;
 mod memory;
