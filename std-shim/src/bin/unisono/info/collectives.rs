@@ -170,7 +170,8 @@ impl Job {
                     Way::Parallel => "parallel",
                     Way::Pull => "pull",
                 };
-                let unused = tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
+                let unused =
+                    tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
                 Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row })
             }
             Means::Messages(link) => {
