@@ -10,7 +10,7 @@
 //! +--------+--------+--------+--------+
 //! |       tag, or the sender's id     |  gone: the rank because of which
 //! +-----------------------------------+
-//! |  announce: sender's id; grant: placement; gone: since which collective   (eager: payload)
+//! |  announce: sender's id; grant: placement   (eager: payload)
 //! +-----------------------------------+
 //! |  announce: bytes (64 bits); grant: key (64 bits)
 //! +-----------------------------------+
@@ -339,9 +339,7 @@ impl Above for Mail<'_> {
                 Verdict::Release
             }
             GONE => {
-                if let Some(since) = word(head, 8) {
-                    self.collectives.handle_gone(Gone { peer: from, cause: Member(second), since: Some(since) });
-                }
+                self.collectives.handle_gone(Gone { peer: from, cause: Member(second), is_dead: false });
                 Verdict::Release
             }
             _ => Verdict::Release,

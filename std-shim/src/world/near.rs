@@ -13,7 +13,7 @@
 //! step           0      head of a collective's message · payload, in the entry or in the bulk
 //! step announce  0      head of what is too long for that · as of announce
 //! ask            0      to be told when the rank takes no part in collectives any more
-//! gone           rank   that is so, because of this rank · since which collective
+//! gone           rank   that is so, because of this rank
 //! ```
 //! `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
 //! rank's part.

@@ -1,5 +1,5 @@
-//! Collectives that go on while the caller does something else. All ranks begin the same ones in the same order, counted apart from
-//! those of the World that wait; they end in any order. A buffer is borrowed until the scope ends.
+//! Collectives that go on while the caller does something else. All ranks begin the same ones in the same order, those of the World,
+//! which wait, included; they end in any order. A buffer is borrowed until the scope ends.
 
 use unisono_core::collective::Verb;
 use unisono_shmem::payload::{Moves, Operate};

@@ -94,14 +94,8 @@ pub(in crate::world) struct Gone {
     pub(in crate::world) peer: PeerId,
     /// The rank because of which.
     pub(in crate::world) cause: Member,
-    /// The first collective that it has no part in; `None`: it is dead, and has no part in any.
-    pub(in crate::world) since: Option<u32>,
-}
-
-impl Gone {
-    fn misses(&self, sequence: u32) -> bool {
-        self.since.is_none_or(|since| sequence.wrapping_sub(since).cast_signed() >= 0)
-    }
+    /// It hears nothing any more, and what it said is not kept.
+    pub(in crate::world) is_dead: bool,
 }
 
 /// The table.
@@ -139,8 +133,8 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) last: What,
     /// Why no further one will succeed.
     pub(in crate::world) failed: Option<CollectiveError>,
-    /// This rank takes no part any more: because of whom, and since which collective.
-    pub(in crate::world) over: Option<(Member, u32)>,
+    /// This rank takes no part any more, because of that one.
+    pub(in crate::world) over: Option<Member>,
     /// Something has happened since the table was last looked at.
     pub(in crate::world) has_news: bool,
 }
@@ -293,7 +287,7 @@ impl Collectives {
             *free = Some(running);
         }
         let place = place as u32;
-        for gone in self.gone.iter().filter(|gone| gone.misses(sequence)) {
+        for gone in self.gone.iter().filter(|gone| gone.is_dead) {
             if let Some(running) = self.running.get_mut(place as usize).and_then(Option::as_mut) {
                 running.executor.handle_failed(Member(gone.peer.0));
             }
@@ -329,28 +323,33 @@ impl Collectives {
         self.leaving.push(gone);
     }
 
-    /// Collectives that need a rank that is gone fail.
-    pub(in crate::world) fn lose(&mut self, gone: Gone) {
-        if gone.since.is_none() {
-            self.steps.lose(gone.peer, |_| {});
-            self.announced.retain(|(from, ..)| *from != gone.peer);
-            self.grants.retain(|(to, ..)| *to != gone.peer);
-            self.ahead.retain(|ahead| ahead.peer != gone.peer);
-            self.askers.retain(|asker| *asker != gone.peer);
-        }
+    /// A rank is gone. Returns whether a message waits for it that it has no part in: what it had to say has been heard.
+    pub(in crate::world) fn lose(&mut self, gone: Gone) -> bool {
         match self.gone.iter_mut().find(|known| known.peer == gone.peer) {
             // Why it left in the first place is what counts.
-            Some(known) => known.since = known.since.and(gone.since),
+            Some(known) => known.is_dead |= gone.is_dead,
             None => self.gone.push(gone),
         }
+        if !gone.is_dead {
+            return self.transfers.waits_for(gone.peer);
+        }
+        self.steps.lose(gone.peer, |_| {});
+        self.announced.retain(|(from, ..)| *from != gone.peer);
+        self.grants.retain(|(to, ..)| *to != gone.peer);
+        self.ahead.retain(|ahead| ahead.peer != gone.peer);
+        self.askers.retain(|asker| *asker != gone.peer);
         for place in 0..self.running.len() as u32 {
-            let is_missed =
-                |running: &&mut Running| running.ended.is_none() && gone.misses(running.executor.id().sequence);
-            if let Some(running) = self.get_mut(place).filter(is_missed) {
+            if let Some(running) = self.get_mut(place).filter(|running| running.ended.is_none()) {
                 running.executor.handle_failed(Member(gone.peer.0));
                 self.list(place);
             }
         }
+        false
+    }
+
+    /// Whether a rank takes no part any more.
+    pub(in crate::world) fn is_gone(&self, peer: PeerId) -> bool {
+        self.gone.iter().any(|gone| gone.peer == peer)
     }
 
     /// Whose fault it is that a rank is missing.
@@ -392,7 +391,7 @@ impl Collectives {
                     placements.push(placement);
                     self.transfers.take(i);
                 }
-                Holder::Carrier => {}
+                Holder::Announced | Holder::Carrier => {}
             }
         }
         self.stalled.retain(|(of, ..)| *of != collective);

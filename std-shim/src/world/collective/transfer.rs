@@ -16,6 +16,8 @@ pub(in crate::world) enum Holder {
     Steps,
     /// The endpoint, by a grant that can be withdrawn.
     Grant(PlacementId),
+    /// A rank of this node, which was told where the message lies.
+    Announced,
     /// The endpoint, a ring or an errand: it ends there.
     Carrier,
 }
@@ -82,6 +84,13 @@ impl Transfers {
     pub(in crate::world) fn sent(&self, to: PeerId, key: Key) -> Option<u32> {
         let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
         (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
+    }
+
+    /// Whether one waits for this rank to send, to grant or to fetch.
+    pub(in crate::world) fn waits_for(&self, peer: PeerId) -> bool {
+        let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != Holder::Carrier;
+        let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
+        live.filter(|transfer| transfer.peer == peer).any(waits)
     }
 
     /// Whether nobody waits for it any more.

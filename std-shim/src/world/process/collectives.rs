@@ -135,7 +135,9 @@ impl Process {
             } else if let Some(action) = self.collectives.steps.poll_action() {
                 self.act(now, action);
             } else if let Some(gone) = self.collectives.leaving.pop() {
-                self.collectives.lose(gone);
+                if self.collectives.lose(gone) {
+                    self.miss(now, gone.peer);
+                }
             } else {
                 break;
             }
@@ -178,7 +180,9 @@ impl Process {
     fn carry_out(&mut self, now: u64, collective: u32, step: StepId, operation: Operation) {
         match operation {
             Operation::Send { to, key, from, .. } => self.send_step(now, collective, step, to, key, from, operation),
-            Operation::Receive { of, key, into, .. } => self.receive_step(collective, step, of, key, into, operation),
+            Operation::Receive { of, key, into, .. } => {
+                self.receive_step(now, collective, step, of, key, into, operation)
+            }
             Operation::Copy { .. } | Operation::Reduce { .. } => {}
         }
     }
@@ -218,6 +222,9 @@ impl Process {
         operation: Operation,
     ) {
         let Some(transfer) = self.transfer(collective, step, to, key, from) else { return };
+        if self.collectives.is_gone(transfer.peer) {
+            return self.miss(now, transfer.peer);
+        }
         let collectives = &mut self.collectives;
         let message = collectives.transfers.insert(transfer);
         match collectives.steps.send(transfer.peer, transfer.key, transfer.bytes, message) {
@@ -346,18 +353,29 @@ impl Process {
         let announced = Announced { sending, bytes: transfer.bytes, place: place_there };
         let told = near.living(transfer.peer).map(|neighbour| neighbour.announce_step(head, announced));
         put(&mut self.sendings, sending, Sending { to: transfer.peer, from: place, request: of_message(message) });
-        self.hold(message, Holder::Carrier);
+        self.hold(message, Holder::Announced);
         if told.is_some_and(|told| told.is_err()) {
             self.disown(transfer.peer);
         }
     }
 
-    fn receive_step(&mut self, collective: u32, step: StepId, of: Member, key: u32, into: Span, operation: Operation) {
+    #[expect(clippy::too_many_arguments, reason = "a step and its parts")]
+    fn receive_step(
+        &mut self,
+        now: u64,
+        collective: u32,
+        step: StepId,
+        of: Member,
+        key: u32,
+        into: Span,
+        operation: Operation,
+    ) {
         let Some(transfer) = self.transfer(collective, step, of, key, into) else { return };
         let transfer = Transfer { is_receive: true, ..transfer };
         let collectives = &mut self.collectives;
         let message = collectives.transfers.insert(transfer);
         match collectives.steps.receive(transfer.peer, transfer.key, transfer.bytes, message) {
+            Ok(Posted::Waits) if collectives.is_gone(transfer.peer) => self.miss(now, transfer.peer),
             Ok(Posted::Waits) => collectives.has_news = true,
             Ok(Posted::Early { slot }) => {
                 let regions = self.regions.get_mut();
@@ -525,11 +543,14 @@ impl Process {
         match result {
             _ if !sound => self.corrupt(transfer.peer),
             Ok(()) => self.done(collective, transfer.step),
-            Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => {
-                // Its end is known, or on its way; the step stays open until then.
-                let rank = self.collectives.cause(Member(transfer.peer.0), self.rank);
-                self.fail_collectives(now, Cause::Missing, rank);
+            Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => self.miss(now, transfer.peer),
+            // It took its grant back: it has failed, and says why when it is asked.
+            Err(Failure::TooLongForReceive(_)) if !self.collectives.is_gone(transfer.peer) => {
+                let waits = Transfer { holder: Holder::Announced, staging: None, ..transfer };
+                self.collectives.transfers.insert(waits);
+                self.ask(now, transfer.peer);
             }
+            Err(Failure::TooLongForReceive(_)) => self.miss(now, transfer.peer),
             Err(_) => self.corrupt(transfer.peer),
         }
     }
@@ -565,12 +586,14 @@ impl Process {
 
     /// This rank's collectives fail, now and from now on; those who asked are told.
     fn fail_collectives(&mut self, now: u64, cause: Cause, rank: Member) {
-        let next = self.collectives.last.id.sequence.wrapping_add(1);
-        let running = self.collectives.running.iter().flatten().filter(|running| running.ended.is_none());
-        let distance = running.map(|running| next.wrapping_sub(running.what().id.sequence)).max().unwrap_or(0);
         self.end_all_collectives(|running| running.what().failure(rank, cause).into());
-        let cause = if cause == Cause::Missing { rank } else { Member(self.rank.0) };
-        self.retire(now, cause, next.wrapping_sub(distance));
+        self.retire(now, if cause == Cause::Missing { rank } else { Member(self.rank.0) });
+    }
+
+    /// What a rank has to do, it will not.
+    fn miss(&mut self, now: u64, peer: PeerId) {
+        let rank = self.collectives.cause(Member(peer.0), self.rank);
+        self.fail_collectives(now, Cause::Missing, rank);
     }
 
     /// The job is being ended.
@@ -603,28 +626,27 @@ impl Process {
     /// This rank begins no collective any more.
     pub(in crate::world) fn retire_at_end(&mut self) {
         let now = self.now();
-        let next = self.collectives.last.id.sequence.wrapping_add(1);
-        self.retire(now, Member(self.rank.0), next);
+        self.retire(now, Member(self.rank.0));
     }
 
-    /// This rank takes no part in collectives any more, from this one on: it has finished, or one of them failed, because of that
+    /// This rank takes no part in collectives any more: it has finished, or one of them failed, because of that
     /// rank.
-    fn retire(&mut self, now: u64, cause: Member, since: u32) {
+    fn retire(&mut self, now: u64, cause: Member) {
         if self.collectives.over.is_some() {
             return;
         }
-        self.collectives.over = Some((cause, since));
+        self.collectives.over = Some(cause);
         for asker in core::mem::take(&mut self.collectives.askers) {
-            self.tell_gone(now, asker, cause, since);
+            self.tell_gone(now, asker, cause);
         }
         if !self.is_whole() {
             self.push(now);
         }
     }
 
-    fn tell_gone(&mut self, now: u64, to: PeerId, cause: Member, since: u32) {
+    fn tell_gone(&mut self, now: u64, to: PeerId, cause: Member) {
         if self.is_near(to) {
-            let told = living(&mut self.near, to).map(|one| one.tell([near::GONE, cause.0], &since.to_le_bytes()));
+            let told = living(&mut self.near, to).map(|one| one.tell([near::GONE, cause.0], &[]));
             if told.is_some_and(|told| told.is_err()) {
                 self.disown(to);
             }
@@ -632,11 +654,15 @@ impl Process {
         }
         let mut outgoing = Outgoing::new(to, &[GONE, 0, 0, 0]);
         outgoing.append(&cause.0.to_le_bytes());
-        outgoing.append(&since.to_le_bytes());
         self.post(now, outgoing);
     }
 
+    /// Asks a rank, once, to tell when it takes no part any more.
     fn ask(&mut self, now: u64, to: PeerId) {
+        if self.collectives.asked.contains(&to) {
+            return;
+        }
+        self.collectives.asked.push(to);
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &[ASK, 0, 0, 0, 0, 0, 0, 0]));
         }
@@ -648,7 +674,7 @@ impl Process {
     /// A rank wants to hear when this one takes no part in collectives any more.
     fn handle_ask(&mut self, now: u64, from: PeerId) {
         match self.collectives.over {
-            Some((cause, since)) => self.tell_gone(now, from, cause, since),
+            Some(cause) => self.tell_gone(now, from, cause),
             None if self.collectives.askers.contains(&from) => {}
             None => self.collectives.askers.push(from),
         }
@@ -663,10 +689,7 @@ impl Process {
             .map(|(peer, _)| peer)
             .collect();
         for peer in late {
-            if !self.collectives.asked.contains(&peer) {
-                self.collectives.asked.push(peer);
-                self.ask(now, peer);
-            }
+            self.ask(now, peer);
         }
     }
 }

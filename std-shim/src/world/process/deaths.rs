@@ -106,7 +106,7 @@ impl Process {
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
             ended.extend(neighbour.end(failure));
         }
-        self.collectives.handle_gone(Gone { peer, cause: Member(peer.0), since: None });
+        self.collectives.handle_gone(Gone { peer, cause: Member(peer.0), is_dead: true });
         // Those of collectives are told by theirs.
         ended.retain(|request| {
             let message = message_of(*request);

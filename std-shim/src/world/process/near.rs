@@ -449,8 +449,7 @@ impl Desk<'_> {
             STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
             ASK => self.collectives.handle_ask(from),
             GONE => {
-                let since = Some(u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?));
-                self.collectives.handle_gone(Gone { peer: from, cause: Member(number), since });
+                self.collectives.handle_gone(Gone { peer: from, cause: Member(number), is_dead: false });
             }
             GO => {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
