@@ -6,6 +6,7 @@
 pub mod catalogue;
 pub mod clock;
 pub mod life;
+pub mod message;
 pub mod mutant;
 pub mod network;
 pub mod window;
