@@ -333,6 +333,16 @@ impl Process {
         Some(place)
     }
 
+    /// Where ranks of this node find what lies there.
+    fn whereabouts(&mut self, from: unisono_core::span::Span) -> Option<Place> {
+        if from.bytes == 0 {
+            return Some(Place::Private(0));
+        }
+        let address = self.regions.get_mut().address(from)?;
+        let shared = self.near.as_ref()?.pool.offset(address.start(), address.bytes());
+        Some(shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared))
+    }
+
     fn hold(&mut self, message: u32, holder: Holder) {
         if let Some(transfer) = self.collectives.transfers.get_mut(message) {
             transfer.holder = holder;
@@ -345,13 +355,10 @@ impl Process {
         if !self.is_near(transfer.peer) {
             return self.post(now, Outgoing::new(transfer.peer, head.as_ref()));
         }
-        let Some(address) = self.regions.get_mut().address(place) else { return self.corrupt(transfer.peer) };
-        let Some(near) = &mut self.near else { return };
-        let shared = near.pool.offset(address.start(), address.bytes());
+        let Some(there) = self.whereabouts(place) else { return self.corrupt(transfer.peer) };
         let sending = self.sendings.iter().position(Option::is_none).unwrap_or(self.sendings.len()) as u32;
-        let place_there = shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared);
-        let announced = Announced { sending, bytes: transfer.bytes, place: place_there };
-        let told = near.living(transfer.peer).map(|neighbour| neighbour.announce_step(head, announced));
+        let announced = Announced { sending, bytes: transfer.bytes, place: there };
+        let told = living(&mut self.near, transfer.peer).map(|neighbour| neighbour.announce_step(head, announced));
         put(&mut self.sendings, sending, Sending { to: transfer.peer, from: place, request: of_message(message) });
         self.hold(message, Holder::Announced);
         if told.is_some_and(|told| told.is_err()) {
@@ -432,15 +439,12 @@ impl Process {
             let again = key.and_then(|key| self.collectives.transfers.sent(to, key)).map(of_message);
             let is_it = |sending: &Sending| Some(sending.request) == again;
             let found = (0..).zip(&self.sendings).find(|(_, sending)| sending.as_ref().is_some_and(is_it));
-            let place = found.and_then(|(number, sending)| Some((number, sending.as_ref()?.from)));
-            let place = place.and_then(|(number, from)| Some((number, self.regions.get_mut().address(from)?)));
+            let found = found.and_then(|(number, sending)| Some((number, sending.as_ref()?.from)));
+            let found = found.and_then(|(number, from)| Some((number, from.bytes, self.whereabouts(from)?)));
             // What is sent no more is not announced again.
-            let Some((sending, address)) = place else { return };
-            let Some(near) = &mut self.near else { return };
-            let shared = near.pool.offset(address.start(), address.bytes());
-            let place = shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared);
-            let announced = Announced { sending, bytes: address.bytes() as u32, place };
-            near.living(to).map(|neighbour| neighbour.announce_step(head, announced))
+            let Some((sending, bytes, place)) = found else { return };
+            let announced = Announced { sending, bytes, place };
+            living(&mut self.near, to).map(|neighbour| neighbour.announce_step(head, announced))
         } else {
             living(&mut self.near, to).map(|neighbour| neighbour.tell([near::STEP, 0], head.as_ref()))
         };
