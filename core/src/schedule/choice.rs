@@ -6,10 +6,10 @@
 //!
 //! # Model
 //! Hockney's, with what one rank has to do beside: a message of b bytes arrives `latency + b·β` after it began, and occupies
-//! its sender, and one that has many to receive its receiver, for `overhead + b·β`. Messages that a rank sends at a time share
-//! its link: k ports save rounds, not bytes. Segments follow each other at the pace of the busiest rank: they pay where what
-//! it does for one segment is less than the longest path. A broadcast along a k-nomial tree is bound by its root, segments or
-//! not; a reduction combines one segment while the next arrives, and an allreduce along a tree goes both ways at once.
+//! its sender, and its receiver, for `overhead + b·β` each. A rank does one thing at a time: k messages at a time save rounds,
+//! not bytes, and an exchange takes both ways' time; so it is where a process moves the bytes itself (sockets, shared memory).
+//! Segments follow each other at the pace of the busiest rank: they pay where what it does for one segment is less than what
+//! is done on the longest path, as in a chain. A k-nomial tree is bound by its root, segments or not.
 
 mod cost;
 
@@ -17,20 +17,20 @@ use super::call::{check, counted};
 use super::radix::Radix;
 use super::{Algorithm, Call, Plan, Refused, Verb};
 use crate::collective;
-use cost::Cost;
+use cost::{Cost, Load};
 
 /// What one message costs between any two ranks of a group. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
     /// From the begin of a message without bytes to its end at the receiver.
     pub latency_ns: u32,
-    /// Of it, what occupies a rank, so that it cannot begin another message.
+    /// Of it, what occupies each of the two ranks.
     pub overhead_ns: u32,
     /// Picoseconds per byte: 1000 ÷ (bytes per nanosecond).
     pub ps_per_byte: u32,
 }
 
-/// Picoseconds in which a rank combines a byte: two reads and a write of memory, of that order anywhere.
+/// Picoseconds in which a rank combines a byte: two reads and a write of memory, of that order on any machine.
 const COMBINE_PS_PER_BYTE: u32 = 150;
 
 /// The most segments that are chosen: more hide no more than 1/256 of the longest path.
@@ -153,10 +153,10 @@ fn quickest(
         }
         let cost = Cost::of(&call);
         // More ports than are needed for so many rounds only make more messages.
-        if cost.path.rounds >= rounds {
+        if cost.rounds >= rounds {
             continue;
         }
-        rounds = cost.path.rounds;
+        rounds = cost.rounds;
         let mut took = time(&cost, plan, chosen.segments, link);
         let most = if varying || given.segments.is_some() { 1 } else { most_segments(&cost, plan) };
         while let Some(segments) = chosen.segments.checked_mul(2).filter(|segments| *segments <= most) {
@@ -269,13 +269,14 @@ fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64
     let (latency, overhead) = (ps(link.latency_ns), ps(link.overhead_ns));
     let moved = bytes.saturating_mul(u64::from(link.ps_per_byte));
     let folded = bytes.saturating_mul(u64::from(COMBINE_PS_PER_BYTE));
-    let path = spent(cost.path.rounds, latency.saturating_sub(overhead))
-        .saturating_add(spent(cost.path.messages, overhead))
-        .saturating_add(spent(cost.path.blocks, moved))
-        .saturating_add(spent(cost.path.folds, folded));
-    let busy = spent(cost.busy.messages, overhead)
-        .saturating_add(spent(cost.busy.blocks, moved).max(spent(cost.busy.folds, folded)));
-    path.saturating_add(spent(segments.saturating_sub(1), busy))
+    let load = |load: &Load| {
+        spent(load.messages, overhead)
+            .saturating_add(spent(load.blocks, moved))
+            .saturating_add(spent(load.folds, folded))
+    };
+    let waits = spent(cost.rounds, latency.saturating_sub(overhead.saturating_mul(2)));
+    let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy));
+    waits.saturating_add(load(&cost.path)).saturating_add(next)
 }
 
 fn ps(ns: u32) -> u64 {

@@ -33,7 +33,8 @@ impl Schedule for Plan {
 /// One rank's part in one collective over messages.
 ///
 /// Each poll hands out a step whose needs are done; any number of steps is under way, and they are done in any order. No
-/// memory beyond this value; a poll costs O(64 log size) at most, and one look at each step in all if steps end in order.
+/// memory beyond this value. A step is computed twice in all, and its needs are looked at once for each step that is done while
+/// it is among the 64 that may be under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Executor<S = Plan> {
     plan: S,
@@ -44,13 +45,16 @@ pub struct Executor<S = Plan> {
     done: u64,
     /// Steps before this one were begun, or found to need others, since the last one was done.
     from: u32,
+    /// Steps before this one were computed: the needs of the last 64 of them, by their number modulo 64.
+    computed: u32,
+    needs: [u64; WINDOW as usize],
     failure: Option<Failure>,
 }
 
 impl<S: Schedule> Executor<S> {
     /// Nothing begun.
     pub const fn new(id: CollectiveId, plan: S) -> Self {
-        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, failure: None }
+        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
     }
 
     /// Its schedule.
@@ -76,12 +80,12 @@ impl<S: Schedule> Executor<S> {
             if self.begun & bit(b) != 0 {
                 continue;
             }
-            let Some(Step { operation, needs }) = self.plan.step(i) else { break };
+            let Some(needs) = self.needs(i) else { break };
             #[cfg(not(mutant = "needs_ignored"))]
             let may = needs & self.pending(b) == 0;
             #[cfg(mutant = "needs_ignored")]
             let may = needs | 1 != 0;
-            if may {
+            if may && let Some(Step { operation, .. }) = self.plan.step(i) {
                 self.begun |= bit(b);
                 return Turn::Do(StepId(i), operation);
             }
@@ -99,7 +103,10 @@ impl<S: Schedule> Executor<S> {
         let whole = self.done.trailing_ones();
         self.base = self.base.wrapping_add(whole);
         self.done = self.done.checked_shr(whole).unwrap_or(0);
-        self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        #[cfg(not(mutant = "begun_kept"))]
+        {
+            self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        }
         #[cfg(not(mutant = "blocked_forgotten"))]
         {
             self.from = self.base;
@@ -128,17 +135,19 @@ impl<S: Schedule> Executor<S> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
     }
 
+    /// What step `i` of the window needs. The steps before it were asked for.
+    fn needs(&mut self, i: u32) -> Option<u64> {
+        let needs = self.needs.get_mut((i % WINDOW) as usize)?;
+        if i >= self.computed {
+            *needs = self.plan.step(i)?.needs;
+            self.computed = i.wrapping_add(1);
+        }
+        Some(*needs)
+    }
+
     fn is_open_with(&self, i: u32, rank: Rank) -> bool {
         let is_done = self.done & bit(i.wrapping_sub(self.base)) != 0;
         !is_done && self.plan.step(i).is_some_and(|step| partner(&step.operation) == Some(rank))
-    }
-
-    /// Steps that are not done, the last one of the window in bit 0.
-    const fn backwards(&self) -> u64 {
-        #[cfg(not(mutant = "needs_unreversed"))]
-        return (!self.done).reverse_bits();
-        #[cfg(mutant = "needs_unreversed")]
-        return !self.done;
     }
 
     /// Steps before the one at `b` that are not done, in the order of its needs: bit x for the one at b − 1 − x.
@@ -147,7 +156,7 @@ impl<S: Schedule> Executor<S> {
             Some(0) | None => 0,
             // The lowest b bits, reversed; what is before the base is done.
             Some(WINDOW) => 0,
-            Some(above) => match self.backwards().checked_shr(above) {
+            Some(above) => match (!self.done).reverse_bits().checked_shr(above) {
                 Some(pending) => pending,
                 None => 0,
             },

@@ -89,7 +89,7 @@ fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
     }
 }
 
-/// Long data along a chain, and up and down a tree, run in segments; what its root's link bounds does not.
+/// Long data along a chain run in segments; what its root's messages bound does not.
 #[test]
 fn schedules_run_in_segments_where_that_is_quicker() {
     let prefix = Plan { order: Order::Rank, ..plan(Verb::Scan, 4, 1 << 22) };
@@ -97,15 +97,14 @@ fn schedules_run_in_segments_where_that_is_quicker() {
     assert!(scan.algorithm == Algorithm::Ring && scan.segments > 8, "{scan:?}");
     let whole = Choice { segments: 1, ..scan };
     let time = |choice: Choice| choice.time_ps(&prefix, false, &LINKS[0]).expect("not refused");
-    assert!(time(whole) > 2 * time(scan));
-    let up = choose(&Plan { order: Order::Rank, ..plan(Verb::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
-    assert!(up.algorithm == Algorithm::Knomial && up.segments > 1, "{up:?}");
+    assert!(time(whole) > time(scan) + time(scan) / 4);
+    let along_a_tree = choose(&Plan { order: Order::Rank, ..plan(Verb::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
+    assert_eq!((along_a_tree.algorithm, along_a_tree.segments), (Algorithm::Knomial, 1));
     assert_eq!(
         choose(&Plan { grain: 1 << 22, ..prefix }, false, &LINKS[0]).segments,
         1,
         "no segment without an element"
     );
-    assert_eq!(chosen(Verb::Broadcast, 64, 8).segments, 1);
 }
 
 /// No choice is slower than another of the same call.

@@ -9,6 +9,7 @@ mod bytes;
 mod cases;
 mod choice;
 mod every;
+mod failing;
 mod group;
 mod hockney;
 mod memory;

@@ -201,6 +201,15 @@ impl<E: Records<Entry>> Table<E> {
         }
     }
 
+    /// How many records fall to each place.
+    #[cfg(test)]
+    pub(super) fn chains(&self) -> impl Iterator<Item = usize> {
+        self.entries.as_ref().iter().map(|place| {
+            let next = |entry: &&Entry| self.get(entry.next);
+            core::iter::successors(self.get(place.first), next).count()
+        })
+    }
+
     /// Where the list of those begins among which a record is found.
     fn place(&self, peer: u32, key: Key) -> u32 {
         let mut hash = 0_u32;

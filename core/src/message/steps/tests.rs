@@ -1,5 +1,6 @@
 extern crate alloc;
 use super::head::{EAGER_HEAD, Kind};
+use super::table::{Stage, Table};
 use super::{
     Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, ReceiveError, SendError, Sent, Steps, TooFewSlots,
 };
@@ -300,4 +301,26 @@ fn what_no_rank_says_is_nonsense() {
 #[test]
 fn payload_of_an_eager_message_stands_in_the_first_bytes_of_its_datagram() {
     assert_eq!(Head::new(Kind::Eager, 0, key(0)).as_ref().len() + 24, crate::wire::MESSAGE_HEAD);
+}
+
+/// Messages that follow each other, to peers that follow each other: a record is found after a few steps.
+#[test]
+fn regular_keys_fall_to_different_places() {
+    const RECORDS: u32 = 4096;
+    for (peers, sequences) in [(1, 1), (4096, 1), (1, 4096), (16, 16), (64, 1), (1, 64)] {
+        let mut table = Table::new(vec![Entry::FREE; RECORDS as usize].into_boxed_slice());
+        let steps = RECORDS / peers / sequences;
+        for i in 0..RECORDS {
+            let (peer, sequence, step) = (i / steps / sequences, i / steps % sequences, i % steps);
+            let inserted = table.insert(peer, Key { context: 0, sequence, step }, i, 0, Stage::Waiting);
+            assert!(inserted.is_some());
+        }
+        let longest = table.chains().max();
+        assert!(longest.is_some_and(|longest| longest <= 12), "{peers} {sequences} {steps}: {longest:?}");
+    }
+}
+
+#[test]
+fn records_are_as_small_as_the_docs_say() {
+    assert_eq!((size_of::<Peer>(), size_of::<Entry>()), (16, 40));
 }

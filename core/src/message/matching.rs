@@ -1,0 +1,435 @@
+//! Receives and messages that have not met, in MPI's order.
+//!
+//! Of the receives that a message matches it takes the one that was posted first; a receive takes, of the messages that it
+//! matches, the one that was kept first. Kept in the order of sending, messages of one source and context do not overtake each
+//! other.
+//!
+//! # Costs
+//! Expected instructions depend neither on how many receives and messages wait nor on their tags:
+//! - a message that arrives looks at one queue for each kind of pattern (with or without wildcards: four) that some receive has;
+//! - a receive, with wildcards or not, looks at one queue;
+//! - a message that is kept enters four queues, one for each kind of pattern that may ask for it, and leaves them when it is
+//!   taken. That is what receives with wildcards cost, and keeping pays it;
+//! - cancel, probe and matched probe cost what a receive costs.
+//!
+//! Two queues of one bucket cost a step more for one of them; 4 buckets per record make that rare.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use super::envelope::{Envelope, PATTERNS, Pattern};
+use super::queues::{Key, Link, Queued, Queues};
+use crate::device::PeerId;
+use crate::list::{List, NONE};
+use crate::storage::Records;
+
+/// What is kept beside a receive or a message.
+pub trait Body: Copy + Eq + Hash + Debug + Default {}
+
+impl<T: Copy + Eq + Hash + Debug + Default> Body for T {}
+
+/// Where receives and messages are kept. Records: at most 2³² − 2 each; buckets: 4 per record are enough, 6 in all needed.
+pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
+    /// Receives that are posted, or have met and are not done with.
+    type Receives: Records<Posted<R>>;
+    /// Messages that are kept, or taken and not done with.
+    type Messages: Records<Kept<M>>;
+    /// Of both hash tables.
+    type Buckets: Records<u32>;
+}
+
+/// A receive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Posted<R> {
+    pub(super) pattern: Pattern,
+    /// Counts receives; never used again.
+    pub(super) number: u64,
+    pub(super) waits: bool,
+    pub(super) unasked: bool,
+    links: [Link; 2],
+    pub(super) body: R,
+}
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Kept<M> {
+    pub(super) envelope: Envelope,
+    waits: bool,
+    is_used: bool,
+    generation: u32,
+    links: [Link; PATTERNS as usize],
+    pub(super) body: M,
+}
+
+/// Class of receives from one source that have not been asked about there, whatever their tag.
+const UNASKED: u8 = PATTERNS;
+/// Class of all receives from any source.
+const ANYWHERE: u8 = UNASKED + 1;
+const RECEIVE_CLASSES: u8 = ANYWHERE + 1;
+
+const NOTHING: Pattern = Pattern { context: super::Context(0), source: Some(PeerId(0)), tag: Some(super::Tag(0)) };
+
+impl<R: Body> Posted<R> {
+    fn free() -> Self {
+        Self {
+            pattern: NOTHING,
+            number: u64::MAX,
+            waits: false,
+            unasked: false,
+            links: [Link::NONE; 2],
+            body: R::default(),
+        }
+    }
+
+    fn free_link(&mut self) -> &mut u32 {
+        let [link, _] = &mut self.links;
+        &mut link.next
+    }
+}
+
+impl<R: Body> Default for Posted<R> {
+    fn default() -> Self {
+        Self::free()
+    }
+}
+
+impl<M: Body> Default for Kept<M> {
+    fn default() -> Self {
+        let envelope = Envelope { context: super::Context(0), source: PeerId(0), tag: super::Tag(0) };
+        let links = [Link::NONE; PATTERNS as usize];
+        Self { envelope, waits: false, is_used: false, generation: 0, links, body: M::default() }
+    }
+}
+
+impl<M: Body> Kept<M> {
+    fn free_link(&mut self) -> &mut u32 {
+        let [link, ..] = &mut self.links;
+        &mut link.next
+    }
+}
+
+impl<R> Queued for Posted<R> {
+    fn key(&self, class: u8) -> Key {
+        match class {
+            UNASKED => Key { class, context: 0, peer: self.pattern.source.map_or(NONE, |source| source.0), tag: 0 },
+            ANYWHERE => Key { class, context: 0, peer: 0, tag: 0 },
+            _ => self.pattern.key(),
+        }
+    }
+
+    fn link(&self, class: u8) -> &Link {
+        let [own, other] = &self.links;
+        if class < PATTERNS { own } else { other }
+    }
+
+    fn link_mut(&mut self, class: u8) -> &mut Link {
+        let [own, other] = &mut self.links;
+        if class < PATTERNS { own } else { other }
+    }
+}
+
+impl<M> Queued for Kept<M> {
+    fn key(&self, class: u8) -> Key {
+        self.envelope.key(class)
+    }
+
+    fn link(&self, class: u8) -> &Link {
+        let [exact, any_tag, any_source, any] = &self.links;
+        match class {
+            0 => exact,
+            1 => any_tag,
+            2 => any_source,
+            _ => any,
+        }
+    }
+
+    fn link_mut(&mut self, class: u8) -> &mut Link {
+        let [exact, any_tag, any_source, any] = &mut self.links;
+        match class {
+            0 => exact,
+            1 => any_tag,
+            2 => any_source,
+            _ => any,
+        }
+    }
+}
+
+/// A receive that waits, or has met; names nothing any more once that is done with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReceiveId {
+    pub(super) record: u32,
+    pub(super) number: u64,
+}
+
+/// A message that was taken out; names nothing any more once it is done with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MessageId {
+    pub(super) record: u32,
+    generation: u32,
+}
+
+impl MessageId {
+    /// Its record: where a rim keeps what belongs to it.
+    pub const fn record(self) -> u32 {
+        self.record
+    }
+}
+
+/// Every record is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Full;
+
+/// Receives and messages.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
+    pub(super) receives: S::Receives,
+    pub(super) messages: S::Messages,
+    posted: Queues<S::Buckets, RECEIVE_CLASSES>,
+    kept: Queues<S::Buckets, PATTERNS>,
+    /// Receives that wait, by the class of their pattern.
+    waiting: [u32; PATTERNS as usize],
+    pub(super) posts: u64,
+    free_receives: List,
+    free_messages: List,
+}
+
+impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
+    /// Nothing waits. The first buckets are for receives, the second ones for messages. `None`: there are too few buckets.
+    pub fn new(
+        mut receives: S::Receives,
+        mut messages: S::Messages,
+        [posted, kept]: [S::Buckets; 2],
+        seed: u32,
+    ) -> Option<Self> {
+        receives.as_mut().fill(Posted::default());
+        messages.as_mut().fill(Kept::default());
+        let free_receives = List::of_all(receives.as_mut(), Posted::free_link);
+        let free_messages = List::of_all(messages.as_mut(), Kept::free_link);
+        let (posted, kept) = (Queues::new(posted, seed), Queues::new(kept, seed));
+        let enough = posted.has_buckets() && kept.has_buckets();
+        let waiting = [0; PATTERNS as usize];
+        enough.then_some(Self { receives, messages, posted, kept, waiting, posts: 0, free_receives, free_messages })
+    }
+
+    /// A receive waits; what it matches was looked for before.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn post(&mut self, pattern: Pattern, body: R) -> Result<ReceiveId, Full> {
+        let id = self.take_receive_record(pattern, body)?;
+        let receives = self.receives.as_mut();
+        if let Some(receive) = receives.get_mut(id.record as usize) {
+            receive.waits = true;
+        }
+        let class = pattern.class();
+        self.posted.push(receives, id.record, class);
+        if pattern.source.is_none() {
+            self.posted.push(receives, id.record, ANYWHERE);
+        }
+        self.count(class, 1);
+        Ok(id)
+    }
+
+    /// The receive that a message is for.
+    #[inline]
+    pub fn first_receive(&self, envelope: &Envelope) -> Option<ReceiveId> {
+        let receives = self.receives.as_ref();
+        let classes = (0..PATTERNS).zip(self.waiting).filter(|(_, waiting)| *waiting > 0);
+        let firsts = classes.filter_map(|(class, _)| self.posted.first(receives, &envelope.key(class)));
+        let known =
+            firsts.filter_map(|record| Some(ReceiveId { record, number: receives.get(record as usize)?.number }));
+        #[cfg(not(mutant = "latest_receive"))]
+        let first = known.min_by_key(|receive| receive.number);
+        #[cfg(mutant = "latest_receive")]
+        let first = known.max_by_key(|receive| receive.number);
+        first
+    }
+
+    /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.
+    pub fn unpost(&mut self, receive: ReceiveId) -> bool {
+        let receives = self.receives.as_mut();
+        let Some(posted) = receives.get_mut(receive.record as usize) else { return false };
+        if posted.number != receive.number || !posted.waits {
+            return false;
+        }
+        posted.waits = false;
+        let (class, anywhere, unasked) = (posted.pattern.class(), posted.pattern.source.is_none(), posted.unasked);
+        self.posted.remove(receives, receive.record, class);
+        if anywhere {
+            self.posted.remove(receives, receive.record, ANYWHERE);
+        }
+        if unasked {
+            self.posted.remove(receives, receive.record, UNASKED);
+        }
+        self.count(class, u32::MAX);
+        true
+    }
+
+    /// Its record is free; `None`: it was before, or the receive still waits.
+    pub fn free_receive(&mut self, receive: ReceiveId) -> Option<R> {
+        let receives = self.receives.as_mut();
+        let posted = receives.get_mut(receive.record as usize)?;
+        if posted.number != receive.number || posted.waits {
+            return None;
+        }
+        let body = core::mem::take(posted).body;
+        self.free_receives.push_front(receives, receive.record, Posted::free_link);
+        Some(body)
+    }
+
+    /// What is kept beside a receive that waits or has met.
+    pub fn receive(&self, receive: ReceiveId) -> Option<(&Pattern, &R)> {
+        let posted = self.receives.as_ref().get(receive.record as usize)?;
+        (posted.number == receive.number).then_some((&posted.pattern, &posted.body))
+    }
+
+    /// A message waits; which receive it is for was looked for before.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn keep(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
+        let id = self.take_message_record(envelope, body)?;
+        let messages = self.messages.as_mut();
+        if let Some(kept) = messages.get_mut(id.record as usize) {
+            kept.waits = true;
+        }
+        for class in 0..PATTERNS {
+            self.kept.push(messages, id.record, class);
+        }
+        Ok(id)
+    }
+
+    /// The message that a receive or a probe asks for.
+    #[inline]
+    pub fn first_message(&self, pattern: &Pattern) -> Option<MessageId> {
+        let messages = self.messages.as_ref();
+        let record = self.kept.first(messages, &pattern.key())?;
+        Some(MessageId { record, generation: messages.get(record as usize)?.generation })
+    }
+
+    /// The message waits no longer: it has met its receive, or a matched probe has taken it. False: it did not wait.
+    pub fn take(&mut self, message: MessageId) -> bool {
+        let messages = self.messages.as_mut();
+        let Some(kept) = messages.get_mut(message.record as usize) else { return false };
+        if kept.generation != message.generation || !kept.waits {
+            return false;
+        }
+        kept.waits = false;
+        for class in 0..PATTERNS {
+            self.kept.remove(messages, message.record, class);
+        }
+        true
+    }
+
+    /// Its record is free; `None`: it was before, or the message still waits.
+    pub fn free_message(&mut self, message: MessageId) -> Option<M> {
+        let messages = self.messages.as_mut();
+        let kept = messages.get_mut(message.record as usize)?;
+        if kept.generation != message.generation || !kept.is_used || kept.waits {
+            return None;
+        }
+        let generation = kept.generation.wrapping_add(1);
+        let body = core::mem::replace(kept, Kept { generation, ..Kept::default() }).body;
+        self.free_messages.push_front(messages, message.record, Kept::free_link);
+        Some(body)
+    }
+
+    /// A message that waits or was taken.
+    pub fn message(&self, message: MessageId) -> Option<(&Envelope, &M)> {
+        let kept = self.messages.as_ref().get(message.record as usize)?;
+        (kept.generation == message.generation && kept.is_used).then_some((&kept.envelope, &kept.body))
+    }
+
+    /// Whether it was taken and is not done with.
+    pub(super) fn is_taken(&self, message: MessageId) -> bool {
+        let kept = self.messages.as_ref().get(message.record as usize);
+        kept.is_some_and(|kept| kept.generation == message.generation && kept.is_used && !kept.waits)
+    }
+
+    /// The message of a record, if there is one.
+    pub(super) fn message_of(&self, record: u32) -> Option<MessageId> {
+        let kept = self.messages.as_ref().get(record as usize).filter(|kept| kept.is_used)?;
+        Some(MessageId { record, generation: kept.generation })
+    }
+
+    /// What a receive asks for that waits.
+    pub(super) fn awaited(&self, receive: ReceiveId) -> Option<Pattern> {
+        let posted = self.receives.as_ref().get(receive.record as usize)?;
+        (posted.number == receive.number && posted.waits).then_some(posted.pattern)
+    }
+
+    /// Whether no receive waits.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.waiting == [0; PATTERNS as usize]
+    }
+
+    /// A record of a receive that does not wait.
+    pub(super) fn take_receive_record(&mut self, pattern: Pattern, body: R) -> Result<ReceiveId, Full> {
+        let receives = self.receives.as_mut();
+        let record = self.free_receives.pop(receives, Posted::free_link).ok_or(Full)?;
+        let number = self.posts;
+        self.posts = number.wrapping_add(1);
+        if let Some(receive) = receives.get_mut(record as usize) {
+            *receive = Posted { pattern, number, body, ..Posted::default() };
+        }
+        Ok(ReceiveId { record, number })
+    }
+
+    /// A record of a message that does not wait.
+    pub(super) fn take_message_record(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
+        let messages = self.messages.as_mut();
+        let record = self.free_messages.pop(messages, Kept::free_link).ok_or(Full)?;
+        let kept = messages.get_mut(record as usize).ok_or(Full)?;
+        *kept = Kept { envelope, body, is_used: true, generation: kept.generation, ..Kept::default() };
+        Ok(MessageId { record, generation: kept.generation })
+    }
+
+    /// Marks a receive from one source as one that has to be asked about there, or as one that was.
+    pub(super) fn set_unasked(&mut self, receive: ReceiveId, unasked: bool) {
+        let receives = self.receives.as_mut();
+        let Some(posted) = receives.get_mut(receive.record as usize) else { return };
+        if posted.number != receive.number || !posted.waits || posted.unasked == unasked {
+            return;
+        }
+        posted.unasked = unasked;
+        if unasked {
+            self.posted.push(receives, receive.record, UNASKED);
+        } else {
+            self.posted.remove(receives, receive.record, UNASKED);
+        }
+    }
+
+    /// No receive from one source has to be asked about there. Amortised O(1).
+    pub(super) fn set_all_asked(&mut self, source: PeerId) {
+        let key = Key { class: UNASKED, context: 0, peer: source.0, tag: 0 };
+        while let Some(record) = self.posted.first(self.receives.as_ref(), &key) {
+            let Some(number) = self.receives.as_ref().get(record as usize).map(|posted| posted.number) else { return };
+            self.set_unasked(ReceiveId { record, number }, false);
+        }
+    }
+
+    /// The first receive from `source` that has to be asked about, be it from any source: then the first whose number is not
+    /// below `cursor`, found by a walk over the receives from any source.
+    pub(super) fn first_unasked(&self, source: PeerId, cursor: u64) -> Option<ReceiveId> {
+        let receives = self.receives.as_ref();
+        let id = |record: u32| Some(ReceiveId { record, number: receives.get(record as usize)?.number });
+        let own = Key { class: UNASKED, context: 0, peer: source.0, tag: 0 };
+        let own = self.posted.first(receives, &own).and_then(id);
+        let first = self.posted.first(receives, &Key { class: ANYWHERE, context: 0, peer: 0, tag: 0 });
+        let last = first.and_then(|first| Queues::<S::Buckets, RECEIVE_CLASSES>::last(receives, first, ANYWHERE));
+        if last.and_then(id).is_none_or(|last| last.number < cursor) {
+            return own;
+        }
+        let next = |record: &u32| Queues::<S::Buckets, RECEIVE_CLASSES>::next(receives, *record, ANYWHERE);
+        let all = core::iter::successors(first, next).take(receives.len()).filter_map(id);
+        let anywhere = all.into_iter().find(|receive| receive.number >= cursor);
+        own.into_iter().chain(anywhere).min_by_key(|receive| receive.number)
+    }
+
+    fn count(&mut self, class: u8, by: u32) {
+        if let Some(waiting) = self.waiting.get_mut(usize::from(class)) {
+            *waiting = waiting.wrapping_add(by);
+        }
+    }
+}

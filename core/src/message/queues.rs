@@ -1,0 +1,168 @@
+//! First-in first-out queues of records, found by their key: a hash table whose entries are the queues' first records.
+//!
+//! A record stands in one queue per class at most. To append, to look at the first and to take out any record costs O(1)
+//! expected, whatever stands in this queue and in others; no memory beyond the links in the records and one word per bucket.
+
+use crate::list::NONE;
+use crate::storage::Records;
+
+/// Where a record stands in a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Link {
+    pub(super) next: u32,
+    /// Of the first one: the last.
+    previous: u32,
+    /// Of the first one: the first of another queue in its bucket.
+    chain: u32,
+}
+
+impl Link {
+    /// In no queue.
+    pub(super) const NONE: Self = Self { next: NONE, previous: NONE, chain: NONE };
+}
+
+/// What the records of one queue have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    pub(super) class: u8,
+    pub(super) context: u32,
+    pub(super) peer: u32,
+    pub(super) tag: u32,
+}
+
+/// A record that stands in queues.
+pub(super) trait Queued {
+    /// Of the queue of that class.
+    fn key(&self, class: u8) -> Key;
+    /// Its place in the queue of that class.
+    fn link(&self, class: u8) -> &Link;
+    /// As [`link`](Self::link).
+    fn link_mut(&mut self, class: u8) -> &mut Link;
+}
+
+/// Queues of `CLASSES` classes, each with as many buckets.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Queues<B, const CLASSES: u8> {
+    buckets: B,
+    seed: u32,
+}
+
+impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
+    /// Empty. The seed makes the hash differ from process to process.
+    pub(super) fn new(mut buckets: B, seed: u32) -> Self {
+        buckets.as_mut().fill(NONE);
+        Self { buckets, seed }
+    }
+
+    /// Whether there is a bucket for each class.
+    pub(super) fn has_buckets(&self) -> bool {
+        self.buckets.as_ref().len() >= CLASSES as usize
+    }
+
+    /// The first record with that key.
+    #[inline]
+    pub(super) fn first<R: Queued>(&self, records: &[R], key: &Key) -> Option<u32> {
+        let mut at = *self.buckets.as_ref().get(self.bucket(key))?;
+        while let Some(record) = records.get(at as usize) {
+            if record.key(key.class) == *key {
+                return Some(at);
+            }
+            at = record.link(key.class).chain;
+        }
+        None
+    }
+
+    /// The record behind `i` in its queue.
+    pub(super) fn next<R: Queued>(records: &[R], i: u32, class: u8) -> Option<u32> {
+        let next = records.get(i as usize)?.link(class).next;
+        (next != NONE).then_some(next)
+    }
+
+    /// The last record of the queue that begins with `first`.
+    pub(super) fn last<R: Queued>(records: &[R], first: u32, class: u8) -> Option<u32> {
+        Some(records.get(first as usize)?.link(class).previous)
+    }
+
+    /// Appends record `i`, which stands in no queue of that class.
+    pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
+        let Some(record) = records.get(i as usize) else { return };
+        let key = record.key(class);
+        let first = self.first(records, &key);
+        match first.and_then(|first| records.get_mut(first as usize)) {
+            Some(first) => {
+                let last = core::mem::replace(&mut first.link_mut(class).previous, i);
+                if let Some(last) = records.get_mut(last as usize) {
+                    last.link_mut(class).next = i;
+                }
+                if let Some(record) = records.get_mut(i as usize) {
+                    *record.link_mut(class) = Link { next: NONE, previous: last, chain: NONE };
+                }
+            }
+            None => {
+                let bucket = self.bucket(&key);
+                let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
+                let chain = core::mem::replace(head, i);
+                if let Some(record) = records.get_mut(i as usize) {
+                    *record.link_mut(class) = Link { next: NONE, previous: i, chain };
+                }
+            }
+        }
+    }
+
+    /// Takes record `i` out of its queue of that class.
+    pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
+        let Some(record) = records.get_mut(i as usize) else { return };
+        let key = record.key(class);
+        let Link { next, previous, chain } = core::mem::replace(record.link_mut(class), Link::NONE);
+        // Behind the last one stands nothing, so of the first one only: the one before it is not followed by it.
+        let is_first = previous == i || records.get(previous as usize).is_none_or(|last| last.link(class).next != i);
+        if !is_first {
+            if let Some(before) = records.get_mut(previous as usize) {
+                before.link_mut(class).next = next;
+            }
+            let behind = if next == NONE { self.first(records, &key) } else { Some(next) };
+            if let Some(behind) = behind.and_then(|behind| records.get_mut(behind as usize)) {
+                behind.link_mut(class).previous = previous;
+            }
+            return;
+        }
+        let instead = match records.get_mut(next as usize) {
+            Some(successor) => {
+                let link = successor.link_mut(class);
+                link.previous = if previous == i { next } else { previous };
+                link.chain = chain;
+                next
+            }
+            None => chain,
+        };
+        let bucket = self.bucket(&key);
+        let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
+        if *head == i {
+            *head = instead;
+            return;
+        }
+        let mut at = *head;
+        while let Some(record) = records.get_mut(at as usize) {
+            let link = record.link_mut(class);
+            if link.chain == i {
+                link.chain = instead;
+                return;
+            }
+            at = link.chain;
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, key: &Key) -> usize {
+        let each = (self.buckets.as_ref().len() as u32).checked_div(CLASSES as u32).unwrap_or(0);
+        let mut hash = self.seed ^ key.context;
+        for word in [key.peer, key.tag] {
+            hash = hash.wrapping_mul(0x9e37_79b1);
+            hash = (hash ^ hash >> 15) ^ word;
+        }
+        hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+        hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+        let within = u64::from(hash ^ hash >> 16).wrapping_mul(u64::from(each)) >> 32;
+        (u64::from(key.class).wrapping_mul(u64::from(each))).wrapping_add(within) as usize
+    }
+}
