@@ -151,6 +151,7 @@ const fn sent(from: u8, tag: u32, bytes: u64) -> Sent {
 /// Short, eager, announced.
 const MIXED: [Sent; 3] = [sent(0, 1, 1), sent(0, 1, 2), sent(0, 2, 3)];
 const SLOTTED: [Sent; 3] = [sent(0, 1, 2), sent(0, 1, 2), sent(0, 2, 2)];
+const SHORT: [Sent; 4] = [sent(0, 1, 1), sent(0, 1, 1), sent(0, 1, 1), sent(0, 2, 1)];
 const FOUR: [Sent; 4] = [sent(0, 1, 1), Sent { synchronous: true, ..sent(0, 1, 2) }, sent(0, 2, 3), sent(0, 1, 2)];
 const PAIRS: [Sent; 4] = [sent(0, 1, 2), sent(0, 2, 1), sent(1, 1, 1), sent(1, 2, 3)];
 
@@ -273,6 +274,18 @@ pub const MODELS: &[Entry] = &[
         },
         "no wildcards; one receive is cancelled"
     ),
+    message!(
+        "message-behind",
+        2,
+        "4",
+        Messages {
+            sent: &SHORT,
+            patterns: &EXACT,
+            receives: 3,
+            may: message::May { cancels: 1, fetch: true, ..PLAINLY },
+        },
+        "no wildcards; one receive is cancelled"
+    ),
 ];
 
 /// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must notice.
@@ -307,7 +320,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("offer_leaves", "message-two"),
     ("offer_overtakes", "message-probe"),
     ("again_forgotten", "message-two"),
-    ("asked_behind", "message-two"),
+    ("asked_behind", "message-behind"),
 ];
 
 /// The model of a name.
