@@ -143,11 +143,10 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { Silence::Death } else { Silence::Question };
-        let clock = Instant::now();
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let process =
-            Process::new((rank, size), clock, endpoint, device, membership, silence, node.clone(), settings.tuning);
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
             None => settings.locality.size.is_none_or(|ranks| ranks > processors()),

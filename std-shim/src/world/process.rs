@@ -5,6 +5,8 @@ mod deaths;
 mod errands;
 mod messages;
 mod near;
+mod retire;
+mod steps;
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -19,8 +21,9 @@ use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 
-pub(super) use collectives::{ASK, GONE, Outcome};
+pub(super) use collectives::Outcome;
 pub(super) use messages::SendFailure;
+pub(super) use retire::{ASK, GONE};
 
 use self::near::Placing;
 use super::collective::schedule::Choices;
@@ -129,7 +132,6 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn new(
         seat: (Rank, u32),
-        clock: Instant,
         endpoint: ProcessEndpoint,
         device: Udp,
         membership: Membership,
@@ -146,7 +148,7 @@ impl Process {
         let collectives = Collectives::new(seat.1, Choices::new(tuning, is_whole), |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
-            collectives::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
+            steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
         });
         let mut process = Self {
             rank: seat.0,
@@ -158,7 +160,7 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
-            clock,
+            clock: Instant::now(),
             regions: RefCell::new(regions),
             matching: Matching::new(),
             small,

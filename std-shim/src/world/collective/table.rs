@@ -30,7 +30,7 @@ const CREDIT: u32 = 16;
 /// Slots for those of all peers, in large jobs.
 const SLOTS: u32 = 1 << 16;
 /// Messages that may be announced, and receives that may wait; more wait outside.
-const WAITING: usize = 4096;
+const WAITING: usize = 1024;
 /// Headers that may come before their receives; more are asked for again.
 const HEADERS: usize = 1024;
 
