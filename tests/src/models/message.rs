@@ -270,7 +270,7 @@ impl<const R: usize> Messages<R> {
                 if state.messages[usize::from(message)].done {
                     state.broken = Some("a message ends whose payload is still asked for");
                 }
-                if at.is_some_and(|at| at != message.into()) {
+                if at.is_some_and(|at| at != u64::from(message)) {
                     state.broken = Some("another payload is pulled");
                 }
                 if self.may.fetch && at.is_some() {
