@@ -10,6 +10,7 @@
 //! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
 //! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
 //! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
+//! - [`message`]: what two ranks send each other, by context, source and tag, over any channels that keep order.
 //! - [`collective`]: what a group does together, whatever carries it.
 //! - [`schedule`]: what each rank does in a collective over messages, step by step.
 //! - [`counters`]: what happened, counted beside the machine.
@@ -37,13 +38,13 @@ pub mod drive;
 pub mod endpoint;
 pub mod inbound;
 mod list;
+pub mod message;
 pub mod operation;
 pub mod peer;
 pub mod placement;
 pub mod psn;
 pub mod receive_window;
 pub mod rtt;
-pub mod message;
 pub mod schedule;
 pub mod send_window;
 pub mod span;

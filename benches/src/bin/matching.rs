@@ -52,10 +52,7 @@ enum Case {
 impl Case {
     fn is_kept(self) -> bool {
         use Case::{KeptAny, KeptAnySource, KeptAnyTag, KeptInOrder, KeptOneTag, KeptReversed, KeptShuffled};
-        matches!(
-            self,
-            KeptInOrder | KeptReversed | KeptShuffled | KeptAnySource | KeptAnyTag | KeptAny | KeptOneTag
-        )
+        matches!(self, KeptInOrder | KeptReversed | KeptShuffled | KeptAnySource | KeptAnyTag | KeptAny | KeptOneTag)
     }
 
     /// The i-th message to come, or the i-th receive to be posted, of `n`.

@@ -350,4 +350,3 @@ const fn tag_word(tag: Option<Tag>) -> u32 {
         None => NONE,
     }
 }
-

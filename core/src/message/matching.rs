@@ -67,12 +67,18 @@ const UNASKED: u8 = PATTERNS;
 const ANYWHERE: u8 = UNASKED + 1;
 const RECEIVE_CLASSES: u8 = ANYWHERE + 1;
 
-const NOTHING: Pattern =
-    Pattern { context: super::Context(0), source: Some(PeerId(0)), tag: Some(super::Tag(0)) };
+const NOTHING: Pattern = Pattern { context: super::Context(0), source: Some(PeerId(0)), tag: Some(super::Tag(0)) };
 
 impl<R: Body> Posted<R> {
     fn free() -> Self {
-        Self { pattern: NOTHING, number: u64::MAX, waits: false, unasked: false, links: [Link::NONE; 2], body: R::default() }
+        Self {
+            pattern: NOTHING,
+            number: u64::MAX,
+            waits: false,
+            unasked: false,
+            links: [Link::NONE; 2],
+            body: R::default(),
+        }
     }
 
     fn free_link(&mut self) -> &mut u32 {
@@ -230,7 +236,8 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         let receives = self.receives.as_ref();
         let classes = (0..PATTERNS).zip(self.waiting).filter(|(_, waiting)| *waiting > 0);
         let firsts = classes.filter_map(|(class, _)| self.posted.first(receives, &envelope.key(class)));
-        let known = firsts.filter_map(|record| Some(ReceiveId { record, number: receives.get(record as usize)?.number }));
+        let known =
+            firsts.filter_map(|record| Some(ReceiveId { record, number: receives.get(record as usize)?.number }));
         #[cfg(not(mutant = "latest_receive"))]
         let first = known.min_by_key(|receive| receive.number);
         #[cfg(mutant = "latest_receive")]
@@ -265,7 +272,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         if posted.number != receive.number || posted.waits {
             return None;
         }
-        let body = core::mem::replace(posted, Posted::default()).body;
+        let body = core::mem::take(posted).body;
         self.free_receives.push_front(receives, receive.record, Posted::free_link);
         Some(body)
     }

@@ -53,10 +53,8 @@ fn envelope() -> impl Strategy<Value = Envelope> {
 }
 
 fn pattern() -> impl Strategy<Value = Pattern> {
-    (envelope(), any::<bool>(), any::<bool>()).prop_map(|(Envelope { context, source, tag }, sourced, tagged)| Pattern {
-        context,
-        source: sourced.then_some(source),
-        tag: tagged.then_some(tag),
+    (envelope(), any::<bool>(), any::<bool>()).prop_map(|(Envelope { context, source, tag }, sourced, tagged)| {
+        Pattern { context, source: sourced.then_some(source), tag: tagged.then_some(tag) }
     })
 }
 

@@ -1,11 +1,9 @@
 //! Bar 4: 10⁶ immediate sends of tag 1, then one of tag 2 that the receiver takes first, with a pool of 64 KiB.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{
-    Action, Admission, Config, Leaves, Mode, Outcome, Outgoing, Place, Received,
-};
+use unisono_core::message::admission::{Action, Admission, Config, Leaves, Mode, Outcome, Outgoing, Place, Received};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -38,7 +36,8 @@ impl Pair {
         // The sender's own requests; the receiver has one receive at a time and one in reserve.
         let sizes = [(MESSAGES as usize + 1, 1), (1, 2)];
         Self {
-            machines: sizes.map(|(sends, receives)| machine(config, Sizes { peers: 2, receives, sends, slots, spare: 0 })),
+            machines: sizes
+                .map(|(sends, receives)| machine(config, Sizes { peers: 2, receives, sends, slots, spare: 0 })),
             towards: Default::default(),
             pool: vec![None; slots],
             arrived: Vec::new(),

@@ -1,6 +1,6 @@
 //! Ranks that send each other messages over channels that keep order; what is seen at their rims is judged by MPI's rules.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
@@ -86,7 +86,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(config: Config, sizes: Sizes, eager: u32, messages: Vec<Message>, programs: Vec<Vec<Step>>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        sizes: Sizes,
+        eager: u32,
+        messages: Vec<Message>,
+        programs: Vec<Vec<Step>>,
+    ) -> Self {
         let ranks = programs.into_iter().enumerate().map(|(rank, program)| Rank {
             machine: machine(Config { seed: rank as u32, ..config }, sizes),
             program: program.into(),
@@ -113,7 +119,8 @@ impl Job {
     /// Something that can happen, chosen by `choice`. False: nothing can.
     pub(crate) fn step(&mut self, choice: usize) -> bool {
         let ranks = self.ranks.len();
-        let full: Vec<(usize, usize)> = self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| *way).collect();
+        let full: Vec<(usize, usize)> =
+            self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| *way).collect();
         let ways = ranks * 2 + full.len() + usize::from(!self.placements.is_empty());
         // The first of them, from the chosen one on, that does something.
         (0..ways).any(|i| {
@@ -161,7 +168,9 @@ impl Job {
             }
             Action::Sent { user } => self.end(user as usize, false),
             Action::Pull { receive, user, from, at, bytes } => {
-                let State::Met(message) = self.ranks[rank].posted[user as usize].state else { panic!("{user} has met nothing") };
+                let State::Met(message) = self.ranks[rank].posted[user as usize].state else {
+                    panic!("{user} has met nothing")
+                };
                 assert!(at.is_none_or(|at| at == message as u64), "another payload");
                 assert!(!self.done[message], "its payload is still at its sender");
                 assert_eq!((self.messages[message].bytes, from.0), (bytes, self.messages[message].envelope.source.0));
@@ -171,7 +180,8 @@ impl Job {
                     self.ranks[rank].posted[user as usize].state = State::Done(message);
                 } else {
                     let placement = PlacementId(user);
-                    let (to, head) = machine.grant(receive, placement, Key(message as u64)).expect("it is being pulled");
+                    let (to, head) =
+                        machine.grant(receive, placement, Key(message as u64)).expect("it is being pulled");
                     self.carry(rank, to, head.as_ref(), None);
                 }
             }
@@ -197,7 +207,8 @@ impl Job {
         assert_eq!(self.messages[first].envelope, status.envelope, "a message overtakes another one");
         assert_eq!(self.messages[first].bytes, status.bytes);
         let earlier = self.ranks[rank].posted[..receive].iter();
-        let passed = earlier.filter(|other| other.state == State::Waits).any(|other| other.pattern.matches(&status.envelope));
+        let passed =
+            earlier.filter(|other| other.state == State::Waits).any(|other| other.pattern.matches(&status.envelope));
         assert!(!passed, "a receive overtakes another one");
         self.taken[first] = true;
         self.ranks[rank].posted[receive].state = State::Met(first);
@@ -206,7 +217,8 @@ impl Job {
 
     fn first(&self, rank: usize, pattern: &Pattern, source: PeerId) -> Option<usize> {
         let mine = |i: &usize| self.sent[*i] && !self.taken[*i] && self.messages[*i].to == rank;
-        let from = |i: &usize| self.messages[*i].envelope.source == source && pattern.matches(&self.messages[*i].envelope);
+        let from =
+            |i: &usize| self.messages[*i].envelope.source == source && pattern.matches(&self.messages[*i].envelope);
         (0..self.messages.len()).filter(mine).find(from)
     }
 
@@ -225,7 +237,10 @@ impl Job {
             }
             Outcome::Keep { place, .. } => {
                 let key = key(place);
-                assert!(self.ranks[to].kept.insert(key, payload.expect("there is a payload")).is_none(), "kept over another");
+                assert!(
+                    self.ranks[to].kept.insert(key, payload.expect("there is a payload")).is_none(),
+                    "kept over another"
+                );
             }
             Outcome::Coming { user, status } => {
                 self.meet(to, user as usize, &status);
@@ -291,7 +306,7 @@ impl Job {
             eager: self.eager,
             at: message as u64,
             mode,
-            lent: message % 2 == 0,
+            lent: message.is_multiple_of(2),
             user: message as u32,
         };
         let rank = envelope.source.0 as usize;
@@ -317,7 +332,9 @@ impl Job {
         let user = self.ranks[rank].posted.len();
         let machine = &mut self.ranks[rank].machine;
         let received = match matched {
-            Some((message, _)) => machine.receive_matched(message, room, user as u32).map(|met| met.expect("it was taken")),
+            Some((message, _)) => {
+                machine.receive_matched(message, room, user as u32).map(|met| met.expect("it was taken"))
+            }
             None => machine.receive(pattern, room, user as u32),
         };
         let Ok(received) = received.map_err(|Full| ()) else { return false };
@@ -376,7 +393,10 @@ impl Job {
         }
         self.settle();
         for (rank, state) in self.ranks.iter().enumerate() {
-            assert!(!matches!(state.program.front(), Some(Step::Send(_) | Step::Receive(..) | Step::Cancel(_))), "stuck");
+            assert!(
+                !matches!(state.program.front(), Some(Step::Send(_) | Step::Receive(..) | Step::Cancel(_))),
+                "stuck"
+            );
             if let Some(Step::Probe(pattern, _)) = state.program.front() {
                 let found = (0..self.ranks.len()).find_map(|source| self.first(rank, pattern, PeerId(source as u32)));
                 assert_eq!(found, None, "a probe does not find it");
@@ -385,7 +405,8 @@ impl Job {
                 assert!(!matches!(posted.state, State::Met(_)), "a payload does not come");
                 if posted.state == State::Waits {
                     let sent = (0..self.messages.len()).filter(|i| self.sent[*i] && !self.taken[*i]);
-                    let waits = |i: &usize| self.messages[*i].to == rank && posted.pattern.matches(&self.messages[*i].envelope);
+                    let waits =
+                        |i: &usize| self.messages[*i].to == rank && posted.pattern.matches(&self.messages[*i].envelope);
                     let missed: Vec<usize> = sent.filter(waits).collect();
                     assert!(missed.is_empty(), "rank {rank} waits for what was sent: {missed:?}");
                 }

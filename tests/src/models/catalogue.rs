@@ -200,24 +200,14 @@ pub const MODELS: &[Entry] = &[
         "message-four",
         2,
         "4",
-        Messages {
-            sent: &FOUR,
-            patterns: &LAST_OR_ANY,
-            receives: 4,
-            may: PLAINLY,
-        },
+        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, may: PLAINLY },
         "W and bits: headers and slots"
     ),
     message!(
         "message-three",
         3,
         "2+2",
-        Messages {
-            sent: &PAIRS,
-            patterns: &LAST_OR_ANY,
-            receives: 3,
-            may: PLAINLY,
-        },
+        Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, may: PLAINLY },
         "two ranks send to a third"
     ),
     message!(

@@ -114,8 +114,7 @@ impl Peer {
 
     /// Whether it has to be told what was freed and settled, now that that may be `half` its headers.
     pub(super) const fn is_credit_due(&self, half: u16) -> bool {
-        self.verdicts == 0
-            && (self.is_urged || self.owed >= half || self.freed.wrapping_sub(self.freed_told) >= half)
+        self.verdicts == 0 && (self.is_urged || self.owed >= half || self.freed.wrapping_sub(self.freed_told) >= half)
     }
 
     /// A message is shown to it; returns its number.

@@ -159,7 +159,11 @@ impl<S: Storage> Admission<S> {
             Some(Place::Short(_)) => {}
             None => return,
         }
-        if synchronous {
+        let sender = self
+            .matching
+            .message(message)
+            .and_then(|(envelope, _)| self.peers.as_ref().get(envelope.source.0 as usize));
+        if synchronous && sender.is_some_and(|sender| !sender.is_gone) {
             self.tell(message, Tells::Taken);
         }
         self.end_message(message);
@@ -201,7 +205,14 @@ impl<S: Storage> Admission<S> {
     }
 
     /// A receive that waits no longer has met a message whose payload is at its sender.
-    pub(super) fn start(&mut self, receive: ReceiveId, from: PeerId, message: u32, of: (u64, Option<u64>), errand: Errand) {
+    pub(super) fn start(
+        &mut self,
+        receive: ReceiveId,
+        from: PeerId,
+        message: u32,
+        of: (u64, Option<u64>),
+        errand: Errand,
+    ) {
         let receives = self.matching.receives.as_mut();
         if let Some(posted) = receives.get_mut(receive.record as usize) {
             let (bytes, at) = of;

@@ -38,7 +38,9 @@ impl<S: Storage> Admission<S> {
             let kept = messages.get_mut(record as usize)?;
             let (to, id, message) = (kept.envelope.source, kept.body.id.take(), kept.body.message);
             let tells = core::mem::replace(&mut kept.body.tells, Tells::Nothing);
-            if kept.body.is_over && let Some(id) = id {
+            if kept.body.is_over
+                && let Some(id) = id
+            {
                 self.free_message(id);
             }
             let kind = match tells {
@@ -147,7 +149,8 @@ impl<S: Storage> Admission<S> {
         let class = if tag.is_some() { HELD_TAG } else { HELD_ANY_TAG };
         let first = self.first_held(class, to, context, tag);
         // What the peer had not seen when it asked, it claims by itself, or asks again.
-        let seen = first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
+        let seen =
+            first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
         let Some(record) = seen else { return Some(self.head(to, Kind::Missing, Flags::empty())) };
         self.peer(to)?.promised = record;
         Some(self.describe(record, Kind::Found, Flags::empty()))
