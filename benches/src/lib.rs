@@ -21,4 +21,6 @@ pub mod peer;
 pub mod race;
 #[cfg(target_os = "linux")]
 pub mod record;
+#[cfg(target_os = "linux")]
+pub mod table;
 pub mod verdict;

@@ -36,12 +36,17 @@ pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -
 /// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless they
 /// are `crowded`.
 pub fn within_node(binary: &Path, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
+    among(binary, "shm", ranks, crowded, benchmark, key)
+}
+
+/// As that, over any device.
+pub fn among(binary: &Path, device: &str, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
     let mut launcher = limited(binary.as_os_str());
-    launcher.args(["run", "-n", &ranks.to_string(), "--device", "shm"]);
+    launcher.args(["run", "-n", &ranks.to_string(), "--device", device]);
     if !crowded {
         launcher.arg("--pin");
     }
-    job(launcher, binary, benchmark, "shm", key)
+    job(launcher, binary, benchmark, device, key)
 }
 
 fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {

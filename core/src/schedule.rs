@@ -48,6 +48,7 @@
 mod blocks;
 mod bruck;
 mod call;
+mod choice;
 mod compose;
 mod copy;
 mod correction;
@@ -68,7 +69,8 @@ use crate::collective::{Order, Rank, Verb};
 
 pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
-pub use executor::Executor;
+pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
+pub use executor::{Executor, Schedule};
 pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
 pub use plan::Plan;
 

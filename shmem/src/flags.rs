@@ -168,6 +168,19 @@ impl<'a> Flags<'a> {
         rank.0 != self.rank && done.wrapping_sub(self.next) > self.boards.slots
     }
 
+    /// Who has done its part in this collective, as it says, and yet has not shown what this rank waits for.
+    pub fn contradicting(&self) -> Option<Rank> {
+        let Awaited { rank, word, seen } = self.awaited()?;
+        (!self.is_behind(rank) && word.acquire(Site::Plain) == seen).then_some(rank)
+    }
+
+    /// A rank shows what no rank that follows the protocol can show.
+    pub fn handle_corrupt(&mut self, peer: Rank) {
+        if !matches!(self.state, State::Final | State::Failed(_)) {
+            self.fail(peer.0, Cause::Corrupt);
+        }
+    }
+
     /// The words that this rank has published since the last call: who sleeps on them is to be woken. Four at most between two wishes.
     pub fn published(&mut self) -> impl Iterator<Item = &'a Word> + use<'a> {
         let (Shown { bytes, count }, segment) = (core::mem::take(&mut self.shown), self.segment);

@@ -5,13 +5,15 @@
 //!  128  entries  a line each                                     written by the producer
 //!       bulk     pieces, each contiguous and aligned to a line   written by the producer
 //!
-//! entry: +0 turn · +4 form · +8 note, 2 words · +16 payload of `form` ≤ 48 bytes
-//!                  form = 2³² − 1: +16 the piece's first line · +20 its bytes · +24 lines used so far
+//! entry: +0 turn · +4 form · +8 note, 2 words · +16 payload of so many bytes as the form's lowest 8 bits say, at most 48
+//!                  or if they say 255: +16 the piece's first line · +20 its bytes · +24 lines used so far
 //! ```
 //!
 //! An entry's turn, its count plus one, is published last, so that a short message costs one transfer of one line; the
 //! consumer polls the turn of the entry that is next. The producer looks at the tail only when the room that it knows of is
-//! used up. Both keep their counts to themselves: what stands in the segment is compared with them, never followed.
+//! used up. Both keep their counts to themselves: what stands in the segment is compared with them, never followed. The other
+//! 24 bits of a form seal the entry: what somebody else wrote into it is not taken for a message, since a message that was
+//! taken for another one is lost to whom it is for.
 
 use crate::layout::{Area, Layout};
 use crate::segment::{Cells, LINE, STRIDE, Segment, Site, Word};
@@ -21,8 +23,17 @@ pub const INLINE: usize = 48;
 
 /// Bytes of form and note.
 const HEAD: usize = 12;
-/// The form of an entry whose payload is a piece of the bulk.
-const PIECE: u32 = u32::MAX;
+/// What the form of an entry says whose payload is a piece of the bulk.
+const PIECE: u32 = LENGTH;
+/// The bits of a form that say how many bytes there are.
+const LENGTH: u32 = 0xff;
+
+/// A form.
+#[inline(always)]
+const fn seal(length: u32, note: [u32; 2], count: u32) -> u32 {
+    let mixed = (note[0] ^ note[1].rotate_left(16) ^ count).wrapping_add(length).wrapping_mul(0x9e37_79b9);
+    (mixed ^ mixed >> 15 ^ 0x5ea1_ed00) & !LENGTH | length
+}
 
 /// Why nothing was put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,7 +234,7 @@ impl<'a> Producer<'a> {
     }
 
     #[inline(always)]
-    fn show(&mut self, form: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+    fn show(&mut self, length: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
         let (Some(head), Some(rest), Some(turn)) = (
             self.parts.cells(self.next, 4, HEAD),
             self.parts.cells(self.next, 4 + HEAD, INLINE),
@@ -232,7 +243,7 @@ impl<'a> Producer<'a> {
             return Err(PutError::Corrupted);
         };
         // Each in one piece: what is put together first and copied then would stall the processor.
-        for (i, word) in [form, note[0], note[1]].into_iter().enumerate() {
+        for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
             head.part(4 * i, 4).and_then(|cells| cells.write(&word.to_le_bytes())).ok_or(PutError::Corrupted)?;
         }
         match payload.first_chunk::<8>() {
@@ -325,9 +336,13 @@ impl<'a> Consumer<'a> {
             Ok(u32::from_le_bytes(bytes))
         };
         let (form, note) = (word(4)?, [word(8)?, word(12)?]);
-        let payload = if form as usize <= INLINE {
-            cells(4 + HEAD, form as usize)?
-        } else if form == PIECE {
+        let length = form & LENGTH;
+        if form != seal(length, note, self.next) {
+            return Err(Corrupted);
+        }
+        let payload = if length as usize <= INLINE {
+            cells(4 + HEAD, length as usize)?
+        } else if length == PIECE {
             let (at, bytes, end) = (word(16)?, word(20)?, word(24)?);
             self.piece(at, bytes, end).ok_or(Corrupted)?
         } else {

@@ -3,9 +3,11 @@
 
 mod choice;
 mod period;
+pub mod tuning;
 
 pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence};
+pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
     bootstrap::{HostPort, Secret, SecretError},
@@ -125,6 +127,8 @@ pub struct Settings {
     pub locality: Locality,
     /// How messages move.
     pub transport: Transport,
+    /// How collectives over messages are done.
+    pub tuning: Tuning,
     /// What only the launcher reads.
     pub launching: Launching,
     /// Time that the job has to assemble.
@@ -150,7 +154,7 @@ impl Settings {
 
     /// The variables, without prefix, that make another process read these settings.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
-        let Self { seat, bootstrap, serve, secret, job, locality, transport, launching, assembly } = self;
+        let Self { seat, bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly } = self;
         let faults = &transport.faults;
         let injected = !faults.is_none();
         let probability = |value: f64| injected.then(|| value.to_string());
@@ -185,6 +189,7 @@ impl Settings {
         ]
         .into_iter()
         .flatten()
+        .chain(tuning.variables())
         .collect()
     }
 
@@ -288,7 +293,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 29] = [
+    const NAMES: [&str; 40] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -318,6 +323,17 @@ impl Reading {
         "GRACE",
         "ASSEMBLY",
         "LOG",
+        "BARRIER",
+        "BROADCAST",
+        "REDUCE",
+        "ALLREDUCE",
+        "GATHER",
+        "SCATTER",
+        "ALLGATHER",
+        "ALLTOALL",
+        "REDUCE_SCATTER",
+        "SCAN",
+        "EXSCAN",
     ];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -340,7 +356,7 @@ impl Reading {
             reason: reason.to_string(),
         };
         let value = value.to_str().ok_or_else(|| invalid(&"text in UTF-8 is expected"))?;
-        let Settings { bootstrap, serve, secret, job, locality, transport, launching, assembly, .. } =
+        let Settings { bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly, .. } =
             &mut self.settings;
         let faults = &mut transport.faults;
         let refused = match name {
@@ -376,7 +392,15 @@ impl Reading {
             "GRACE" => store(&mut launching.grace, value),
             "ASSEMBLY" => store(assembly, value),
             // Read where the log is set up.
-            _ => None,
+            "LOG" => None,
+            _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {
+                Some(Ok(wanted)) => {
+                    tuning.set(wanted);
+                    None
+                }
+                Some(Err(reason)) => Some(reason.to_string()),
+                None => None,
+            },
         };
         refused.map_or(Ok(()), |reason| Err(invalid(&reason)))
     }

@@ -143,10 +143,9 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { Silence::Death } else { Silence::Question };
-        let clock = Instant::now();
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), clock, endpoint, device, membership, silence, node.clone());
+        let process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
             None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
@@ -330,6 +329,7 @@ impl World {
         if let Some(node) = &self.node {
             node.retire();
         }
+        self.shared.lock().retire_at_end();
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };

@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
-            Some("apart") => assert_eq!(world.barrier(), Err(CollectiveError::Apart)),
+            Some("immediate") => many_under_way(&world),
+            Some("panic") => panic_in_a_function(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
         }
@@ -35,8 +36,10 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("processes_compute_what_they_should", processes_compute_what_they_should),
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
+        ("many_collectives_are_under_way_at_a_time", many_collectives_are_under_way_at_a_time),
+        ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
-        ("ranks_of_several_nodes_are_told_so", || expect(&run("-n 4 --nodes 2", "apart"), 0, &[])),
+        ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
 }
@@ -47,8 +50,30 @@ fn processes_compute_what_they_should() {
     }
 }
 
+fn processes_apart_compute_what_they_should() {
+    for options in ["-n 2 --device udp", "-n 3 --device udp --loss 5% --reorder 5%", "-n 4 --nodes 2", "-n 5 --nodes 3"]
+    {
+        expect(&run(options, "right"), 0, &[]);
+    }
+}
+
+fn many_collectives_are_under_way_at_a_time() {
+    let modes = ["engine", "thread", "hybrid"];
+    for (means, mode) in ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(modes.into_iter().cycle()) {
+        expect(&run(&format!("{means} --progress {mode}"), "immediate"), 0, &[]);
+    }
+}
+
+fn a_function_panics() {
+    for means in ["-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
+        expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
+    }
+}
+
 fn who_does_something_else_is_named() {
-    expect(&run("-n 2", "disagree"), 0, &[]);
+    for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
+        expect(&run(options, "disagree"), 0, &[]);
+    }
 }
 
 fn survivors_name_who_is_missing() {
@@ -56,8 +81,9 @@ fn survivors_name_who_is_missing() {
         let started = Instant::now();
         // On two cores, two ranks spin, and five share.
         let ranks = [2, 5][seed as usize % 2];
+        let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
         let named = vec!["named"; ranks - 1];
-        expect(&run(&format!("-n {ranks} --on-death tell"), &seed.to_string()), 137, &named);
+        expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
     }
 }
@@ -143,6 +169,70 @@ fn everything_is_right(world: &World) {
         Err(CollectiveError::Undefined)
     );
     world.barrier().expect("a barrier");
+}
+
+/// Sixteen rounds of four kinds, all begun before any is waited for, which each rank does in an order of its own.
+fn many_under_way(world: &World) {
+    const ROUNDS: usize = 16;
+    let (rank, size) = (world.rank().0, world.size());
+    let count = |round: usize| [1, 40, 3000, 9000][round % 4];
+    let given: Vec<Vec<i64>> = (0..ROUNDS).map(|round| block(rank, round as u32, count(round))).collect();
+    let mut sums: Vec<Vec<i64>> = given.iter().map(|given| vec![0; given.len()]).collect();
+    let mut all: Vec<Vec<i64>> = given.iter().map(|given| vec![0; size as usize * given.len()]).collect();
+    let mut from_root: Vec<Vec<i64>> = (0..)
+        .zip(&given)
+        .map(|(round, given)| if rank == round % size { given.clone() } else { vec![0; given.len()] })
+        .collect();
+    let factor = 3;
+    let weighted = UserOperation::commutative(move |l: &i64, r: &i64| l.wrapping_add(*r).wrapping_mul(factor) / factor);
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        let buffers = given.iter().zip(&mut sums).zip(&mut all).zip(&mut from_root);
+        for (round, (((given, sum), all), from_root)) in (0..).zip(buffers) {
+            let weighs = round % 2 == 0;
+            requests.push(if weighs {
+                scope.immediate_all_reduce_into(given, sum, weighted)
+            } else {
+                scope.immediate_all_reduce_into(given, sum, SystemOperation::sum())
+            });
+            requests.push(scope.immediate_all_gather_into(given, all));
+            requests.push(scope.immediate_broadcast_into(from_root, Rank(round % size)));
+            requests.push(scope.immediate_barrier());
+        }
+        let mut random = fastrand::Rng::with_seed(rank.into());
+        random.shuffle(&mut requests);
+        // Some end by themselves, when the scope does.
+        for request in requests.into_iter().skip(3) {
+            request.expect("begun").wait().expect("a good end");
+        }
+        world.barrier().expect("a barrier");
+    });
+    for round in 0..ROUNDS {
+        let (count, root) = (count(round), round as u32 % size);
+        let total = (0..count).map(|at| (0..size).map(|from| number(from, round as u32, at)).sum::<i64>());
+        assert!(sums[round].iter().copied().eq(total), "allreduce of round {round}");
+        let everyones = (0..size).flat_map(|from| block(from, round as u32, count));
+        assert!(all[round].iter().copied().eq(everyones), "allgather of round {round}");
+        assert_eq!(from_root[round], block(root, round as u32, count), "broadcast of round {round}");
+    }
+}
+
+/// The panic of one rank's function is that of its call; the other one misses it.
+fn panic_in_a_function(world: &World) {
+    let own = world.rank();
+    let spoilt =
+        UserOperation::commutative(move |l: &u64, r: &u64| if own == Rank(0) { panic!("spoilt") } else { l + r });
+    let call = || world.all_reduce_into(&[1_u64; 100], &mut [0; 100], spoilt);
+    let ended = std::panic::catch_unwind(core::panic::AssertUnwindSafe(call));
+    match (own, ended) {
+        (Rank(0), Err(panic)) => assert_eq!(panic.downcast_ref(), Some(&"spoilt")),
+        (_, Ok(ended)) => {
+            let next = ended.and_then(|()| world.barrier());
+            assert!(matches!(next, Err(CollectiveError::Missing { rank: Rank(0), .. })), "{next:?}");
+        }
+        _ => panic!("rank {own} heard nothing"),
+    }
+    println!("caught");
 }
 
 fn disagree(world: &World) {

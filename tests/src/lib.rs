@@ -10,6 +10,8 @@ pub mod collectives;
 pub mod conformance;
 pub mod explore;
 #[cfg(feature = "rim")]
+pub mod hockney;
+#[cfg(feature = "rim")]
 pub mod hostile;
 #[cfg(feature = "rim")]
 pub mod incast;
@@ -22,5 +24,7 @@ pub mod node;
 pub mod oracle;
 #[cfg(feature = "rim")]
 pub mod repair;
+#[cfg(feature = "rim")]
+pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;

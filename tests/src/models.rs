@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 pub mod clock;
+pub mod collective;
 pub mod life;
 pub mod message;
 pub mod mutant;

@@ -13,6 +13,7 @@ use unisono_benches::{
     iceoryx2,
     node::{self, Buffers, FLOOR, LATENCY, MPICH, MPIS, Node, OPEN_MPI, OURS, UCX},
     record::{Better, middle, ratio},
+    table::{self, Cell},
     verdict::{Bar, Verdict, load},
 };
 
@@ -193,19 +194,10 @@ impl Judge<'_> {
         let mut cells = Vec::new();
         for (name, ranks) in COLLECTIVES.into_iter().flat_map(|name| RANKS.map(|ranks| (name, ranks))) {
             for bytes in SIZES {
-                let what = node::collective(name, ranks, bytes);
-                let [ours, theirs] = [&[OURS][..], &MPIS].map(|who| self.node.record.best(&what, who, Better::Less));
-                let times = ratio(&ours, &theirs, Better::Less);
-                cells.push(Cell { name, ranks, bytes, ours: middle(&ours), theirs: middle(&theirs), ratio: times });
+                cells.push(Cell::of(&self.node.record, name, ranks, bytes, &MPIS));
             }
         }
-        if self.as_json {
-            cells.iter().for_each(Cell::print);
-        } else {
-            table("the better of Open MPI and MPICH ÷ unisono", &cells, |cell| cell.ratio, 2);
-            table("unisono, ns", &cells, |cell| cell.ours, 0);
-            table("the better of Open MPI and MPICH, ns", &cells, |cell| cell.theirs, 0);
-        }
+        table::print(&cells, &SIZES, "the better of Open MPI and MPICH", self.as_json);
         self.all_met &= cells.iter().all(|cell| cell.ours.is_finite());
         cells.retain(|cell| cell.ratio.is_finite());
         cells.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
@@ -225,43 +217,4 @@ impl Judge<'_> {
             }
         }
     }
-}
-
-/// Of the table of collectives: medians in nanoseconds, and of the ratio.
-struct Cell {
-    name: &'static str,
-    ranks: u32,
-    bytes: u32,
-    ours: f64,
-    theirs: f64,
-    ratio: f64,
-}
-
-impl Cell {
-    fn print(&self) {
-        let Self { name, ranks, bytes, ours, theirs, ratio } = self;
-        let object = serde_json::json!({
-            "bench": name, "ranks": ranks, "bytes": bytes, "unit": "ns", "ours": ours, "theirs": theirs, "ratio": ratio,
-        });
-        println!("{object}");
-    }
-}
-
-fn table(title: &str, cells: &[Cell], figure: impl Fn(&Cell) -> f64, digits: usize) {
-    println!("{title}");
-    print!("{:12} {:>5}", "", "ranks");
-    SIZES.into_iter().for_each(|bytes| print!(" {:>10}", node::size(bytes)));
-    println!();
-    for row in cells.chunks(SIZES.len()) {
-        let Some(Cell { name, ranks, .. }) = row.first() else { continue };
-        print!("{name:12} {ranks:>5}");
-        for cell in row {
-            match figure(cell) {
-                figure if figure.is_finite() => print!(" {figure:>10.digits$}"),
-                _ => print!(" {:>10}", "none"),
-            }
-        }
-        println!();
-    }
-    println!();
 }

@@ -136,3 +136,11 @@ pub(super) fn check(call: &Call) -> Result<(), Refused> {
     }
     Ok(())
 }
+
+/// Whether steps are counted in 32 bits: no schedule has more than eight per rank and those of a tree.
+pub(super) const fn counted(call: &Call) -> Result<(), Refused> {
+    match call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments) {
+        Some(_) => Ok(()),
+        None => Err(Refused::TooLong),
+    }
+}

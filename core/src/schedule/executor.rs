@@ -1,18 +1,43 @@
 //! Runs one rank's schedule: which step may begin, which are under way, when all are done.
 
 use super::{Operation, Plan, Step};
-use crate::collective::{Cause, CollectiveId, Failure, Rank, StepId, Turn};
+use crate::collective::{Cause, CollectiveId, Failure, Rank, StepId, Turn, Verb};
 
 /// Steps that are under way at most: those from the first that is not done on.
 const WINDOW: u32 = 64;
 
+/// One rank's steps in one collective: a [`Plan`], or in tests a list of steps with something wrong.
+pub trait Schedule {
+    /// What the group does.
+    fn verb(&self) -> Verb;
+    /// How many steps there are.
+    fn steps(&self) -> u32;
+    /// Step `i`; `None` from [`steps`](Self::steps) on. Any step may be asked for in any order.
+    fn step(&self, i: u32) -> Option<Step>;
+}
+
+impl Schedule for Plan {
+    fn verb(&self) -> Verb {
+        self.call().verb
+    }
+
+    fn steps(&self) -> u32 {
+        self.steps()
+    }
+
+    fn step(&self, i: u32) -> Option<Step> {
+        self.step(i)
+    }
+}
+
 /// One rank's part in one collective over messages.
 ///
 /// Each poll hands out a step whose needs are done; any number of steps is under way, and they are done in any order. No
-/// memory beyond this value; a poll costs O(64 log size) at most, and one look at each step in all if steps end in order.
+/// memory beyond this value. A step is computed twice in all, and its needs are looked at once for each step that is done while
+/// it is among the 64 that may be under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Executor {
-    plan: Plan,
+pub struct Executor<S = Plan> {
+    plan: S,
     id: CollectiveId,
     /// The first step that is not done; bit b below stands for step base + b.
     base: u32,
@@ -20,17 +45,20 @@ pub struct Executor {
     done: u64,
     /// Steps before this one were begun, or found to need others, since the last one was done.
     from: u32,
+    /// Steps before this one were computed: the needs of the last 64 of them, by their number modulo 64.
+    computed: u32,
+    needs: [u64; WINDOW as usize],
     failure: Option<Failure>,
 }
 
-impl Executor {
+impl<S: Schedule> Executor<S> {
     /// Nothing begun.
-    pub const fn new(id: CollectiveId, plan: Plan) -> Self {
-        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, failure: None }
+    pub const fn new(id: CollectiveId, plan: S) -> Self {
+        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
     }
 
     /// Its schedule.
-    pub const fn plan(&self) -> &Plan {
+    pub const fn plan(&self) -> &S {
         &self.plan
     }
 
@@ -52,8 +80,12 @@ impl Executor {
             if self.begun & bit(b) != 0 {
                 continue;
             }
-            let Some(Step { operation, needs }) = self.plan.step(i) else { break };
-            if needs & self.pending(b) == 0 {
+            let Some(needs) = self.needs(i) else { break };
+            #[cfg(not(mutant = "needs_ignored"))]
+            let may = needs & self.pending(b) == 0;
+            #[cfg(mutant = "needs_ignored")]
+            let may = needs | 1 != 0;
+            if may && let Some(Step { operation, .. }) = self.plan.step(i) {
                 self.begun |= bit(b);
                 return Turn::Do(StepId(i), operation);
             }
@@ -71,8 +103,14 @@ impl Executor {
         let whole = self.done.trailing_ones();
         self.base = self.base.wrapping_add(whole);
         self.done = self.done.checked_shr(whole).unwrap_or(0);
-        self.begun = self.begun.checked_shr(whole).unwrap_or(0);
-        self.from = self.base;
+        #[cfg(not(mutant = "begun_kept"))]
+        {
+            self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        }
+        #[cfg(not(mutant = "blocked_forgotten"))]
+        {
+            self.from = self.base;
+        }
     }
 
     /// A rank is gone: if some step with it is not done, the collective fails. O(steps).
@@ -83,13 +121,28 @@ impl Executor {
     }
 
     /// A rank does what none that follows the schedule does.
-    pub const fn fail(&mut self, rank: Rank, cause: Cause) {
-        self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.call().verb });
+    pub fn fail(&mut self, rank: Rank, cause: Cause) {
+        self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.verb() });
+    }
+
+    /// Steps that are done, not counting those behind the first that is not.
+    pub const fn done(&self) -> u32 {
+        self.base
     }
 
     /// Whom the first step that is not done waits for, if it is under way and a message.
     pub fn awaited(&self) -> Option<Rank> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
+    }
+
+    /// What step `i` of the window needs. The steps before it were asked for.
+    fn needs(&mut self, i: u32) -> Option<u64> {
+        let needs = self.needs.get_mut((i % WINDOW) as usize)?;
+        if i >= self.computed {
+            *needs = self.plan.step(i)?.needs;
+            self.computed = i.wrapping_add(1);
+        }
+        Some(*needs)
     }
 
     fn is_open_with(&self, i: u32, rank: Rank) -> bool {

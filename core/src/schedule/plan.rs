@@ -1,6 +1,6 @@
 //! One rank's schedule: its parts, and steps across them and across segments.
 
-use super::call::check;
+use super::call::{check, counted};
 use super::copy::{Copy, Hop};
 use super::correction::{After, Before};
 use super::direct::{self, Rooted};
@@ -99,9 +99,8 @@ impl Plan {
         } else {
             plan.compose()?;
         }
-        // No schedule has more steps than eight per rank and those of a tree.
-        let steps = call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments);
-        steps.map(|_| plan).ok_or(Refused::TooLong)
+        counted(&call)?;
+        Ok(plan)
     }
 
     /// What was called for.

@@ -124,7 +124,7 @@ fn random_programs_need_every_kind_of_head() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 3000 } else { 60000 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 3000 } else { 60000 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn everything_that_can_complete_does_and_nothing_overtakes(case in case(24)) {
         run(&case);
@@ -132,7 +132,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn long_programs_complete(case in case(400)) {
         run(&case);

@@ -59,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 4000 } else { 100_000 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 4000 } else { 100_000 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_heads_and_calls_break_anything(steps in prop::collection::vec(step(), 1..60), loses in any::<bool>()) {
         let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };

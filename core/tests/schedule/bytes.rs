@@ -3,9 +3,8 @@
 //! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which does not commute.
 
 use crate::group::{Group, calls};
-use crate::window::Window;
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::collective::{Order, Rank, StepId, Turn, Verb};
 use unisono_core::schedule::{Call, Cut, Fold, Layout, Operation, Piece, Place, Plan, Span};
 
 const GRAIN: usize = 2;
@@ -81,20 +80,30 @@ impl Memory<'_> {
 
 fn run(group: &Group, memories: &mut [Memory<'_>]) {
     let mut flying: HashMap<(u32, u32, u32), Vec<u8>> = HashMap::new();
-    let mut windows = vec![Window::default(); group.size()];
+    let mut executors = group.executors();
+    let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); group.size()];
     let mut moved = true;
     while moved {
         moved = false;
         for (rank, memory) in memories.iter_mut().enumerate() {
-            let mut from = 0;
-            while let Some(i) = windows[rank].next(&group.steps[rank], from) {
-                from = i + 1;
-                match group.steps[rank][i].operation {
+            let mut waited = core::mem::take(&mut waiting[rank]);
+            loop {
+                let (step, operation) = match (waited.pop(), &mut executors[rank]) {
+                    (Some(waited), _) => waited,
+                    (None, executor) => match executor.poll() {
+                        Turn::Do(step, operation) => (step, operation),
+                        _ => break,
+                    },
+                };
+                match operation {
                     Operation::Send { to, key, from, .. } => {
                         flying.insert((rank as u32, to.0, key), memory.read(from));
                     }
                     Operation::Receive { of, key, into, .. } => {
-                        let Some(bytes) = flying.remove(&(of.0, rank as u32, key)) else { continue };
+                        let Some(bytes) = flying.remove(&(of.0, rank as u32, key)) else {
+                            waiting[rank].push((step, operation));
+                            continue;
+                        };
                         memory.write(into, &bytes);
                     }
                     Operation::Copy { from, into } => {
@@ -115,13 +124,12 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                         }
                     }
                 }
-                windows[rank].begin(i);
-                windows[rank].finish(i);
+                executors[rank].handle_done(step);
                 moved = true;
             }
         }
     }
-    assert!(windows.iter().zip(&group.steps).all(|(window, steps)| window.base == steps.len()));
+    assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
 }
 
 /// Byte `i` of what rank `rank` contributes. Without `Order::Rank` an element is a shift, and shifts commute.

@@ -1,12 +1,39 @@
 //! All ranks' schedules of one collective, and which collectives there are.
 
-use unisono_core::collective::{Order, Rank, Verb};
-use unisono_core::schedule::{Algorithm, Call, Plan, Refused, Step};
+use unisono_core::collective::{CollectiveId, Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Executor, Plan, Refused, Schedule, Step};
 
 pub(crate) struct Group {
     pub(crate) call: Call,
     pub(crate) plans: Vec<Plan>,
     pub(crate) steps: Vec<Vec<Step>>,
+}
+
+/// Steps of a plan, perhaps not all, perhaps changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed<'s> {
+    verb: Verb,
+    steps: &'s [Step],
+}
+
+impl<'s> Listed<'s> {
+    pub(crate) fn executor(verb: Verb, steps: &'s [Step]) -> Executor<Self> {
+        Executor::new(CollectiveId::default(), Self { verb, steps })
+    }
+}
+
+impl Schedule for Listed<'_> {
+    fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    fn steps(&self) -> u32 {
+        self.steps.len() as u32
+    }
+
+    fn step(&self, i: u32) -> Option<Step> {
+        self.steps.get(i as usize).copied()
+    }
 }
 
 pub(crate) fn call(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
@@ -31,6 +58,11 @@ impl Group {
         let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
         let steps = plans.iter().map(|plan| (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect());
         Ok(Self { call, steps: steps.collect(), plans })
+    }
+
+    /// One per rank, over the group's steps as they are.
+    pub(crate) fn executors(&self) -> Vec<Executor<Listed<'_>>> {
+        self.steps.iter().map(|steps| Listed::executor(self.call.verb, steps)).collect()
     }
 
     pub(crate) fn size(&self) -> usize {

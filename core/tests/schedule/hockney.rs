@@ -4,10 +4,9 @@
 //! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/collectives.md.
 
 use crate::group::{ALGORITHMS, Group, VERBS, call};
-use crate::window::Window;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
-use unisono_core::collective::{Rank, Verb};
+use unisono_core::collective::{Rank, StepId, Turn, Verb};
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan};
 
 /// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.
@@ -27,34 +26,28 @@ struct Port {
 }
 
 /// Sender, its step, receiver, its step, port.
-type Message = (usize, usize, usize, usize, usize);
+type Message = (usize, StepId, usize, StepId, usize);
 
 fn time(group: &Group, startup: u64, block: u64) -> u64 {
     let size = group.size();
-    let mut windows = vec![Window::default(); size];
+    let mut executors = group.executors();
     let mut ports = vec![[Port::default(); Plan::PORTS as usize]; size];
-    let mut sends: Vec<BTreeMap<usize, Operation>> = vec![BTreeMap::new(); size];
-    let mut receives: HashMap<(u32, u32, u32), usize> = HashMap::new();
+    let mut sends: Vec<BTreeMap<StepId, Operation>> = vec![BTreeMap::new(); size];
+    let mut receives: HashMap<(u32, u32, u32), StepId> = HashMap::new();
     // Messages under way by the time they arrive.
     let mut ends: BTreeMap<u64, Vec<Message>> = BTreeMap::new();
     let mut now = 0;
     loop {
-        for rank in 0..size {
-            let mut from = 0;
-            while let Some(i) = windows[rank].next(&group.steps[rank], from) {
-                windows[rank].begin(i);
-                from = i + 1;
-                match group.steps[rank][i].operation {
-                    send @ Operation::Send { .. } => {
-                        sends[rank].insert(i, send);
+        for (rank, executor) in executors.iter_mut().enumerate() {
+            while let Turn::Do(i, operation) = executor.poll() {
+                match operation {
+                    Operation::Send { .. } => {
+                        sends[rank].insert(i, operation);
                     }
                     Operation::Receive { of, key, .. } => {
                         receives.insert((of.0, rank as u32, key), i);
                     }
-                    _ => {
-                        windows[rank].finish(i);
-                        from = 0;
-                    }
+                    _ => executor.handle_done(i),
                 }
             }
         }
@@ -76,13 +69,13 @@ fn time(group: &Group, startup: u64, block: u64) -> u64 {
         let Some((end, messages)) = ends.pop_first() else { break };
         now = end;
         for (sender, i, receiver, j, port) in messages {
-            windows[sender].finish(i);
-            windows[receiver].finish(j);
+            executors[sender].handle_done(i);
+            executors[receiver].handle_done(j);
             ports[sender][port].sending = false;
             ports[receiver][port].receiving = false;
         }
     }
-    assert!(windows.iter().zip(&group.steps).all(|(window, steps)| window.base == steps.len()), "{:?}", group.call);
+    assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
     now
 }
 

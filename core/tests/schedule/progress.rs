@@ -1,12 +1,11 @@
 //! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
 
-use crate::group::{Group, call, calls};
+use crate::group::{Group, Listed, call, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
-use crate::window::Window;
 use std::collections::HashMap;
-use unisono_core::collective::Verb;
-use unisono_core::schedule::{Algorithm, Call, Operation, Step};
+use unisono_core::collective::{StepId, Turn, Verb};
+use unisono_core::schedule::{Algorithm, Call, Executor, Operation, Step};
 
 /// xorshift.
 struct Random(u64);
@@ -45,7 +44,7 @@ struct World<'g> {
     sends: Sends,
     memories: Vec<Memory>,
     combined: Combined,
-    windows: Vec<Window>,
+    executors: Vec<Executor<Listed<'g>>>,
     events: Vec<Event>,
     sending: HashMap<Key, (usize, usize)>,
     receiving: HashMap<Key, (usize, usize)>,
@@ -60,7 +59,7 @@ impl<'g> World<'g> {
             sends,
             memories: group.plans.iter().map(Memory::new).collect(),
             combined: Combined::default(),
-            windows: vec![Window::default(); size],
+            executors: group.executors(),
             events: Vec::new(),
             sending: HashMap::new(),
             receiving: HashMap::new(),
@@ -76,16 +75,14 @@ impl<'g> World<'g> {
 
     /// Lists the steps of a rank that may begin now.
     fn look(&mut self, rank: usize) {
-        let mut from = 0;
-        while let Some(i) = self.windows[rank].next(&self.group.steps[rank], from) {
-            self.windows[rank].begin(i);
-            self.events.push(Event::Begin(rank, i));
-            from = i + 1;
+        while let Turn::Do(StepId(i), operation) = self.executors[rank].poll() {
+            assert_eq!(operation, self.step(rank, i as usize).operation);
+            self.events.push(Event::Begin(rank, i as usize));
         }
     }
 
     fn finish(&mut self, rank: usize, i: usize) {
-        self.windows[rank].finish(i);
+        self.executors[rank].handle_done(StepId(i as u32));
         self.look(rank);
     }
 
@@ -168,7 +165,7 @@ fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
         let event = world.events.swap_remove(next);
         world.happen(event)?;
     }
-    let done: Vec<usize> = world.windows.iter().map(|window| window.base).collect();
+    let done: Vec<usize> = world.executors.iter().map(|executor| executor.done() as usize).collect();
     if let Some(rank) = done.iter().zip(&group.steps).position(|(done, steps)| *done < steps.len()) {
         return Err(format!("{sends:?}, seed {seed}: rank {rank} waits at step {}", done[rank]));
     }

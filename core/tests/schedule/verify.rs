@@ -1,11 +1,10 @@
 //! One collective from its schedules to its result, against what the verb means.
 
-use crate::group::{Group, reduces};
+use crate::group::{Group, Listed, reduces};
 use crate::memory::{Combined, Memory, Value};
 use crate::order::{is_before, no_race, promised};
-use crate::window::Window;
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, StepId, Turn, Verb};
 use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
@@ -103,8 +102,10 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
         sent_to: vec![(0, 0); size],
     };
     let mut flying: HashMap<(u32, u32, u32), (Vec<Value>, Known)> = HashMap::new();
-    let mut windows = vec![Window::default(); size];
     let steps: Vec<&[Step]> = steps.iter().zip(until).map(|(steps, until)| &steps[..steps.len().min(*until)]).collect();
+    let mut executors: Vec<_> = steps.iter().map(|steps| Listed::executor(group.call.verb, steps)).collect();
+    // Receives that wait for their message.
+    let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); size];
     // Who has entered is asked of signals only.
     let signals = matches!(group.call.verb, Verb::Barrier | Verb::Reduce | Verb::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
@@ -115,10 +116,20 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
         moved = false;
         for rank in 0..size {
             let memory = &mut after.memories[rank];
-            let mut from = 0;
-            while let Some(i) = windows[rank].next(steps[rank], from) {
-                from = i + 1;
-                match steps[rank][i].operation {
+            let executor = &mut executors[rank];
+            let mut next = core::mem::take(&mut waiting[rank]);
+            next.reverse();
+            loop {
+                // What waited goes first.
+                let (step, operation) = match next.pop() {
+                    Some(waited) => waited,
+                    None => match executor.poll() {
+                        Turn::Do(step, operation) => (step, operation),
+                        _ => break,
+                    },
+                };
+                let i = step.0 as usize;
+                match operation {
                     Operation::Send { to, key, from, .. } => {
                         let before = told[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
                         let known = before.fold(1 << rank, |known, (_, more)| known | more);
@@ -127,7 +138,10 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                         (*messages, *blocks) = (*messages + 1, *blocks + from.blocks.len());
                     }
                     Operation::Receive { of, key, into, .. } => {
-                        let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else { continue };
+                        let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else {
+                            waiting[rank].push((step, operation));
+                            continue;
+                        };
                         memory.store(into, &values)?;
                         if signals {
                             told[rank].push((i, known));
@@ -139,15 +153,14 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                     }
                     Operation::Reduce { from, into, fold } => memory.reduce(&mut after.combined, from, into, fold)?,
                 }
-                windows[rank].begin(i);
-                windows[rank].finish(i);
+                executor.handle_done(step);
                 moved = true;
             }
         }
     }
     for (rank, told) in told.iter().enumerate() {
         after.known[rank] = told.iter().fold(1 << rank, |known, (_, more)| known | more);
-        after.done[rank] = windows[rank].base;
+        after.done[rank] = executors[rank].done() as usize;
     }
     Ok(after)
 }

@@ -552,6 +552,31 @@ fn every_changed_word_of_a_rank_is_noticed_by_it() {
 }
 
 #[test]
+fn a_stamp_that_was_lost_is_noticed_by_whoever_waits_for_it() {
+    let ground = Ground::new(3);
+    let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));
+    sides.iter_mut().for_each(|side| side.plan.root = Rank(0));
+    for round in 0..40 {
+        for side in &mut sides {
+            side.start();
+        }
+        assert_eq!(sides[2].go(), Turn::Pending);
+        assert_eq!(sides[2].flags.contradicting(), None, "the root has not come");
+        assert_eq!([sides[0].go(), sides[1].go()], [Turn::Final; 2]);
+        if round == 39 {
+            break;
+        }
+        assert_eq!(sides[2].go(), Turn::Final);
+    }
+    let step = sides[0].flags.base;
+    ground.segment().word(ground.boards.stamp(0, step)).unwrap().publish(step, Site::Plain);
+    assert_eq!(sides[2].go(), Turn::Pending);
+    assert_eq!(sides[2].flags.contradicting(), Some(Rank(0)));
+    sides[2].flags.handle_corrupt(Rank(0));
+    assert!(matches!(sides[2].go(), Turn::Failed(Failure { rank: Rank(0), cause: Cause::Corrupt, .. })));
+}
+
+#[test]
 fn garbage_from_one_rank_ends_in_failures_that_name_others_than_oneself() {
     let failed = AtomicU64::new(0);
     for seed in 0..300 {

@@ -80,6 +80,37 @@ fn each_end_notices_that_what_it_wrote_is_gone() {
     }
 }
 
+#[test]
+fn what_others_write_into_an_entry_is_no_message() {
+    let (entries, bulk) = (4, 256);
+    let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
+    let segment = memory.segment();
+    let (mut producer, mut consumer) = ends(segment, entries, bulk);
+    for number in 0..2 * entries {
+        put(&mut producer, number, 8, number % 2 == 0).unwrap();
+        let entry = area(entries, bulk).at + STRIDE + LINE * consumer.parts.slot(number);
+        let words = &segment.words(entry, 4).unwrap()[1..];
+        for (word, bit) in words.iter().flat_map(|word| (0..32).map(move |bit| (word, bit))) {
+            let before = word.own();
+            for value in [before ^ 1 << bit, 0, u32::MAX].into_iter().filter(|value| *value != before) {
+                word.publish(value, Site::Plain);
+                assert!(matches!(consumer.look(), Err(Corrupted)), "{value:x} for {before:x} in entry {number}");
+            }
+            word.publish(before, Site::Plain);
+        }
+        words.iter().for_each(|word| word.publish(0, Site::Plain));
+        assert!(matches!(consumer.look(), Err(Corrupted)));
+        words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
+        assert!(matches!(consumer.look(), Err(Corrupted)));
+        let (length, note) = if number % 2 == 0 { (8, [number, !number]) } else { (PIECE, [number, !number]) };
+        for (word, value) in words.iter().zip([seal(length, note, number), note[0], note[1]]) {
+            word.publish(value, Site::Plain);
+        }
+        assert_eq!(contents(&consumer.look().unwrap().unwrap()), pattern(number, 8));
+        consumer.take();
+    }
+}
+
 /// What is asked of the two ends.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -138,7 +169,7 @@ proptest! {
     #[test]
     fn garbage_is_an_error_or_a_message_within_bounds(
         before in 0..5_usize,
-        words in vec((0..200_usize, prop_oneof![any::<u32>(), 0..12_u32, Just(u32::MAX)]), 1..60),
+        words in vec((0..200_usize, prop_oneof![any::<u32>(), 0..12_u32, Just(u32::MAX)], any::<bool>()), 1..60),
     ) {
         const ENTRIES: u32 = 4;
         const BULK: u32 = 256;
@@ -149,9 +180,16 @@ proptest! {
             let _ = put(&mut producer, number as u32, number * 30, number % 2 == 0);
             let _ = consumer.look().map(|_| consumer.take());
         }
-        for (at, value) in words {
+        for (at, value, sealed) in words {
             if let Some(word) = segment.word(at * 4) {
                 word.publish(value, Site::Plain);
+            }
+            if sealed {
+                let entry = area(ENTRIES, BULK).at + STRIDE + LINE * consumer.parts.slot(consumer.next);
+                let [turn, form, first, second, ..] = segment.words(entry, LINE / 4).unwrap() else { unreachable!() };
+                let (length, note) = (form.own() & LENGTH, [first.own(), second.own()]);
+                form.publish(seal(length, note, consumer.next), Site::Plain);
+                turn.publish(consumer.next.wrapping_add(1), Site::Plain);
             }
             // Whoever sees garbage stops; that neither end runs for ever or out of its memory is the test.
             let mut taken = 0;

@@ -41,6 +41,14 @@ fn bad_values_name_their_variable() {
     assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: a time from 1ms to 120s is expected");
     assert!(refused(&[("UNISONO_LOSS", "105%")]).starts_with("UNISONO_LOSS=105%: "));
     assert!(refused(&[("UNISONO_MTU", "100")]).starts_with("UNISONO_MTU=100: "));
+    assert_eq!(
+        refused(&[("UNISONO_SCAN", "bruck:k=2")]),
+        "UNISONO_SCAN=bruck:k=2: one of dissemination, ring is expected"
+    );
+    assert_eq!(
+        refused(&[("UNISONO_ALLGATHER", "bruck:k=0")]),
+        "UNISONO_ALLGATHER=bruck:k=0: k= is a number from 1 to 16"
+    );
     assert_eq!(refused(&[("UNISONO_WATCHDOG", "9s")]), "UNISONO_WATCHDOG: this part of unisono is not built yet");
 }
 
@@ -102,6 +110,17 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_RSH", "ip netns exec"),
         ("UNISONO_GRACE", "3s"),
         ("UNISONO_ASSEMBLY", "20s"),
+        ("UNISONO_BARRIER", "dissemination:k=3"),
+        ("UNISONO_BROADCAST", "knomial:k=2,radix=5,segments=8"),
+        ("UNISONO_REDUCE", "ring"),
+        ("UNISONO_ALLREDUCE", "standard-exchange:k=2"),
+        ("UNISONO_GATHER", "direct"),
+        ("UNISONO_SCATTER", "knomial"),
+        ("UNISONO_ALLGATHER", "bruck:k=2"),
+        ("UNISONO_ALLTOALL", "pairwise:k=16"),
+        ("UNISONO_REDUCE_SCATTER", "halving:segments=4096"),
+        ("UNISONO_SCAN", "ring:segments=64"),
+        ("UNISONO_EXSCAN", "dissemination"),
     ]);
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
@@ -114,6 +133,7 @@ fn every_setting_survives_the_way_to_another_process() {
     assert_eq!(again.variables(), variables);
     assert_eq!((again.transport, again.seat, again.locality), (settings.transport, settings.seat, settings.locality));
     assert_eq!((again.launching, again.bootstrap), (settings.launching, settings.bootstrap));
+    assert_eq!(again.tuning, settings.tuning);
 }
 
 proptest! {

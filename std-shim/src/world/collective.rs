@@ -1,32 +1,39 @@
 //! Collectives: what all ranks of the job do together, under the names that Rust's MPI users know.
 //!
 //! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so.
-//! Blocks lie in rank order.
+//! Blocks lie in rank order. Ranks that share the memory of one node show each other their data there; other jobs follow a schedule
+//! (`unisono_core::schedule`), by rings between ranks of a node and by datagrams between others. A [`Scope`](super::Scope) begins
+//! collectives that go on while the caller does something else.
 
+mod call;
 mod element;
 mod error;
 mod group;
+mod immediate;
 mod operation;
 mod pull;
+mod request;
+pub(super) mod running;
+pub(super) mod schedule;
+mod store;
+pub(super) mod table;
+pub(super) mod transfer;
 
 pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
+pub use request::CollectiveRequest;
 
 pub(super) use group::Group;
+pub(super) use request::Begun;
 
-use core::mem::size_of;
-
-use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
+use unisono_core::collective::Verb;
 use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::World;
 use crate::rank::Rank;
-use group::Places;
-
-/// Nobody's.
-const NO_ROOT: Rank = Rank(0);
+use call::Call;
 
 impl World {
     /// Waits until every rank has called this.
@@ -37,7 +44,7 @@ impl World {
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         match &self.group {
             Some(group) => group.barrier(self),
-            None => self.alone(),
+            None => self.run(self.call_barrier(), Moves),
         }
     }
 
@@ -49,8 +56,7 @@ impl World {
     where
         T: IntoBytes + FromBytes,
     {
-        let plan = self.plan::<T>(Verb::Broadcast, data.len(), self.root(root)?);
-        self.run(&plan, Places::Both(data.as_mut_bytes()), Moves)
+        self.run(self.call_broadcast(data, root)?, Moves)
     }
 
     /// Everyone's `data`, in rank order, to the root's `into`; the others' `into` is left alone and may be empty.
@@ -61,9 +67,7 @@ impl World {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Gather, data.len(), self.root(root)?);
-        let into = if self.rank == root { self.whole(into, data.len())? } else { &mut [] };
-        self.run(&plan, Places::Apart(data.as_bytes(), into.as_mut_bytes()), Moves)
+        self.run(self.call_gather(data, into, root)?, Moves)
     }
 
     /// Block i of the root's `data` to rank i's `into`; the others' `data` is not looked at and may be empty.
@@ -74,9 +78,7 @@ impl World {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Scatter, into.len(), self.root(root)?);
-        let data = if self.rank == root { self.blocks(data, into.len())? } else { &[] };
-        self.run(&plan, Places::Apart(data.as_bytes(), into.as_mut_bytes()), Moves)
+        self.run(self.call_scatter(data, into, root)?, Moves)
     }
 
     /// Everyone's `data`, in rank order, to everyone's `into`.
@@ -87,9 +89,7 @@ impl World {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Allgather, data.len(), NO_ROOT);
-        let into = self.whole(into, data.len())?;
-        self.run(&plan, Places::Apart(data.as_bytes(), into.as_mut_bytes()), Moves)
+        self.run(self.call_all_gather(data, into)?, Moves)
     }
 
     /// Block j of rank i's `data` to block i of rank j's `into`.
@@ -100,10 +100,7 @@ impl World {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let block = data.len() / self.size as usize;
-        let plan = self.plan::<T>(Verb::Alltoall, block, NO_ROOT);
-        let (data, into) = (self.blocks(data, block)?, self.whole(into, block)?);
-        self.run(&plan, Places::Apart(data.as_bytes(), into.as_mut_bytes()), Moves)
+        self.run(self.call_all_to_all(data, into)?, Moves)
     }
 
     /// Everyone's `data`, combined, to the root's `into`; the others' `into` is left alone and may be empty.
@@ -115,8 +112,7 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let into = if self.rank == self.root(root)? { exactly(into, data.len())? } else { &mut [] };
-        self.combine(Verb::Reduce, data.len(), root, Places::Apart(data.as_bytes(), into.as_mut_bytes()), operation)
+        self.combine(self.call_reduce(data, into, &operation, root)?, operation)
     }
 
     /// Everyone's `data`, combined, to everyone's `into`: the same bits everywhere.
@@ -128,9 +124,7 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let into = exactly(into, data.len())?;
-        let places = Places::Apart(data.as_bytes(), into.as_mut_bytes());
-        self.combine(Verb::Allreduce, data.len(), NO_ROOT, places, operation)
+        self.combine(self.call_all_reduce(data, into, &operation)?, operation)
     }
 
     /// As [`all_reduce_into`](Self::all_reduce_into), in place.
@@ -142,7 +136,7 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(Verb::Allreduce, data.len(), NO_ROOT, Places::Both(data.as_mut_bytes()), operation)
+        self.combine(self.call_all_reduce_in_place(data, &operation), operation)
     }
 
     /// Block i of everyone's `data`, combined, to rank i's `into`.
@@ -159,9 +153,7 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let data = self.blocks(data, into.len())?;
-        let (block, places) = (into.len(), Places::Apart(data.as_bytes(), into.as_mut_bytes()));
-        self.combine(Verb::ReduceScatter, block, NO_ROOT, places, operation)
+        self.combine(self.call_reduce_scatter(data, into, &operation)?, operation)
     }
 
     /// The `data` of ranks 0 to i, combined, to rank i's `into`.
@@ -173,9 +165,7 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let into = exactly(into, data.len())?;
-        let places = Places::Apart(data.as_bytes(), into.as_mut_bytes());
-        self.combine(Verb::Scan, data.len(), NO_ROOT, places, operation)
+        self.combine(self.call_scan(Verb::Scan, data, into, &operation)?, operation)
     }
 
     /// The `data` of ranks 0 to i − 1, combined, to rank i's `into`; rank 0's is left alone.
@@ -187,66 +177,25 @@ impl World {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let into = exactly(into, data.len())?;
-        let places = Places::Apart(data.as_bytes(), into.as_mut_bytes());
-        self.combine(Verb::Exscan, data.len(), NO_ROOT, places, operation)
+        self.combine(self.call_scan(Verb::Exscan, data, into, &operation)?, operation)
     }
 
-    fn combine<T, O: Operation<T>>(
-        &self,
-        verb: Verb,
-        count: usize,
-        root: Rank,
-        places: Places<'_>,
-        operation: O,
-    ) -> Result<(), CollectiveError> {
-        let (order, kind) = (operation.order(), operation.kind());
-        let operate = operation.operate().ok_or(CollectiveError::Undefined)?;
-        let in_place = matches!(places, Places::Both(_));
-        let plan = Plan { grain: size_of::<T>().max(1), order, in_place, kind, ..self.plan::<T>(verb, count, root) };
-        self.run(&plan, places, operate)
+    fn combine<T, O: Operation<T>>(&self, call: Call<'_>, operation: O) -> Result<(), CollectiveError> {
+        self.run(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    fn run(&self, plan: &Plan, places: Places<'_>, operate: impl Operate) -> Result<(), CollectiveError> {
+    fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.group {
-            Some(group) => group.run(self, plan, places, operate),
-            None => {
-                self.alone()?;
-                places.copy_alone(plan.verb);
+            Some(group) => group.run(self, &call.plan, call.places, operate),
+            None if self.size == 1 => {
+                call.places.copy_alone(call.plan.verb);
                 Ok(())
+            }
+            None => {
+                // SAFETY: what is lent outlives this call, which waits for the end.
+                let begun = unsafe { self.begin(call, Box::new(operate)) }?;
+                self.wait_for(begun)
             }
         }
     }
-
-    /// Without a group there is nobody else, or not everyone else is on this node.
-    fn alone(&self) -> Result<(), CollectiveError> {
-        if self.size == 1 { Ok(()) } else { Err(CollectiveError::Apart) }
-    }
-
-    fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
-        let (rank, root) = (Member(self.rank.0), Member(root.0));
-        let kind = size_of::<T>() as u32;
-        let (size, bytes) = (self.size, count * size_of::<T>());
-        Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind }
-    }
-
-    fn root(&self, root: Rank) -> Result<Rank, CollectiveError> {
-        if root.0 < self.size { Ok(root) } else { Err(CollectiveError::UnknownRank { rank: root, size: self.size }) }
-    }
-
-    /// A buffer for a block of everyone's.
-    fn whole<'b, T>(&self, into: &'b mut [T], block: usize) -> Result<&'b mut [T], CollectiveError> {
-        exactly(into, block.saturating_mul(self.size as usize))
-    }
-
-    /// Data with a block for everyone.
-    fn blocks<'b, T>(&self, data: &'b [T], block: usize) -> Result<&'b [T], CollectiveError> {
-        let needed = block.saturating_mul(self.size as usize);
-        if data.len() == needed { Ok(data) } else { Err(CollectiveError::Length { needed, given: data.len() }) }
-    }
-}
-
-/// A buffer of exactly so many elements.
-fn exactly<T>(into: &mut [T], needed: usize) -> Result<&mut [T], CollectiveError> {
-    if into.len() == needed { Ok(into) } else { Err(CollectiveError::Length { needed, given: into.len() }) }
 }

@@ -6,9 +6,9 @@
 //! The head of a message, little-endian:
 //! ```text
 //! +--------+--------+--------+--------+
-//! |  what  |            0             |  0: eager, 1: announce, 2: grant, 3: truncated
+//! |  what  |            0             |  0: eager, 1: announce, 2: grant, 3: truncated; 8: ask, 9: gone; from 16 on: steps
 //! +--------+--------+--------+--------+
-//! |       tag, or the sender's id     |
+//! |       tag, or the sender's id     |  gone: the rank because of which
 //! +-----------------------------------+
 //! |  announce: sender's id; grant: placement   (eager: payload)
 //! +-----------------------------------+
@@ -19,13 +19,17 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
+use unisono_core::collective::Rank as Member;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::{Above, Verdict};
+use unisono_core::message::steps::head::Kind;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 
+use super::collective::table::{Collectives, Gone};
 use super::near::Announced;
+use super::process::{ASK, GONE};
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
 use crate::region::{Address, Regions};
@@ -290,11 +294,15 @@ pub(super) struct Mail<'a> {
     pub(super) requests: &'a mut Requests,
     pub(super) regions: &'a RefCell<Regions>,
     pub(super) counters: &'a mut Counters,
+    pub(super) collectives: &'a mut Collectives,
 }
 
 impl Above for Mail<'_> {
     #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        if head.first().is_some_and(|what| *what >= Kind::FIRST) {
+            return self.collectives.handle(from, head, bytes, self.requests, self.regions);
+        }
         // What is too short for its kind comes from no process of ours: nothing to be done.
         let Some((Some(what), Some(second))) = head.first().map(|what| (Some(*what), word(head, 4))) else {
             return Verdict::Release;
@@ -324,6 +332,14 @@ impl Above for Mail<'_> {
             }
             TRUNCATED => {
                 self.matching.errands.push_back(Errand::Truncated { to: from, sending: second });
+                Verdict::Release
+            }
+            ASK => {
+                self.collectives.handle_ask(from);
+                Verdict::Release
+            }
+            GONE => {
+                self.collectives.handle_gone(Gone { peer: from, cause: Member(second), is_dead: false });
                 Verdict::Release
             }
             _ => Verdict::Release,

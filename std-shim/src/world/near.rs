@@ -3,11 +3,19 @@
 //! A note is what it is about and a tag or a number; the first that fits of these carries a message:
 //! ```text
 //! eager     tag        payload, in the entry or in the bulk
-//! announce  tag        the sender's number · where · bytes (64) · address or offset (64): what is too long for that
+//! announce  tag        the sender's number · where · bytes · check · address or offset (64): what is too long for that
 //! ```
 //! The receiver copies what was announced, once, from the segment or out of the other process, and says `done`; or it says
 //! `go` with a number of its own, and the sender fills the bulk with `fragment`s one behind the other; or `refused`, when the
-//! receive is too short. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
+//! receive is too short.
+//!
+//! ```text
+//! step           0      head of a collective's message · payload, in the entry or in the bulk
+//! step announce  0      head of what is too long for that · as of announce
+//! ask            0      to be told when the rank takes no part in collectives any more
+//! gone           rank   that is so, because of this rank
+//! ```
+//! `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
 //! rank's part.
 
 mod pace;
@@ -19,6 +27,7 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_core::device::{Memory, PeerId};
+use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
 use unisono_shmem::layout::Waiting;
@@ -29,7 +38,7 @@ use unisono_shmem::segment::{Cells, Segment, Word};
 use super::request::{Failure, Tag};
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::region::Regions;
+use crate::region::{Address, Regions};
 use pace::Pace;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
@@ -44,6 +53,10 @@ pub(super) const REFUSED: u32 = 5;
 pub(super) const HELLO: u32 = 6;
 pub(super) const BYE: u32 = 7;
 pub(super) const ABORT: u32 = 8;
+pub(super) const ASK: u32 = 9;
+pub(super) const GONE: u32 = 10;
+pub(super) const STEP: u32 = 11;
+pub(super) const STEP_ANNOUNCE: u32 = 12;
 
 /// Bytes of the longest message that is copied through the ring without being announced.
 pub(super) const EAGER_LIMIT: usize = 1 << 14;
@@ -71,7 +84,7 @@ pub(super) enum Place {
 }
 
 impl Announced {
-    const BYTES: usize = 24;
+    pub(super) const BYTES: usize = 24;
 
     fn to_bytes(self) -> [u8; Self::BYTES] {
         let (what, at) = match self.place {
@@ -79,7 +92,7 @@ impl Announced {
             Place::Shared(at) => (1, at),
         };
         let mut bytes = [0; Self::BYTES];
-        let words = [self.sending, what, self.bytes, 0, at as u32, (at >> 32) as u32];
+        let words = [self.sending, what, self.bytes, self.check(), at as u32, (at >> 32) as u32];
         for (into, word) in bytes.chunks_exact_mut(4).zip(words) {
             into.copy_from_slice(&word.to_le_bytes());
         }
@@ -96,7 +109,18 @@ impl Announced {
             1 => Place::Shared(at),
             _ => return None,
         };
-        Some(Self { sending: word(0)?, bytes: word(2)?, place })
+        let announced = Self { sending: word(0)?, bytes: word(2)?, place };
+        (word(3)? == announced.check()).then_some(announced)
+    }
+
+    /// Tells what somebody else wrote over it: its sender would wait for ever.
+    const fn check(self) -> u32 {
+        let (what, at) = match self.place {
+            Place::Private(at) => (1, at),
+            Place::Shared(at) => (2, at),
+        };
+        let place = at as u32 ^ ((at >> 32) as u32).rotate_left(16);
+        (self.sending ^ self.bytes.rotate_left(8) ^ place).wrapping_add(what).wrapping_mul(0x9e37_79b9)
     }
 }
 
@@ -115,6 +139,7 @@ pub(super) fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYT
 enum Queued {
     Short { note: [u32; 2], bytes: [u8; INLINE], length: usize },
     Eager { tag: Tag, from: Span, request: u32 },
+    Step { head: Head, from: Span, request: u32 },
 }
 
 /// A message on its way in fragments.
@@ -221,6 +246,58 @@ impl Neighbour {
         self.tell([ANNOUNCE, tag.0], &message.to_bytes())
     }
 
+    /// Puts a collective's message of `bytes` bytes, which `gather` hands over part by part.
+    pub(super) fn put_step(
+        &mut self,
+        head: &Head,
+        bytes: u32,
+        gather: impl FnOnce(&mut dyn FnMut(Address)),
+    ) -> Result<(), PutError> {
+        let (head, note) = (head.as_ref(), [STEP, 0]);
+        let total = head.len() + bytes as usize;
+        if total <= INLINE {
+            let mut entry = [0; INLINE];
+            let (front, mut rest) = entry.split_at_mut(head.len());
+            front.copy_from_slice(head);
+            gather(&mut |from| {
+                let (part, behind) = core::mem::take(&mut rest).split_at_mut_checked(from.bytes()).unwrap_or_default();
+                // SAFETY: who gathers says that nobody writes there.
+                unsafe { from.read(part) };
+                rest = behind;
+            });
+            return self.put(note, entry.get(..total).unwrap_or_default());
+        }
+        let fill = |piece: Cells<'_>| {
+            let _ = piece.part(0, head.len()).and_then(|front| front.write(head));
+            let mut at = head.len();
+            gather(&mut |from| {
+                if let Some(part) = piece.part(at, from.bytes()) {
+                    // SAFETY: both have so many bytes; who gathers says that nobody writes there, and a ring's bulk is nobody's
+                    // buffer.
+                    unsafe { part.start().copy_from_nonoverlapping(from.start(), from.bytes()) };
+                }
+                at += from.bytes();
+            });
+        };
+        self.outward.put_piece(note, u32::try_from(total).map_err(|_| PutError::TooLong)?, fill)?;
+        self.woke();
+        Ok(())
+    }
+
+    /// Puts this message of a collective once there is room.
+    pub(super) fn queue_step(&mut self, head: Head, from: Span, request: u32) {
+        self.queue.push_back(Queued::Step { head, from, request });
+    }
+
+    /// Announces a message of a collective.
+    pub(super) fn announce_step(&mut self, head: &Head, message: Announced) -> Result<(), Corrupted> {
+        let (mut bytes, head) = ([0; INLINE], head.as_ref());
+        for (into, byte) in bytes.iter_mut().zip(head.iter().copied().chain(message.to_bytes())) {
+            *into = byte;
+        }
+        self.tell([STEP_ANNOUNCE, 0], bytes.get(..head.len() + Announced::BYTES).unwrap_or_default())
+    }
+
     /// Sends this once there is room.
     pub(super) fn queue(&mut self, tag: Tag, from: Span, request: u32) {
         self.queue.push_back(Queued::Eager { tag, from, request });
@@ -241,6 +318,11 @@ impl Neighbour {
                 }
                 Some(Queued::Eager { tag, from, request }) => {
                     self.put_span([EAGER, tag.0], from, regions).map(|()| Some(request))
+                }
+                Some(Queued::Step { head, from, request }) => {
+                    let part = regions.address(from);
+                    let put = self.put_step(&head, from.bytes, |put| part.into_iter().for_each(put));
+                    put.map(|()| Some(request))
                 }
                 None => break,
             };
@@ -304,7 +386,7 @@ impl Neighbour {
     pub(super) fn end(&mut self, failure: Failure) -> Vec<u32> {
         self.ended = Some(failure);
         let queued = self.queue.drain(..).filter_map(|queued| match queued {
-            Queued::Eager { request, .. } => Some(request),
+            Queued::Eager { request, .. } | Queued::Step { request, .. } => Some(request),
             Queued::Short { .. } => None,
         });
         queued.chain(self.streams.drain(..).map(|stream| stream.request)).collect()
@@ -394,6 +476,11 @@ impl Near {
             None => self.node.local_of(Rank(peer.0))?,
         };
         self.neighbours.get_mut(local as usize)?.as_mut()
+    }
+
+    /// As [`of`](Self::of), if it takes part.
+    pub(super) fn living(&mut self, peer: PeerId) -> Option<&mut Neighbour> {
+        self.of(peer).filter(|neighbour| neighbour.ended.is_none())
     }
 
     /// As [`of`](Self::of), to look at.

@@ -1,9 +1,12 @@
 //! A process of a job: its endpoint and device, its messages, its place among the others.
 
+mod collectives;
 mod deaths;
 mod errands;
 mod messages;
 mod near;
+mod retire;
+mod steps;
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -18,16 +21,21 @@ use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 
+pub(super) use collectives::Outcome;
 pub(super) use messages::SendFailure;
+pub(super) use retire::{ASK, GONE};
 
 use self::near::Placing;
+use super::collective::schedule::Choices;
+use super::collective::table::Collectives;
 use super::keys::Keys;
 use super::matching::{EAGER_HEAD, Mail, Matching, SharedRegions};
 use super::near::Near;
 use super::progress::Leaves;
-use super::request::{Failure, Requests, Status, Tag};
+use super::request::{Failure, Requests, Status, Tag, message_of};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
+use crate::environment::Tuning;
 use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
@@ -110,6 +118,7 @@ pub(super) struct Process {
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
     placings: Vec<Option<Placing>>,
+    pub(super) collectives: Collectives,
     pub(super) near: Option<Near>,
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
@@ -123,16 +132,24 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn new(
         seat: (Rank, u32),
-        clock: Instant,
         endpoint: ProcessEndpoint,
         device: Udp,
         membership: Membership,
         silence: Silence,
         node: Option<Arc<Node>>,
+        tuning: Tuning,
     ) -> Self {
         let near = node.and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
+        let own = device.mtu();
+        let trailer = own.saturating_sub(device.limits().mtu);
+        let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
+        let collectives = Collectives::new(seat.1, Choices::new(tuning, is_whole), |peer| {
+            let neighbour = near.as_ref().and_then(|near| near.at(peer));
+            let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
+            steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
+        });
         let mut process = Self {
             rank: seat.0,
             size: seat.1,
@@ -143,7 +160,7 @@ impl Process {
             membership: None,
             silence,
             aborted: None,
-            clock,
+            clock: Instant::now(),
             regions: RefCell::new(regions),
             matching: Matching::new(),
             small,
@@ -152,6 +169,7 @@ impl Process {
             sendings: Vec::new(),
             granted: Vec::new(),
             placings: Vec::new(),
+            collectives,
             near,
             watched: Vec::new(),
             untold: Vec::new(),
@@ -206,9 +224,9 @@ impl Process {
     }
 
     fn progress_far(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
+        let Self { endpoint, device, requests, counters, regions, matching, collectives, .. } = self;
         let regions = SharedRegions(regions);
-        let mut mail = Mail { matching, requests, regions: regions.0, counters };
+        let mut mail = Mail { matching, requests, regions: regions.0, counters, collectives };
         let mut moved = false;
         if interrupt {
             moved = receive(now, Lane::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
@@ -218,14 +236,28 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        moved | self.follow(now)
+        moved |= self.follow(now);
+        moved | self.follow_collectives()
+    }
+
+    /// What follows for collectives, and what they send.
+    #[inline]
+    fn follow_collectives(&mut self) -> bool {
+        let now = self.latest;
+        if !self.progress_collectives(now) {
+            return false;
+        }
+        if !self.is_whole() {
+            self.push(now);
+        }
+        true
     }
 
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
         self.corked = Corked::default();
-        let Self { endpoint, device, requests, counters, regions, matching, .. } = self;
-        let mut mail = Mail { matching, requests, regions, counters };
+        let Self { endpoint, device, requests, counters, regions, matching, collectives, .. } = self;
+        let mut mail = Mail { matching, requests, regions, counters, collectives };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }
@@ -321,7 +353,11 @@ impl Process {
 
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&self) -> bool {
-        self.sendings.iter().all(Option::is_none)
+        let is_over = |sending: &Sending| {
+            message_of(sending.request).is_some_and(|message| self.collectives.transfers.is_orphan(message))
+        };
+        self.sendings.iter().flatten().all(is_over)
+            && self.collectives.is_flushed()
             && self.endpoint.is_acknowledged()
             && self.near.as_ref().is_none_or(Near::is_flushed)
     }

@@ -1,5 +1,6 @@
 //! Requests: communication under way, and how it ended.
 
+use alloc::collections::VecDeque;
 use core::fmt;
 
 use crate::rank::Rank;
@@ -69,13 +70,27 @@ pub(super) struct Requests {
     entries: Vec<Entry>,
     free: u32,
     finished: u64,
+    /// Messages of collectives that have ended, in that order.
+    pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
 }
 
 const NONE: u32 = u32::MAX;
+/// From this number on they are no requests of users but messages of collectives.
+const MESSAGES: u32 = 1 << 31;
+
+/// The number of a collective's message among requests.
+pub(super) const fn of_message(message: u32) -> u32 {
+    MESSAGES | message
+}
+
+/// The collective's message that has this number among requests.
+pub(super) const fn message_of(request: u32) -> Option<u32> {
+    request.checked_sub(MESSAGES)
+}
 
 impl Requests {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, finished: 0 }
+        Self { entries: Vec::new(), free: NONE, finished: 0, moved: VecDeque::new() }
     }
 
     /// A request that is under way.
@@ -101,7 +116,14 @@ impl Requests {
         if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
             *entry = Entry::Done(result);
             self.finished += 1;
+        } else if let Some(message) = message_of(request) {
+            self.moved.push_back((message, result.map(|_| ())));
         }
+    }
+
+    /// Something else has ended that a thread may wait for.
+    pub(super) const fn note_finished(&mut self) {
+        self.finished += 1;
     }
 
     /// Whether and how it has ended.

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::collective::Begun;
 use super::progress::{Leaves, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Invariant, World};
@@ -15,6 +16,7 @@ use crate::rank::Rank;
 pub struct Scope<'scope, 'env: 'scope> {
     world: &'env World,
     lent: RefCell<Lent>,
+    collectives: RefCell<Begun>,
     scope: Invariant<'scope>,
 }
 
@@ -76,16 +78,18 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
         fn drop(&mut self) {
             let left = core::mem::take(&mut *self.0.lent.borrow_mut());
             let mut left = left.started.into_iter().flatten().peekable();
-            if left.peek().is_some() && std::thread::panicking() {
+            let begun = !self.0.collectives.borrow().is_empty();
+            if (begun || left.peek().is_some()) && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
                 self.0.world.give_up();
             }
             for started in left {
                 let _ = self.0.world.shared.wait(started);
             }
+            self.0.world.wait_for_all(core::mem::take(&mut *self.0.collectives.borrow_mut()));
         }
     }
-    let scope = Scope { world, lent: RefCell::default(), scope: PhantomData };
+    let scope = Scope { world, lent: RefCell::default(), collectives: RefCell::default(), scope: PhantomData };
     let _guard = Guard(&scope);
     body(&scope)
 }
@@ -141,6 +145,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
         self.world.shared.lock().uncork();
+    }
+
+    /// The World, and the collectives of this scope.
+    pub(super) const fn collectives(&'scope self) -> (&'scope World, &'scope RefCell<Begun>) {
+        (self.world, &self.collectives)
     }
 
     fn request(&'scope self, started: Option<Started>) -> Request<'scope> {

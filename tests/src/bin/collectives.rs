@@ -1,5 +1,5 @@
-//! Bar 5 of shared memory over processes: every operation, type and collective at odd lengths on 2 to 5 ranks against a sequential
-//! oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
+//! ranks against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -27,6 +27,9 @@ struct Options {
     /// Most ranks.
     #[arg(long, default_value_t = 5)]
     ranks: u32,
+    /// One means only.
+    #[arg(long)]
+    means: Option<Means>,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -35,6 +38,38 @@ struct Options {
     part: Option<Part>,
     #[arg(long, hide = true)]
     mark: Option<String>,
+}
+
+/// How ranks reach each other.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Means {
+    /// The shared memory of one node.
+    Shm,
+    /// Datagrams.
+    Udp,
+    /// Rings within each of two nodes, datagrams between them.
+    Mixed,
+    /// Datagrams of which some are lost, overtaken, doubled and changed.
+    Faulty,
+    /// Rings, and such datagrams.
+    MixedFaulty,
+}
+
+impl Means {
+    fn options(self) -> &'static str {
+        match self {
+            Self::Shm => "--device shm",
+            Self::Udp => "--device udp",
+            Self::Mixed => "--nodes 2",
+            Self::Faulty => "--device udp --loss 5% --reorder 5% --dup 2% --corrupt 1% --seed 7",
+            Self::MixedFaulty => "--nodes 2 --loss 5% --reorder 5% --seed 7",
+        }
+    }
+
+    /// What is missing here cannot be waited for for longer: a rank that leaves is asked first.
+    fn bound(self) -> Duration {
+        if self == Self::Shm { BOUND } else { 2 * BOUND }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +92,7 @@ enum Part {
     Threads,
     /// Rank 1 is stopped for a while.
     Stopped,
-    /// A million broadcasts, the last rank asleep now and then.
+    /// A million broadcasts, the last rank asleep for a second.
     Million,
     /// Many ranks on few processors.
     Crowd,
@@ -85,48 +120,12 @@ fn main() -> ExitCode {
 fn judge(options: &Options) -> ExitCode {
     let (before, began) = (Remains::now(), Instant::now());
     let mut report = Report::new(5, options.json);
-    for ranks in 2..=options.ranks {
-        let said = run(Part::Oracle, ranks, Duration::from_secs(60));
-        let (mut compared, mut wrong) = (0.0, f64::NAN);
-        match said.as_ref().map(|lines| lines.iter().map(|line| count(line)).collect::<Option<Vec<_>>>()) {
-            Ok(Some(counts)) => {
-                compared = counts.iter().map(|(compared, _)| compared).sum();
-                wrong = counts.iter().map(|(_, wrong)| wrong).sum();
-            }
-            other => eprintln!("{ranks} ranks: {other:?}"),
-        }
-        let of = format!("{ranks} ranks");
-        report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
-        report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
+    let chosen = |means: &Means| options.means.is_none_or(|one| one == *means);
+    for means in Means::value_variants().iter().copied().filter(chosen) {
+        against_oracle(means, options.ranks, &mut report);
+        misuses(means, &mut report);
+        patience(means, &mut report);
     }
-    for (name, part, ranks) in MISUSES {
-        let since = Instant::now();
-        let said = run(part, ranks, Duration::from_secs(20));
-        let well = match &said {
-            Ok(lines) => part == Part::Threads || lines.iter().any(|line| line.starts_with("error")),
-            Err(_) => false,
-        };
-        if !well {
-            eprintln!("{name}: {said:?}");
-        }
-        report.figure("typed_error", name, f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
-        let slept = if part == Part::Threads { 3.0 } else { 1.0 };
-        let limit = Limit::Most(slept + BOUND.as_secs_f64());
-        report.figure("ended", name, since.elapsed().as_secs_f64(), "s", limit);
-    }
-    let well = stopped().inspect_err(|reason| eprintln!("stopped: {reason}")).is_ok();
-    report.figure("nobody_missed", "a rank stopped for 2 s", f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
-    let grown = run(Part::Million, 3, Duration::from_secs(60));
-    let grown = grown.inspect_err(|reason| eprintln!("million: {reason}")).unwrap_or_default();
-    let most = grown.iter().map(|line| line.parse().unwrap_or(f64::NAN)).fold(-1.0, f64::max);
-    let most = if grown.len() == 3 { most } else { f64::NAN };
-    report.figure("memory_grown", "a million broadcasts", most, "KiB", Limit::Most(256.0));
-    let crowd = run(Part::Crowd, 16, Duration::from_secs(60));
-    let well = crowd.as_ref().is_ok_and(|lines| lines.iter().all(|line| line == "well"));
-    if !well {
-        eprintln!("crowd: {crowd:?}");
-    }
-    report.figure("as_it_should", "16 ranks", f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
     let (files, shared) = before.left();
     report.figure("files_left", "/dev/shm", files as f64, "files", Limit::Most(0.0));
     report.figure("memory_left", "Shmem", shared, "MiB", Limit::Most(16.0));
@@ -134,11 +133,72 @@ fn judge(options: &Options) -> ExitCode {
     report.end()
 }
 
+fn against_oracle(means: Means, most: u32, report: &mut Report) {
+    for ranks in 2..=most {
+        let said = run(means, Part::Oracle, ranks, Duration::from_secs(120));
+        let (mut compared, mut wrong) = (0.0, f64::NAN);
+        match said.as_ref().map(|lines| lines.iter().map(|line| count(line)).collect::<Option<Vec<_>>>()) {
+            Ok(Some(counts)) => {
+                compared = counts.iter().map(|(compared, _)| compared).sum();
+                wrong = counts.iter().map(|(_, wrong)| wrong).sum();
+            }
+            other => eprintln!("{means:?}, {ranks} ranks: {other:?}"),
+        }
+        let of = format!("{means:?}, {ranks} ranks");
+        report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
+        report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
+    }
+}
+
+fn misuses(means: Means, report: &mut Report) {
+    for (name, part, ranks) in MISUSES {
+        let since = Instant::now();
+        let said = run(means, part, ranks, Duration::from_secs(20));
+        let well = match &said {
+            Ok(lines) => part == Part::Threads || lines.iter().any(|line| line.starts_with("error")),
+            Err(_) => false,
+        };
+        let name = format!("{means:?}, {name}");
+        if !well {
+            eprintln!("{name}: {said:?}");
+        }
+        report.figure("typed_error", &name, f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
+        let slept = if part == Part::Threads { 3.0 } else { 1.0 };
+        let limit = Limit::Most(slept + means.bound().as_secs_f64());
+        report.figure("ended", &name, since.elapsed().as_secs_f64(), "s", limit);
+    }
+}
+
+/// Ranks that are slow, and many of them.
+fn patience(means: Means, report: &mut Report) {
+    let well = stopped(means).inspect_err(|reason| eprintln!("{means:?}, stopped: {reason}")).is_ok();
+    let of = format!("{means:?}, a rank stopped for 2 s");
+    report.figure("nobody_missed", &of, f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
+    let grown = run(means, Part::Million, 3, Duration::from_secs(600));
+    let grown = grown.inspect_err(|reason| eprintln!("{means:?}, million: {reason}")).unwrap_or_default();
+    let most = grown.iter().map(|line| line.parse().unwrap_or(f64::NAN)).fold(-1.0, f64::max);
+    let most = if grown.len() == 3 { most } else { f64::NAN };
+    let limit = if means == Means::Shm { 256.0 } else { 1024.0 };
+    report.figure("memory_grown", &format!("{means:?}, a million broadcasts"), most, "KiB", Limit::Most(limit));
+    let crowd = run(means, Part::Crowd, 16, Duration::from_secs(120));
+    let well = crowd.as_ref().is_ok_and(|lines| lines.iter().all(|line| line == "well"));
+    if !well {
+        eprintln!("{means:?}, crowd: {crowd:?}");
+    }
+    report.figure(
+        "as_it_should",
+        &format!("{means:?}, 16 ranks"),
+        f64::from(u8::from(well)),
+        "jobs",
+        Limit::Least(1.0),
+    );
+}
+
 /// One job: what each rank says in the end.
-fn run(part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String> {
-    let (mark, number) = (format!("collectives-{}-{part:?}-{ranks}", std::process::id()), ranks.to_string());
+fn run(means: Means, part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String> {
+    let (mark, number) = (format!("collectives-{}-{means:?}-{part:?}-{ranks}", std::process::id()), ranks.to_string());
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let mut job = start(&mark, &number, &name)?;
+    let mut job = start(means, &mark, &number, &name)?;
     let until = Instant::now() + patience;
     let mut said = Vec::new();
     while (said.len() as u32) < ranks {
@@ -149,12 +209,14 @@ fn run(part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String
     Ok(said)
 }
 
-fn start(mark: &str, ranks: &str, part: &str) -> Result<Job, String> {
-    Job::start(mark, &["-n", ranks, "--device", "shm", "--on-death", "silent"], &["--part", part])
+fn start(means: Means, mark: &str, ranks: &str, part: &str) -> Result<Job, String> {
+    let options: Vec<&str> =
+        ["-n", ranks, "--on-death", "silent"].into_iter().chain(means.options().split(' ')).collect();
+    Job::start(mark, &options, &["--part", part])
 }
 
-fn stopped() -> Result<(), String> {
-    let mut job = start(&format!("collectives-{}-stopped", std::process::id()), "3", "stopped")?;
+fn stopped(means: Means) -> Result<(), String> {
+    let mut job = start(means, &format!("collectives-{}-{means:?}-stopped", std::process::id()), "3", "stopped")?;
     let members = job.ready("ready", 3)?;
     kill_process(members[1], Signal::STOP).map_err(|error| error.to_string())?;
     std::thread::sleep(PAUSE);
@@ -295,8 +357,8 @@ fn million(world: &World) -> Result<f64, CollectiveError> {
         if i == MILLION / 100 {
             before = resident();
         }
-        if sleeps && i % (MILLION / 10) == 0 {
-            std::thread::sleep(PAUSE / 20);
+        if sleeps && i == MILLION / 2 {
+            std::thread::sleep(PAUSE / 2);
         }
         if world.rank().0 == 0 {
             value = [u64::from(i)];

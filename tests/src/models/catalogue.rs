@@ -2,7 +2,11 @@
 
 use core::marker::PhantomData;
 
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call};
+
 use super::clock::{Abstract, Clock, Relative};
+use super::collective::{Collective, Room};
 use super::life::{self, Lives};
 use super::message::{self, Messages, Sent};
 use super::window::{self, Window};
@@ -83,6 +87,39 @@ macro_rules! life {
             notes: $notes,
             expected: Expected::Holds,
             explore: |explorer| explorer.explore(&Lives::<$n>::new($may)),
+        }
+    };
+}
+
+/// Makes the entry of a collective's model: ranks, blocks of the longest eager message, credit, headers.
+macro_rules! collective {
+    ($name:literal, $verb:ident, $algorithm:ident, $size:literal, $segments:literal, $room:expr, $notes:literal) => {
+        Entry {
+            name: $name,
+            widths: (0, 0),
+            time: ("none", 0),
+            messages: "a plan",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                let call = Call {
+                    verb: Verb::$verb,
+                    algorithm: Algorithm::$algorithm,
+                    rank: Rank(0),
+                    size: $size,
+                    root: Rank(0),
+                    ports: 1,
+                    radix: 2,
+                    segments: $segments,
+                    order: Order::Rank,
+                    in_place: false,
+                    varying: false,
+                };
+                let (limit, credit, headers) = $room;
+                explorer.explore(&Collective::new(call, Room { limit, credit, headers }))
+            },
         }
     };
 }
@@ -196,6 +233,9 @@ pub const MODELS: &[Entry] = &[
         life::May { messages: [1, 1], finish_late: true, restart: [false; 2], double: false, ..LEAVE },
         "postings finish late, both leave"
     ),
+    collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
+    collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "what is longer than a block is announced"),
+    collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
     message!(
         "message-four",
         2,
@@ -269,6 +309,11 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("gap_forgiven", "life-suspect"),
     ("end_forgiven", "life-suspect"),
     ("orphan_kept", "life-late"),
+    ("needs_ignored", "coll-allreduce"),
+    ("begun_kept", "coll-allreduce"),
+    ("blocked_forgotten", "coll-allreduce"),
+    ("want_silent", "coll-broadcast"),
+    ("again_kept", "coll-broadcast"),
     ("latest_receive", "message-probe"),
     ("settled_early", "message-two"),
     ("promise_leaves", "message-two"),

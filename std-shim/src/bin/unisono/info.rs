@@ -1,7 +1,10 @@
 //! `unisono info`: what can be used on this machine.
 
+mod collectives;
+
 use crate::memory::Memory;
 use crate::offload::{has_gro, has_gso};
+use crate::run::Refusal;
 use clap::Args;
 use core::net::{IpAddr, Ipv4Addr};
 use serde::Serialize;
@@ -15,11 +18,16 @@ use unisono::{environment::DeviceChoice, udp};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// One object on one line
     #[arg(long)]
     json: bool,
+    /// How the collectives of a job would be done, and why
+    #[arg(long)]
+    collectives: bool,
+    #[command(flatten)]
+    job: collectives::Job,
 }
 
 #[derive(Serialize, Debug)]
@@ -57,10 +65,21 @@ struct Interface {
 }
 
 /// Writes what is known to the standard output.
-pub(crate) fn print(options: Options) -> io::Result<()> {
-    let info = Info::ask();
+pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     let mut to = io::stdout().lock();
-    if options.json { writeln!(to, "{}", serde_json::to_string(&info)?) } else { info.write(&mut to) }
+    if options.collectives {
+        return options.job.print(options.json, &mut to);
+    }
+    if options.job.is_tuned() {
+        return Err(Refusal::usage("how a collective is done is shown by --collectives"));
+    }
+    let info = Info::ask();
+    let written = if options.json {
+        serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
+    } else {
+        info.write(&mut to)
+    };
+    written.map_err(Refusal::failed)
 }
 
 impl Info {

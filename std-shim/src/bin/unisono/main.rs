@@ -7,6 +7,7 @@ mod info;
 mod memory;
 mod offload;
 mod run;
+mod tuning;
 
 use clap::{Parser, Subcommand};
 use std::{io::IsTerminal, process::ExitCode};
@@ -29,7 +30,7 @@ enum What {
     /// Run a program as the processes of a job
     Run(Box<run::Options>),
     /// Say what unisono can use on this machine
-    Info(info::Options),
+    Info(Box<info::Options>),
     /// Measure a job from within: run it as the program of `unisono run`
     Bench(bench::Options),
     /// Start ranks for a launcher on another host
@@ -44,9 +45,9 @@ fn main() -> ExitCode {
     }
     match command.what {
         What::Run(options) => run::run(*options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
-        What::Info(options) => match info::print(options) {
+        What::Info(options) => match info::print(*options) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, 1),
+            Err(refusal) => fail(&refusal.reason, refusal.code),
         },
         What::Bench(options) => match bench::run(options) {
             Ok(true) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! `unisono run`: options over the environment's settings.
 
+use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, process::ExitCode};
 use unisono::{
@@ -77,6 +78,8 @@ pub(crate) struct Options {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+    #[command(flatten)]
+    overrides: Overrides,
 }
 
 /// Why nothing was run.
@@ -87,8 +90,14 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn usage(reason: impl core::fmt::Display) -> Self {
+    /// What was asked for makes no sense.
+    pub(crate) fn usage(reason: impl core::fmt::Display) -> Self {
         Self { reason: reason.to_string(), code: 2 }
+    }
+
+    /// It could not be done.
+    pub(crate) fn failed(reason: impl core::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), code: 1 }
     }
 }
 
@@ -121,7 +130,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, grace, assembly, tag_output, .. } = options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
-        settings = Settings { transport: settings.transport, launching: settings.launching, ..Settings::default() };
+        let Settings { transport, tuning, launching, .. } = settings;
+        settings = Settings { transport, tuning, launching, ..Settings::default() };
     }
     if settings.bootstrap.is_some() {
         return Err(Refusal::usage("UNISONO_BOOTSTRAP is for ranks: the launcher chooses where it listens"));
@@ -143,6 +153,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
     transport.silence = silence.or(transport.silence);
+    options.overrides.lay_over(&mut settings.tuning);
     settings.assembly = assembly.or(settings.assembly);
     let launching = &mut settings.launching;
     launching.rsh = rsh.or(launching.rsh.take());
@@ -186,7 +197,8 @@ mod tests {
     #[test]
     fn the_whole_grammar_is_understood() {
         let line = "-n 4 --device udp --nodes 2 --progress hybrid --pin --mtu 1500 --gso off --loss 5% --reorder 5% \
-                    --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --tag-output -- prog --flag -n";
+                    --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --tag-output --allgather bruck:k=2 \
+                    -- prog --flag -n";
         let job = parse(&line.split_whitespace().collect::<Vec<_>>().join(" "), &[]).expect("good");
         assert_eq!((job.layout.size(), job.layout.berths()[3].node), (4, 1));
         assert_eq!((job.program, job.arguments), ("prog".into(), vec!["--flag".into(), "-n".into()]));
@@ -196,6 +208,7 @@ mod tests {
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(job.settings.launching.pin, Some(Switch::On));
+        assert_eq!(job.settings.tuning.variables().collect::<Vec<_>>(), [("ALLGATHER", "bruck:k=2".to_owned())]);
     }
 
     #[test]
@@ -205,6 +218,10 @@ mod tests {
         let transport = job.settings.transport;
         assert_eq!(transport.device, DeviceChoice::Udp);
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.faults.seed), (Some(2000), 3));
+        let settings = [("UNISONO_SCAN", "ring"), ("UNISONO_BARRIER", "knomial")];
+        let tuning = parse("-n 1 --scan dissemination -- prog", &settings).expect("good").settings.tuning;
+        let kept: Vec<_> = tuning.variables().collect();
+        assert_eq!(kept, [("BARRIER", "knomial".to_owned()), ("SCAN", "dissemination".to_owned())]);
     }
 
     #[test]
@@ -234,6 +251,8 @@ mod tests {
             ("-n 2 --silence 121s -- prog", "a time from 1ms to 120s"),
             ("-n 2 --mtu 70000 -- prog", "from 576 to 65507"),
             ("-n 2 --on-death never -- prog", "one of end, tell, silent"),
+            ("-n 2 --alltoall ring -- prog", "one of direct, pairwise, bruck, doubling, standard-exchange is expected"),
+            ("-n 2 --gather knomial:radix=1 -- prog", "radix= is a number from 2 to 17"),
             ("-n 2 --watchdog 3s -- prog", "--watchdog: this part of unisono is not built yet"),
             ("-n 2 --bare-metal 1 -- prog", "--bare-metal: this part of unisono is not built yet"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),

@@ -33,9 +33,9 @@ pub enum CollectiveError {
         /// The longest.
         most: usize,
     },
-    /// The ranks of the job do not all share memory: in this version collectives need one node.
-    #[error("collectives need all ranks to share the memory of one node")]
-    Apart,
+    /// More bytes, for so many ranks, than a schedule has steps for.
+    #[error("a collective of so many bytes has too many steps")]
+    TooLong,
     /// A rank has died or finished, or given up collectives since one of its failed, and has not done its part.
     #[error("rank {rank} is gone and missing from {collective} {sequence}")]
     Missing {
@@ -43,10 +43,10 @@ pub enum CollectiveError {
         rank: Rank,
         /// From what.
         collective: &'static str,
-        /// The how-manieth collective of the job, barriers being counted apart; wraps.
+        /// The how-manieth collective of the job over the same means, barriers in shared memory being counted apart; wraps.
         sequence: u32,
     },
-    /// A rank shows what it cannot, or its memory cannot be read.
+    /// A rank shows or sends what it cannot, or its memory cannot be read.
     #[error("rank {rank} shows nonsense in {collective} {sequence}")]
     Corrupt {
         /// Who.

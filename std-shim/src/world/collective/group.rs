@@ -327,6 +327,11 @@ impl Group {
                         };
                         if let Some(rank) = self.gone(|rank| flags.is_behind(Member(rank)), is_awaited) {
                             flags.handle_failed(Member(rank));
+                        } else if let Some(rank) = flags.contradicting()
+                            // Who failed takes back what it lent.
+                            && !self.node.has_retired(rank.0)
+                        {
+                            flags.handle_corrupt(rank);
                         }
                     }
                 }
@@ -334,10 +339,10 @@ impl Group {
                 Turn::Failed(failure) => break failure.into(),
             }
         };
+        self.node.retire();
         flags.withdraw();
         // Before the caller has its buffers back.
         fence(Ordering::SeqCst);
-        self.node.retire();
         state.failed = Some(error);
         Err(error)
     }

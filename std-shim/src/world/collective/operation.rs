@@ -22,7 +22,7 @@ pub trait Operation<T> {
 
     /// `None`: the type has no such operation.
     #[doc(hidden)]
-    fn operate(self) -> Option<impl Operate>;
+    fn operate(self) -> Option<impl Operate + Send>;
 }
 
 /// An operation of the library. Integers wrap; logical and bitwise ones are for integers.
@@ -67,12 +67,13 @@ impl<T: Element> Operation<T> for SystemOperation {
         kernel::kind(self.0, T::ELEMENT)
     }
 
-    fn operate(self) -> Option<impl Operate> {
+    fn operate(self) -> Option<impl Operate + Send> {
         Some(Builtin { kernel: kernel::kernel(self.0, T::ELEMENT)?, grain: size_of::<T>() })
     }
 }
 
-/// A function of two elements, the left and the right one, that is associative.
+/// A function of two elements, the left and the right one, that is associative. Whoever makes progress calls it, in any thread of
+/// this process; it must not use the World. When it panics, so does the call that waits for the collective.
 #[derive(Clone, Copy, Debug)]
 pub struct UserOperation<T, F> {
     function: F,
@@ -95,7 +96,7 @@ impl<T, F: FnMut(&T, &T) -> T> UserOperation<T, F> {
 impl<T, F> Operation<T> for UserOperation<T, F>
 where
     T: FromBytes + IntoBytes + Immutable,
-    F: FnMut(&T, &T) -> T,
+    F: FnMut(&T, &T) -> T + Send,
 {
     fn order(&self) -> Order {
         self.order
@@ -106,7 +107,7 @@ where
         1 << 16 | (size_of::<T>() as u32) << 1 | u32::from(self.order == Order::Rank)
     }
 
-    fn operate(self) -> Option<impl Operate> {
+    fn operate(self) -> Option<impl Operate + Send> {
         Some(Applied(self))
     }
 }

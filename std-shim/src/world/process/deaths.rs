@@ -1,11 +1,13 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
+use unisono_core::collective::Rank as Member;
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::world::request::Failure;
+use crate::world::collective::table::Gone;
+use crate::world::request::{Failure, message_of};
 
 impl Process {
     /// Hears from the launcher.
@@ -25,6 +27,8 @@ impl Process {
         let posted = self.matching.posted.iter();
         let mut wanted: Vec<PeerId> =
             posted.clone().filter_map(|posted| posted.source).chain(granted).chain(sendings).collect();
+        wanted.extend(self.collectives.awaited().map(|(peer, _)| peer).filter(|peer| !self.is_near(*peer)));
+        self.tend_collectives(now);
         let waits_for_anyone = !self.matching.posted.is_empty();
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.successor());
@@ -102,6 +106,13 @@ impl Process {
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
             ended.extend(neighbour.end(failure));
         }
+        self.collectives.handle_gone(Gone { peer, cause: Member(peer.0), is_dead: true });
+        // Those of collectives are told by theirs.
+        ended.retain(|request| {
+            let message = message_of(*request);
+            message.into_iter().for_each(|_| self.requests.finish(*request, Err(failure)));
+            message.is_none()
+        });
         if ended.is_empty() && anyone {
             self.untold.push(peer.into());
         }
@@ -116,5 +127,6 @@ impl Process {
         self.endpoint.abort();
         self.part(true);
         self.requests.fail_all(failure);
+        self.abort_collectives(failure);
     }
 }

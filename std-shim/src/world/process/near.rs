@@ -4,20 +4,24 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::time::Instant;
 
+use unisono_core::collective::Rank as Member;
 use unisono_core::device::{Memory, PeerId};
+use unisono_core::endpoint::Verdict;
+use unisono_core::message::steps::Head;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_shmem::ring::{Entry, INLINE, PutError};
-use unisono_shmem::segment::{Site, Word};
+use unisono_shmem::segment::{Cells, Site, Word};
 
 use super::{BUDGET, Process, Sending, put};
 use crate::node::Standing;
 use crate::rank::Rank;
 use crate::region::Regions;
+use crate::world::collective::table::{Collectives, Gone};
 use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::near::{
-    ABORT, ANNOUNCE, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, HELLO, Near, Neighbour,
-    Place, REFUSED, copy_out, private,
+    ABORT, ANNOUNCE, ASK, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, GONE, HELLO, Near,
+    Neighbour, Place, REFUSED, STEP, STEP_ANNOUNCE, copy_out, private,
 };
 use crate::world::request::{Failure, Requests, Status, Tag};
 
@@ -176,12 +180,12 @@ impl Process {
             let now = self.latest;
             moved |= self.follow(now);
         }
-        moved
+        moved | self.follow_collectives()
     }
 
     /// Takes what one neighbour put, and puts what waits for it.
     fn progress_with(&mut self, place: usize) -> bool {
-        let Self { near, matching, requests, regions, sendings, placings, .. } = self;
+        let Self { near, matching, requests, regions, sendings, placings, collectives, .. } = self;
         let Some(near) = near else { return false };
         let Some(mut neighbour) = near.neighbours.get_mut(place).and_then(Option::as_mut) else { return false };
         if neighbour.ended.is_some() {
@@ -199,7 +203,7 @@ impl Process {
                     break;
                 }
             };
-            let mut desk = Desk { matching, requests, regions, sendings, placings };
+            let mut desk = Desk { matching, requests, regions, sendings, placings, collectives };
             match entry.note[0] {
                 HELLO => {
                     let local = neighbour.local;
@@ -233,7 +237,7 @@ impl Process {
     }
 
     /// A neighbour's words hold what it never writes: it is not listened to any more.
-    fn disown(&mut self, peer: PeerId) -> Failure {
+    pub(super) fn disown(&mut self, peer: PeerId) -> Failure {
         let failure = Failure::Corrupted(peer.into());
         tracing::error!(rank = peer.0, "wrote what no rank writes");
         self.lose(peer, failure, true);
@@ -347,8 +351,9 @@ impl Process {
         let Some(neighbour) = near.of(from) else { return };
         let part = into.part(fetched, PULLED);
         let copied = match (self.regions.get_mut().address(part), message.place) {
-            // The receive has ended.
+            // The receive has ended, or there is nothing to copy.
             (None, _) => true,
+            _ if message.bytes == 0 => true,
             (Some(to), Place::Shared(at)) => {
                 let pool = layout.pool(neighbour.local);
                 let within = pool.filter(|pool| {
@@ -427,6 +432,7 @@ struct Desk<'a> {
     regions: &'a RefCell<Regions>,
     sendings: &'a mut [Option<Sending>],
     placings: &'a mut [Option<Placing>],
+    collectives: &'a mut Collectives,
 }
 
 impl Desk<'_> {
@@ -439,6 +445,12 @@ impl Desk<'_> {
                 self.matching.announce_near(from, Tag(number), message, self.requests);
             }
             FRAGMENT => return self.place(neighbour, number, entry),
+            STEP => return self.take_step(from, entry.payload),
+            STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
+            ASK => self.collectives.handle_ask(from),
+            GONE => {
+                self.collectives.handle_gone(Gone { peer: from, cause: Member(number), is_dead: false });
+            }
             GO => {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
@@ -458,6 +470,37 @@ impl Desk<'_> {
             }
             _ => return Err(Nonsense),
         }
+        Ok(())
+    }
+
+    /// A message of a collective.
+    fn take_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
+        let (mut head, bytes) = ([0; Head::LONGEST], payload.bytes());
+        let shown = head.get_mut(..bytes.min(Head::LONGEST)).unwrap_or_default();
+        payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
+        let verdict = self.collectives.handle(from, shown, bytes as u32, self.requests, self.regions);
+        if let Verdict::Place { to, start } = verdict
+            && let Some(to) = self.regions.borrow().address(to)
+        {
+            let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(Nonsense)?;
+            // SAFETY: a live region, lent to this receive or memory of the process.
+            unsafe { copy_out(behind, to.start(), to.bytes()) };
+        }
+        Ok(())
+    }
+
+    /// One that is too long for a ring. What it says of itself is kept for when its receive is there.
+    fn announce_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
+        let length = payload.bytes().checked_sub(Announced::BYTES).ok_or(Nonsense)?;
+        let message = payload.part(length, Announced::BYTES).and_then(Announced::of).ok_or(Nonsense)?;
+        let mut head = [0; Head::LONGEST];
+        let shown = head.get_mut(..length).ok_or(Nonsense)?;
+        payload.part(0, length).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
+        let key = Collectives::key_of(shown).ok_or(Nonsense)?;
+        let announced = &mut self.collectives.announced;
+        announced.retain(|(other, of, _)| (*other, *of) != (from, key));
+        announced.push((from, key, message));
+        self.collectives.handle(from, shown, length as u32, self.requests, self.regions);
         Ok(())
     }
 

@@ -1,0 +1,48 @@
+//! A token goes round the ranks, and each adds its number: the first program to run on a new machine.
+//!
+//! ```text
+//! cargo build -p unisono --example ring
+//! unisono run -n 4 -- target/debug/examples/ring
+//! ```
+
+use core::error::Error;
+use std::time::Instant;
+
+use unisono::rank::Rank;
+use unisono::world::{Tag, World};
+
+const TOKEN: Tag = Tag(1);
+const LAPS: u64 = 100;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::join()?;
+    let (rank, size) = (world.rank().0, world.size());
+    // Of one rank, both neighbours are itself.
+    let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+
+    let started = Instant::now();
+    let mut token = [0_u64];
+    for _ in 0..LAPS {
+        // Somebody has to begin, or all would wait for each other.
+        if rank == 0 {
+            world.send(&token, next, TOKEN)?;
+            world.receive_into(&mut token, previous, TOKEN)?;
+        } else {
+            world.receive_into(&mut token, previous, TOKEN)?;
+            token[0] += u64::from(rank);
+            world.send(&token, next, TOKEN)?;
+        }
+    }
+
+    if rank == 0 {
+        let size = u64::from(size);
+        let expected = LAPS * (size * (size - 1) / 2);
+        if token[0] != expected {
+            return Err(format!("the token came back as {}, not {expected}", token[0]).into());
+        }
+        let hop = started.elapsed() / u32::try_from(LAPS * size)?;
+        println!("{LAPS} laps of {size} ranks: the token is {expected}, {hop:?} per hop");
+    }
+    world.finish()?;
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! How collectives over messages are done: as the model chooses (`unisono_core::schedule::choose`), or as the user says:
+//! `bruck:k=2,segments=4`.
+
+use core::fmt;
+use unisono_core::collective::{Plan, Verb};
+use unisono_core::schedule::{
+    Algorithm, Choice, Given, Link, Plan as Schedule, Refused, algorithms, choose, choose_given,
+};
+
+/// What can be tuned: the verbs, and their names on the command line and in the environment.
+pub const VERBS: [(Verb, &str, &str); 11] = [
+    (Verb::Barrier, "barrier", "BARRIER"),
+    (Verb::Broadcast, "broadcast", "BROADCAST"),
+    (Verb::Reduce, "reduce", "REDUCE"),
+    (Verb::Allreduce, "allreduce", "ALLREDUCE"),
+    (Verb::Gather, "gather", "GATHER"),
+    (Verb::Scatter, "scatter", "SCATTER"),
+    (Verb::Allgather, "allgather", "ALLGATHER"),
+    (Verb::Alltoall, "alltoall", "ALLTOALL"),
+    (Verb::ReduceScatter, "reduce-scatter", "REDUCE_SCATTER"),
+    (Verb::Scan, "scan", "SCAN"),
+    (Verb::Exscan, "exscan", "EXSCAN"),
+];
+
+/// The most segments that can be asked for.
+pub const SEGMENTS_MAX: u32 = 4096;
+
+/// What a message over UDP costs by the model: a constant, so that it is equal on all ranks. Overhead and bytes as `unisono
+/// bench rate` and `bandwidth` find them between two processes of one host; there latency is 3 to 70 µs, by who has to be
+/// scheduled, and between hosts some 10 µs.
+pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500 };
+
+/// How the user wants a verb to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Override {
+    verb: Verb,
+    given: Given,
+}
+
+impl Override {
+    /// Reads `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree) and
+    /// `segments`. What is not said is chosen.
+    ///
+    /// # Errors
+    /// [`OverrideError`] says what can be.
+    pub fn new(verb: Verb, text: &str) -> Result<Self, OverrideError> {
+        let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
+        let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
+        let algorithm = *algorithm.ok_or(OverrideError::Algorithm { allowed: algorithms(verb) })?;
+        let (mut ports, mut radix, mut segments) = (None, None, None);
+        for option in options.into_iter().flat_map(|options| options.split(',')) {
+            let unknown = || OverrideError::Option { given: option.to_owned() };
+            let (name, value) = option.split_once('=').ok_or_else(unknown)?;
+            let most_ports = u32::from(Schedule::PORTS);
+            match name {
+                "k" => store(&mut ports, "k", value, 1, most_ports)?,
+                "radix" if algorithm != Algorithm::Knomial => return Err(OverrideError::Radix),
+                "radix" => store(&mut radix, "radix", value, 2, most_ports + 1)?,
+                "segments" => store(&mut segments, "segments", value, 1, SEGMENTS_MAX)?,
+                _ => return Err(unknown()),
+            }
+        }
+        let narrow = |number: Option<u32>| number.and_then(|number| u8::try_from(number).ok());
+        let given = Given { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
+        Ok(Self { verb, given })
+    }
+}
+
+impl fmt::Display for Override {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Given { algorithm, ports, radix, segments } = self.given;
+        to.write_str(algorithm.name())?;
+        let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
+        let said = options.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        said.enumerate()
+            .try_for_each(|(n, (name, number))| write!(to, "{}{name}={number}", if n == 0 { ':' } else { ',' }))
+    }
+}
+
+/// Why a text says nothing of how a verb can be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OverrideError {
+    /// The verb has no such algorithm.
+    #[error("one of {} is expected", allowed.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", "))]
+    Algorithm {
+        /// Those that it has.
+        allowed: &'static [Algorithm],
+    },
+    /// There is no such option.
+    #[error("options are k=, radix= and segments=, separated by commas, not {given:?}")]
+    Option {
+        /// What was written.
+        given: String,
+    },
+    /// The number is none, or out of range.
+    #[error("{name}= is a number from {least} to {most}")]
+    Range {
+        /// The option.
+        name: &'static str,
+        /// Its least value.
+        least: u32,
+        /// Its greatest.
+        most: u32,
+    },
+    /// An option twice.
+    #[error("{name}= is given twice")]
+    Twice {
+        /// The option.
+        name: &'static str,
+    },
+    /// A base for an algorithm that counts in k + 1.
+    #[error("radix= is for knomial: other algorithms count in base k + 1")]
+    Radix,
+}
+
+fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most: u32) -> Result<(), OverrideError> {
+    let plain = value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.parse().ok().filter(|number| plain && (least..=most).contains(number));
+    let number = number.ok_or(OverrideError::Range { name, least, most })?;
+    match to.replace(number) {
+        None => Ok(()),
+        Some(_) => Err(OverrideError::Twice { name }),
+    }
+}
+
+/// Why a collective is done as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// It is quickest by the model.
+    Model,
+    /// The user said so.
+    Override,
+    /// The model's, since what the user said does not fit this call.
+    Refused(Refused),
+}
+
+/// What the user says about collectives. Equal on all ranks of a job, or they do not understand each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Tuning {
+    overrides: [Option<Override>; VERBS.len()],
+}
+
+impl Tuning {
+    /// From now on the override's verb is done so.
+    pub fn set(&mut self, wanted: Override) {
+        if let Some(place) = self.overrides.get_mut(wanted.verb as usize) {
+            *place = Some(wanted);
+        }
+    }
+
+    /// What the user says of a verb.
+    pub fn get(&self, verb: Verb) -> Option<Override> {
+        self.overrides.get(verb as usize).copied().flatten()
+    }
+
+    /// How a collective is done: as the user says if that fits the call, else as the model chooses. The same on all ranks
+    /// where `plan` differs in the rank only.
+    ///
+    /// # Errors
+    /// There is no schedule for it at all: a rank outside the group, or too many ranks.
+    pub fn choose(&self, plan: &Plan, varying: bool, link: &Link) -> Result<Choice, Refused> {
+        self.decide(plan, varying, link).map(|(choice, _)| choice)
+    }
+
+    /// As [`choose`](Self::choose), and why.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn decide(&self, plan: &Plan, varying: bool, link: &Link) -> Result<(Choice, Reason), Refused> {
+        let wanted = self.get(plan.verb).map(|wanted| choose_given(plan, varying, link, &wanted.given));
+        let (choice, reason) = match wanted {
+            Some(Ok(choice)) => (choice, Reason::Override),
+            Some(Err(refused)) => (choose(plan, varying, link), Reason::Refused(refused)),
+            None => (choose(plan, varying, link), Reason::Model),
+        };
+        Schedule::new(choice.call(plan, varying)).map(|_| (choice, reason))
+    }
+
+    /// The variables, without prefix, that make another process read this.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())))
+    }
+}
+
+/// The verb that a variable tunes.
+pub(super) fn verb_of(variable: &str) -> Option<Verb> {
+    VERBS.iter().find(|(_, _, name)| *name == variable).map(|(verb, ..)| *verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_core::collective::{Order, Rank};
+
+    fn plan(verb: Verb, size: u32) -> Plan {
+        let (rank, root) = (Rank(0), Rank(0));
+        Plan { verb, rank, size, root, bytes: 1000, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+    }
+
+    fn tuned(verb: Verb, text: &str) -> Tuning {
+        let mut tuning = Tuning::default();
+        tuning.set(Override::new(verb, text).expect("good"));
+        tuning
+    }
+
+    fn refused(verb: Verb, text: &str) -> String {
+        Override::new(verb, text).expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn every_verb_and_algorithm_is_printed_as_it_is_read() {
+        for (verb, ..) in VERBS {
+            for algorithm in algorithms(verb) {
+                for options in ["", ":k=2", ":segments=4096", ":k=16,segments=3"] {
+                    let text = format!("{}{options}", algorithm.name());
+                    assert_eq!(Override::new(verb, &text).expect("good").to_string(), text);
+                }
+            }
+        }
+        assert_eq!(
+            VERBS.map(|(verb, ..)| tuned(verb, algorithms(verb)[0].name()).get(verb).map(|wanted| wanted.verb)),
+            { VERBS.map(|(verb, ..)| Some(verb)) }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let barrier = "one of dissemination, knomial, doubling, standard-exchange is expected";
+        assert_eq!(refused(Verb::Barrier, "bruck"), barrier);
+        assert_eq!(refused(Verb::Barrier, ""), barrier);
+        assert_eq!(refused(Verb::Scan, "Ring"), "one of dissemination, ring is expected");
+        for text in ["bruck:", "bruck:k", "bruck:ports=2", "bruck:k=2,"] {
+            assert!(refused(Verb::Allgather, text).starts_with("options are k=, radix= and segments="), "{text}");
+        }
+        for text in ["bruck:k=0", "bruck:k=17", "bruck:k=", "bruck:k=+1", "bruck:k=-1", "bruck:k=99999999999"] {
+            assert_eq!(refused(Verb::Allgather, text), "k= is a number from 1 to 16", "{text}");
+        }
+        assert_eq!(refused(Verb::Gather, "knomial:radix=1"), "radix= is a number from 2 to 17");
+        assert_eq!(refused(Verb::Gather, "knomial:segments=0"), "segments= is a number from 1 to 4096");
+        assert_eq!(refused(Verb::Gather, "knomial:k=2,k=2"), "k= is given twice");
+        let radix = "radix= is for knomial: other algorithms count in base k + 1";
+        assert_eq!(refused(Verb::Gather, "direct:radix=3"), radix);
+    }
+
+    #[test]
+    fn overrides_are_used_where_they_fit() {
+        let tuning = tuned(Verb::Allgather, "bruck:k=2,segments=3");
+        let (choice, reason) = tuning.decide(&plan(Verb::Allgather, 20), false, &UDP).expect("a choice");
+        assert_eq!((choice.algorithm, choice.ports, choice.segments), (Algorithm::Bruck, 2, 3));
+        assert_eq!(reason, Reason::Override);
+        let other = tuning.decide(&plan(Verb::Alltoall, 20), false, &UDP).expect("a choice");
+        assert_eq!(other, (choose(&plan(Verb::Alltoall, 20), false, &UDP), Reason::Model));
+        let ring = tuned(Verb::Reduce, "ring");
+        let ordered = Plan { order: Order::Rank, ..plan(Verb::Reduce, 20) };
+        let decided = ring.decide(&ordered, false, &UDP).expect("a choice");
+        assert_eq!(decided, (choose(&ordered, false, &UDP), Reason::Refused(Refused::Order)));
+        let stranger = Plan { rank: Rank(20), ..ordered };
+        assert_eq!(ring.choose(&stranger, false, &UDP), Err(Refused::Rank));
+    }
+
+    proptest! {
+        /// Whatever was asked for, what is chosen has a schedule, on every rank the same.
+        #[test]
+        fn what_is_chosen_has_a_schedule(
+            verb in 0..VERBS.len(), algorithm in 0_usize..5, k in 1_u32..=16, segments in 1..=SEGMENTS_MAX,
+            size in 1_u32..100, rank in 0_u32..100, root in 0_u32..100, bytes in 0_usize..1 << 24,
+            ordered: bool, varying: bool,
+        ) {
+            let verb = VERBS[verb].0;
+            let algorithm = algorithms(verb)[algorithm % algorithms(verb).len()];
+            let tuning = tuned(verb, &format!("{}:k={k},segments={segments}", algorithm.name()));
+            let order = if ordered { Order::Rank } else { Order::Any };
+            let plan = Plan { bytes, order, root: Rank(root % size), ..plan(verb, size) };
+            let choice = tuning.choose(&plan, varying, &UDP).expect("a choice");
+            let other = Plan { rank: Rank(rank % size), ..plan };
+            prop_assert_eq!(tuning.choose(&other, varying, &UDP), Ok(choice));
+            prop_assert!(Schedule::new(choice.call(&other, varying)).is_ok());
+        }
+
+        #[test]
+        fn no_text_panics(verb in 0..VERBS.len(), text in "[a-z-]{0,17}(:[a-z=,0-9]{0,20})?") {
+            if let Ok(wanted) = Override::new(VERBS[verb].0, &text) {
+                prop_assert_eq!(Override::new(VERBS[verb].0, &wanted.to_string()), Ok(wanted));
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Collectives that go on while the caller does something else. All ranks begin the same ones in the same order, those of the World,
+//! which wait, included; they end in any order. A buffer is borrowed until the scope ends.
+
+use unisono_core::collective::Verb;
+use unisono_shmem::payload::{Moves, Operate};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::call::Call;
+use super::{CollectiveError, CollectiveRequest, Operation};
+use crate::rank::Rank;
+use crate::world::Scope;
+
+/// A collective under way, or why it was not begun.
+type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Begins to wait until every rank has called this.
+    ///
+    /// # Errors
+    /// [`CollectiveError`] when nothing was begun, as of all that follow.
+    pub fn immediate_barrier(&'scope self) -> Begun<'scope> {
+        let (world, _) = self.collectives();
+        self.begin(world.call_barrier(), Moves)
+    }
+
+    /// Begins what [`World::broadcast_into`](crate::world::World::broadcast_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_broadcast_into<T>(&'scope self, data: &'scope mut [T], root: Rank) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes,
+    {
+        let (world, _) = self.collectives();
+        self.begin(world.call_broadcast(data, root)?, Moves)
+    }
+
+    /// Begins what [`World::gather_into`](crate::world::World::gather_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_gather_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T], root: Rank) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (world, _) = self.collectives();
+        self.begin(world.call_gather(data, into, root)?, Moves)
+    }
+
+    /// Begins what [`World::scatter_into`](crate::world::World::scatter_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_scatter_into<T>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        root: Rank,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (world, _) = self.collectives();
+        self.begin(world.call_scatter(data, into, root)?, Moves)
+    }
+
+    /// Begins what [`World::all_gather_into`](crate::world::World::all_gather_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_gather_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T]) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (world, _) = self.collectives();
+        self.begin(world.call_all_gather(data, into)?, Moves)
+    }
+
+    /// Begins what [`World::all_to_all_into`](crate::world::World::all_to_all_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_to_all_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T]) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (world, _) = self.collectives();
+        self.begin(world.call_all_to_all(data, into)?, Moves)
+    }
+
+    /// Begins what [`World::reduce_into`](crate::world::World::reduce_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_reduce_into<T, O>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        operation: O,
+        root: Rank,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_reduce(data, into, &operation, root)?, operation)
+    }
+
+    /// Begins what [`World::all_reduce_into`](crate::world::World::all_reduce_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_reduce_into<T, O>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        operation: O,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_all_reduce(data, into, &operation)?, operation)
+    }
+
+    /// Begins what [`World::all_reduce_in_place`](crate::world::World::all_reduce_in_place) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_reduce_in_place<T, O>(&'scope self, data: &'scope mut [T], operation: O) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_all_reduce_in_place(data, &operation), operation)
+    }
+
+    /// Begins what [`World::reduce_scatter_block_into`](crate::world::World::reduce_scatter_block_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_reduce_scatter_block_into<T, O>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        operation: O,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_reduce_scatter(data, into, &operation)?, operation)
+    }
+
+    /// Begins what [`World::scan_into`](crate::world::World::scan_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_scan_into<T, O>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        operation: O,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_scan(Verb::Scan, data, into, &operation)?, operation)
+    }
+
+    /// Begins what [`World::exclusive_scan_into`](crate::world::World::exclusive_scan_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_exclusive_scan_into<T, O>(
+        &'scope self,
+        data: &'scope [T],
+        into: &'scope mut [T],
+        operation: O,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (world, _) = self.collectives();
+        self.combine(world.call_scan(Verb::Exscan, data, into, &operation)?, operation)
+    }
+
+    fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
+    where
+        T: 'scope,
+        O: Operation<T> + 'scope,
+    {
+        self.begin(call, operation.operate().ok_or(CollectiveError::Undefined)?)
+    }
+
+    fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
+        let (world, lent) = self.collectives();
+        if world.size() == 1 {
+            call.places.copy_alone(call.plan.verb);
+            return Ok(CollectiveRequest::new(world, lent, None));
+        }
+        // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
+        let begun = unsafe { world.begin(call, Box::new(operate)) }?;
+        lent.borrow_mut().push(begun);
+        Ok(CollectiveRequest::new(world, lent, Some(begun)))
+    }
+}

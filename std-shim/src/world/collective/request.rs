@@ -1,0 +1,114 @@
+//! Collectives under way that borrow buffers: they end within a scope.
+
+use core::cell::{Cell, RefCell};
+use core::mem::transmute;
+use core::ptr::NonNull;
+
+use unisono_shmem::payload::Operate;
+
+use super::CollectiveError;
+use super::call::Call;
+use super::group::Places;
+use super::running::Combine;
+use crate::world::World;
+use crate::world::process::Outcome;
+use crate::world::progress::Awaits;
+
+/// A collective under way. Dropped, it goes on until the scope ends.
+#[must_use = "a collective that is not waited for tells nothing of its failure"]
+pub struct CollectiveRequest<'scope> {
+    world: &'scope World,
+    lent: &'scope RefCell<Begun>,
+    /// Nothing: it has ended well at once, or was waited for.
+    begun: Cell<Option<u32>>,
+}
+
+/// Collectives of a scope that nobody has waited for.
+pub(in crate::world) type Begun = Vec<u32>;
+
+impl World {
+    /// Begins a collective over messages.
+    ///
+    /// # Safety
+    /// What `call` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
+    /// returned, or [`has_ended`](Self::has_ended) has said so.
+    pub(super) unsafe fn begin(
+        &self,
+        call: Call<'_>,
+        combine: Box<dyn Operate + Send + '_>,
+    ) -> Result<u32, CollectiveError> {
+        let lent = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
+        let (input, output) = match call.places {
+            Places::Apart(input, output) => (lent(NonNull::from(input)), lent(NonNull::from(output))),
+            Places::Both(both) => {
+                let both = lent(NonNull::from(both));
+                (both, both)
+            }
+        };
+        // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
+        let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
+        let mut process = self.shared.lock();
+        // SAFETY: as the caller says.
+        unsafe { process.begin_collective(&call.plan, input, output, combine) }
+    }
+
+    /// Waits until a collective has ended.
+    pub(super) fn wait_for(&self, begun: u32) -> Result<(), CollectiveError> {
+        let outcome = self.outcome(begun);
+        match outcome.panic {
+            // In the midst of another panic one is enough.
+            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            _ => outcome.result,
+        }
+    }
+
+    /// Waits until all of these have ended.
+    pub(in crate::world) fn wait_for_all(&self, begun: Begun) {
+        let outcomes: Vec<_> = begun.into_iter().map(|one| self.outcome(one)).collect();
+        let panic = outcomes.into_iter().find_map(|outcome| outcome.panic);
+        if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    fn outcome(&self, begun: u32) -> Outcome {
+        self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
+    }
+
+    /// Makes progress once; tells whether a collective has ended.
+    fn has_ended(&self, begun: u32) -> bool {
+        let mut process = self.shared.lock();
+        process.progress(false);
+        process.has_ended(begun)
+    }
+}
+
+impl<'scope> CollectiveRequest<'scope> {
+    pub(super) const fn new(world: &'scope World, lent: &'scope RefCell<Begun>, begun: Option<u32>) -> Self {
+        Self { world, lent, begun: Cell::new(begun) }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn wait(self) -> Result<(), CollectiveError> {
+        self.end()
+    }
+
+    /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
+    pub fn test(&self) -> Option<Result<(), CollectiveError>> {
+        self.is_done().then(|| self.end())
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once; makes progress once.
+    pub fn is_done(&self) -> bool {
+        self.begun.get().is_none_or(|begun| self.world.has_ended(begun))
+    }
+
+    fn end(&self) -> Result<(), CollectiveError> {
+        let Some(begun) = self.begun.take() else { return Ok(()) };
+        self.lent.borrow_mut().retain(|other| *other != begun);
+        self.world.wait_for(begun)
+    }
+}

@@ -1,0 +1,181 @@
+//! A collective under way over messages: its schedule, and the memory that it works on.
+
+use core::any::Any;
+use core::panic::AssertUnwindSafe;
+use core::ptr::NonNull;
+
+use unisono_core::collective::{Cause, CollectiveId, Failure, Rank as Member, Turn, Verb};
+use unisono_core::device::Memory as _;
+use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Span};
+use unisono_core::span::{Region, Span as Bytes};
+use unisono_shmem::payload::Operate;
+
+use super::CollectiveError;
+use super::store::Kept;
+use crate::region::{Address, Regions};
+
+/// What combines elements, wherever progress is made.
+pub(in crate::world) type Combine = Box<dyn Operate + Send>;
+
+/// One collective.
+pub(in crate::world) struct Running {
+    pub(in crate::world) executor: Executor,
+    pub(in crate::world) layout: Layout<'static>,
+    /// What the caller lends; the same twice where it is one buffer.
+    pub(in crate::world) input: Region,
+    pub(in crate::world) output: Region,
+    pub(in crate::world) scratch: Option<Kept>,
+    pub(in crate::world) combine: Combine,
+    /// The context of its messages.
+    pub(in crate::world) context: u32,
+    /// When it began.
+    pub(in crate::world) since: u64,
+    /// Whether it waits to be looked at.
+    pub(in crate::world) is_listed: bool,
+    pub(in crate::world) ended: Option<Result<(), CollectiveError>>,
+    /// What a function of the user's panicked with.
+    pub(in crate::world) panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A place that does not exist, which no schedule names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct NoSuchPlace;
+
+impl Running {
+    /// The next message, or why there is none. Copies and reductions are carried out at once.
+    pub(in crate::world) fn advance(&mut self, regions: &Regions) -> Result<Turn<Operation>, NoSuchPlace> {
+        loop {
+            let (step, done) = match self.executor.poll() {
+                Turn::Do(step, Operation::Copy { from, into }) => (step, self.copy(from, into, regions)),
+                Turn::Do(step, Operation::Reduce { from, into, fold }) => {
+                    (step, self.reduce(from, into, fold, regions))
+                }
+                turn => return Ok(turn),
+            };
+            done?;
+            self.executor.handle_done(step);
+        }
+    }
+
+    /// Bytes of a message, and where they lie if that is one piece.
+    pub(in crate::world) fn message(&self, span: Span) -> (usize, Option<Bytes>) {
+        let mut pieces = self.layout.pieces(span);
+        let Some(first) = pieces.next() else { return (0, Some(Bytes::default())) };
+        match pieces.next() {
+            None => (first.bytes, self.bytes(first)),
+            Some(second) => {
+                let rest: usize = pieces.map(|piece| piece.bytes).sum();
+                (first.bytes.saturating_add(second.bytes).saturating_add(rest), None)
+            }
+        }
+    }
+
+    /// Gathers a message: `put` is given the address of its parts, in order.
+    pub(in crate::world) fn gather(
+        &self,
+        span: Span,
+        regions: &Regions,
+        mut put: impl FnMut(Address),
+    ) -> Result<(), NoSuchPlace> {
+        for piece in self.layout.pieces(span) {
+            put(self.address(piece, regions)?);
+        }
+        Ok(())
+    }
+
+    /// Copies a message's bytes to one place.
+    pub(in crate::world) fn pack(&self, span: Span, to: Address, regions: &Regions) -> Result<(), NoSuchPlace> {
+        let mut at = 0;
+        self.gather(span, regions, |from| {
+            let bytes = from.bytes().min(to.bytes() - at);
+            // SAFETY: within `to`, as the line above says.
+            let into = unsafe { to.start().add(at) };
+            // SAFETY: the buffers are lent to this collective, whose schedule lets nobody write them now; `to` is memory of the
+            // process that nobody else uses: another object.
+            unsafe { into.copy_from_nonoverlapping(from.start(), bytes) };
+            at += bytes;
+        })
+    }
+
+    /// Copies a message's bytes from one place.
+    pub(in crate::world) fn unpack(&self, from: Address, span: Span, regions: &Regions) -> Result<(), NoSuchPlace> {
+        let mut at = 0;
+        self.gather(span, regions, |to| {
+            let bytes = to.bytes().min(from.bytes() - at);
+            // SAFETY: within `from`, as the line above says.
+            let here = unsafe { from.start().add(at) };
+            // SAFETY: as in `pack`; the schedule lets this step write there.
+            unsafe { to.start().copy_from_nonoverlapping(here, bytes) };
+            at += bytes;
+        })
+    }
+
+    fn copy(&self, from: Span, into: Span, regions: &Regions) -> Result<(), NoSuchPlace> {
+        for (from, into) in self.layout.pairs(from, into) {
+            let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
+            // SAFETY: lent to this collective, whose schedule lets nobody else use them now; they may overlap in place.
+            unsafe { into.start().copy_from(from.start(), from.bytes().min(into.bytes())) };
+        }
+        Ok(())
+    }
+
+    fn reduce(&mut self, from: Span, into: Span, fold: Fold, regions: &Regions) -> Result<(), NoSuchPlace> {
+        let layout = self.layout;
+        for (from, into) in layout.pairs(from, into) {
+            let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
+            let bytes = from.bytes().min(into.bytes());
+            let (left, right) = match fold {
+                Fold::Left => (from.start(), into.start()),
+                Fold::Right => (into.start(), from.start()),
+            };
+            self.operate(left, right, into.start(), bytes);
+        }
+        Ok(())
+    }
+
+    /// A function of the user's may panic, in a thread that has nothing to do with it: whoever waits hears of it.
+    fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        let combine = AssertUnwindSafe(&mut self.combine);
+        let operated = std::panic::catch_unwind(move || {
+            let AssertUnwindSafe(combine) = { combine };
+            // SAFETY: both are valid for so many bytes, and lent to this collective; a schedule combines blocks that are the same
+            // or apart.
+            unsafe { combine.operate(left, right, into, bytes) }
+        });
+        if let Err(panic) = operated {
+            self.panic.get_or_insert(panic);
+        }
+    }
+
+    fn bytes(&self, piece: Piece) -> Option<Bytes> {
+        let region = match piece.place {
+            Place::Input => self.input,
+            Place::Output => self.output,
+            Place::Scratch => self.scratch?.region,
+        };
+        Some(Bytes { region, offset: piece.offset, bytes: u32::try_from(piece.bytes).ok()? })
+    }
+
+    fn address(&self, piece: Piece, regions: &Regions) -> Result<Address, NoSuchPlace> {
+        self.bytes(piece).and_then(|bytes| regions.address(bytes)).ok_or(NoSuchPlace)
+    }
+
+    /// Which one it is.
+    pub(in crate::world) const fn what(&self) -> What {
+        What { id: self.executor.id(), verb: self.executor.plan().call().verb }
+    }
+}
+
+/// A collective's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct What {
+    pub(in crate::world) id: CollectiveId,
+    pub(in crate::world) verb: Verb,
+}
+
+impl What {
+    /// Its failure.
+    pub(in crate::world) const fn failure(self, rank: Member, cause: Cause) -> Failure {
+        Failure { rank, cause, id: self.id, verb: self.verb }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which schedule a collective follows, and where its blocks lie.
+
+use unisono_core::collective::{Plan, Verb};
+use unisono_core::schedule;
+use unisono_core::schedule::{Choice, Cut, Layout, Link, Refused};
+
+use super::CollectiveError;
+use crate::environment::tuning::{Tuning, UDP};
+
+/// Bytes of the longest message: lengths on the wire have 32 bits.
+const MESSAGE_MOST: usize = 1 << 30;
+/// Choices that are remembered.
+const REMEMBERED: usize = 64;
+
+/// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks.
+const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200 };
+
+/// Which schedules were chosen, so that nobody computes them twice.
+#[derive(Debug)]
+pub(in crate::world) struct Choices {
+    tuning: Tuning,
+    link: Link,
+    known: Box<[Option<(Plan, Choice)>]>,
+}
+
+impl Choices {
+    /// As the user says, and the cost of messages: within one node, or not.
+    pub(in crate::world) fn new(tuning: Tuning, is_whole: bool) -> Self {
+        let link = if is_whole { RINGS } else { UDP };
+        Self { tuning, link, known: vec![None; REMEMBERED].into() }
+    }
+
+    /// The choice for a collective: what it says does not depend on who asks.
+    fn of(&mut self, plan: &Plan) -> Result<Choice, Refused> {
+        let place = hash(plan) as usize % REMEMBERED;
+        if let Some(Some((of, choice))) = self.known.get(place)
+            && of == plan
+        {
+            return Ok(*choice);
+        }
+        let choice = self.tuning.choose(plan, false, &self.link)?;
+        if let Some(known) = self.known.get_mut(place) {
+            *known = Some((*plan, choice));
+        }
+        Ok(choice)
+    }
+
+    /// The schedule of a collective, and a digest of all that ranks must agree on.
+    pub(in crate::world) fn schedule(&mut self, plan: &Plan) -> Result<(schedule::Plan, u32), CollectiveError> {
+        let choice = self.of(plan).map_err(|_| CollectiveError::TooLong)?;
+        let mut call = choice.call(plan, false);
+        let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
+        let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
+        call.segments = call.segments.max(least);
+        let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
+        let way = u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
+        Ok((schedule, mix(mix(hash(plan), way), call.segments)))
+    }
+}
+
+/// Where its blocks lie.
+pub(in crate::world) fn layout(plan: &Plan, schedule: &schedule::Plan) -> Layout<'static> {
+    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
+    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
+    let (input, output) = match plan.verb {
+        Verb::Gather | Verb::Allgather => (one, all),
+        Verb::Scatter | Verb::ReduceScatter => (all, one),
+        Verb::Alltoall => (all, all),
+        _ => return Layout::vector(plan.bytes, blocks, plan.grain, segments),
+    };
+    Layout::new(input, output, all, blocks, plan.grain, segments)
+}
+
+/// Whether ranks have blocks of their own.
+const fn has_blocks(verb: Verb) -> bool {
+    matches!(verb, Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall)
+}
+
+/// Of all that ranks must agree on.
+fn hash(plan: &Plan) -> u32 {
+    let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
+    let flags = (plan.verb as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
+    let bytes = plan.bytes as u64;
+    let words = [flags, root, bytes as u32, (bytes >> 32) as u32, plan.grain as u32, plan.kind];
+    words.into_iter().fold(plan.size, mix)
+}
+
+/// The finalizer of Murmur3 (Appleby), over what was mixed before and a word.
+const fn mix(before: u32, word: u32) -> u32 {
+    let mut h = before.rotate_left(13).wrapping_add(word).wrapping_add(0x9e37_79b9);
+    h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);
+    h = (h ^ h >> 13).wrapping_mul(0xc2b2_ae35);
+    h ^ h >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_core::collective::{Order, Rank};
+
+    const PLAN: Plan = Plan {
+        verb: Verb::Allreduce,
+        rank: Rank(0),
+        size: 4,
+        root: Rank(0),
+        bytes: 4096,
+        grain: 8,
+        order: Order::Any,
+        in_place: false,
+        kind: 7,
+    };
+
+    fn choices() -> Choices {
+        Choices::new(Tuning::default(), false)
+    }
+
+    #[test]
+    fn ranks_that_do_the_same_have_one_digest_and_others_another() {
+        let digest = |plan: Plan| choices().schedule(&plan).expect("a schedule").1;
+        let mut choices = choices();
+        for rank in (0..4).map(Rank) {
+            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }).expect("a schedule").1, digest(PLAN));
+        }
+        let others = [
+            Plan { verb: Verb::Scan, ..PLAN },
+            Plan { bytes: 4104, ..PLAN },
+            Plan { kind: 8, ..PLAN },
+            Plan { in_place: true, ..PLAN },
+            Plan { order: Order::Rank, ..PLAN },
+            Plan { grain: 4, ..PLAN },
+        ];
+        let mut digests: Vec<u32> = others.into_iter().chain([PLAN]).map(digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), 7);
+        let rooted = Plan { verb: Verb::Reduce, ..PLAN };
+        assert_ne!(digest(rooted), digest(Plan { root: Rank(1), ..rooted }));
+    }
+
+    #[test]
+    fn messages_are_cut_to_lengths_that_the_wire_has() {
+        let plan = Plan { verb: Verb::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
+        let (schedule, _) = choices().schedule(&plan).expect("a schedule");
+        assert!(schedule.call().segments >= 20);
+    }
+}

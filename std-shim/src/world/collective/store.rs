@@ -1,0 +1,106 @@
+//! Memory for what a collective needs beside the caller's: kept when it is not needed, and lent again.
+
+use unisono_core::span::{Region, Span};
+
+use crate::region::Regions;
+
+/// Sizes are powers of two: from 2⁶ to 2³⁷ bytes.
+const SMALLEST: u32 = 6;
+const CLASSES: usize = 32;
+/// Bytes that are kept unused.
+const KEPT: usize = 1 << 26;
+
+/// A piece of memory that was lent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Kept {
+    pub(in crate::world) region: Region,
+    class: usize,
+}
+
+impl Kept {
+    /// Its first bytes.
+    pub(in crate::world) const fn part(self, bytes: u32) -> Span {
+        Span { region: self.region, offset: 0, bytes }
+    }
+}
+
+/// The memory, by size.
+#[derive(Debug)]
+pub(in crate::world) struct Store {
+    free: [Vec<Region>; CLASSES],
+    bytes: usize,
+}
+
+impl Store {
+    pub(in crate::world) const fn new() -> Self {
+        Self { free: [const { Vec::new() }; CLASSES], bytes: 0 }
+    }
+
+    /// So many bytes, which hold anything. `None`: there cannot be so many.
+    pub(in crate::world) fn take(&mut self, bytes: usize, regions: &mut Regions) -> Option<Kept> {
+        let class = (bytes.max(1).checked_next_power_of_two()?.trailing_zeros().saturating_sub(SMALLEST)) as usize;
+        let size = size_of_class(class);
+        let region = match self.free.get_mut(class)?.pop() {
+            Some(region) => {
+                self.bytes -= size;
+                region
+            }
+            None => regions.allocate(size).ok()?,
+        };
+        Some(Kept { region, class })
+    }
+
+    /// Takes memory back that nothing uses any more.
+    pub(in crate::world) fn give_back(&mut self, kept: Kept, regions: &mut Regions) {
+        let size = size_of_class(kept.class);
+        match self.free.get_mut(kept.class) {
+            Some(free) if self.bytes + size <= KEPT => {
+                self.bytes += size;
+                free.push(kept.region);
+            }
+            _ => self.end(kept, regions),
+        }
+    }
+
+    /// Takes memory back that others may still name: they find nothing there.
+    pub(in crate::world) fn end(&self, kept: Kept, regions: &mut Regions) {
+        // SAFETY: devices and rings copy while the process is locked, and so nobody copies now; the region's life is over, so
+        // that nobody gets an address of it any more.
+        unsafe { regions.free(kept.region) };
+    }
+}
+
+const fn size_of_class(class: usize) -> usize {
+    1 << (class + SMALLEST as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_core::device::Memory as _;
+
+    #[test]
+    fn memory_that_was_given_back_is_lent_again() {
+        let (mut store, mut regions) = (Store::new(), Regions::new());
+        let first = store.take(100, &mut regions).expect("memory");
+        assert!(regions.address(first.part(128)).is_some() && regions.address(first.part(129)).is_none());
+        store.give_back(first, &mut regions);
+        let second = store.take(65, &mut regions).expect("memory");
+        assert_eq!(first, second);
+        let third = store.take(65, &mut regions).expect("memory");
+        assert_ne!(second.region, third.region);
+        store.end(second, &mut regions);
+        assert!(regions.address(second.part(1)).is_none());
+        store.give_back(third, &mut regions);
+        assert_eq!((store.bytes, regions.live()), (128, 1));
+    }
+
+    #[test]
+    fn not_more_is_kept_than_is_said() {
+        let (mut store, mut regions) = (Store::new(), Regions::new());
+        let large = store.take(KEPT + 1, &mut regions).expect("memory");
+        store.give_back(large, &mut regions);
+        assert_eq!((store.bytes, regions.live()), (0, 0));
+        assert!(store.take(usize::MAX, &mut regions).is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! The messages of collectives that are under way, by number.
+
+use unisono_core::collective::StepId;
+use unisono_core::device::PeerId;
+use unisono_core::message::steps::Key;
+use unisono_core::placement::PlacementId;
+use unisono_core::schedule::Span;
+use unisono_core::span::Span as Bytes;
+
+use super::store::Kept;
+
+/// Who knows a message's number, and will say that it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum Holder {
+    /// The machine, which forgets it when told to.
+    Steps,
+    /// The endpoint, by a grant that can be withdrawn.
+    Grant(PlacementId),
+    /// A rank of this node, which was told where the message lies.
+    Announced,
+    /// The endpoint, a ring or an errand: it ends there.
+    Carrier,
+}
+
+/// One message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Transfer {
+    /// Whose; `None`: nobody waits for it any more.
+    pub(in crate::world) collective: Option<u32>,
+    pub(in crate::world) step: StepId,
+    pub(in crate::world) peer: PeerId,
+    pub(in crate::world) key: Key,
+    pub(in crate::world) span: Span,
+    pub(in crate::world) bytes: u32,
+    pub(in crate::world) is_receive: bool,
+    /// Where it lies in one piece, once that is known.
+    pub(in crate::world) place: Option<Bytes>,
+    /// Where it is put together, or waits to be taken apart.
+    pub(in crate::world) staging: Option<Kept>,
+    pub(in crate::world) holder: Holder,
+}
+
+/// All of them; a number is used again when its message has ended.
+#[derive(Debug, Default)]
+pub(in crate::world) struct Transfers {
+    entries: Vec<Option<Transfer>>,
+    free: Vec<u32>,
+}
+
+impl Transfers {
+    pub(in crate::world) fn insert(&mut self, transfer: Transfer) -> u32 {
+        if let Some(i) = self.free.pop()
+            && let Some(place) = self.entries.get_mut(i as usize)
+        {
+            *place = Some(transfer);
+            return i;
+        }
+        self.entries.push(Some(transfer));
+        (self.entries.len() - 1) as u32
+    }
+
+    pub(in crate::world) fn get(&self, i: u32) -> Option<&Transfer> {
+        self.entries.get(i as usize)?.as_ref()
+    }
+
+    pub(in crate::world) fn get_mut(&mut self, i: u32) -> Option<&mut Transfer> {
+        self.entries.get_mut(i as usize)?.as_mut()
+    }
+
+    pub(in crate::world) fn take(&mut self, i: u32) -> Option<Transfer> {
+        let transfer = self.entries.get_mut(i as usize)?.take()?;
+        self.free.push(i);
+        Some(transfer)
+    }
+
+    /// Those of a collective.
+    pub(in crate::world) fn of(&self, collective: u32) -> Vec<u32> {
+        let entries = (0..).zip(&self.entries);
+        let own = |transfer: &Transfer| transfer.collective == Some(collective);
+        entries.filter(|(_, entry)| entry.as_ref().is_some_and(own)).map(|(i, _)| i).collect()
+    }
+
+    /// The send of this key to this rank.
+    pub(in crate::world) fn sent(&self, to: PeerId, key: Key) -> Option<u32> {
+        let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
+        (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
+    }
+
+    /// Whether one waits for this rank to send, to grant or to fetch.
+    pub(in crate::world) fn waits_for(&self, peer: PeerId) -> bool {
+        let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != Holder::Carrier;
+        let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
+        live.filter(|transfer| transfer.peer == peer).any(waits)
+    }
+
+    /// Whether nobody waits for it any more.
+    pub(in crate::world) fn is_orphan(&self, i: u32) -> bool {
+        self.get(i).is_none_or(|transfer| transfer.collective.is_none())
+    }
+}

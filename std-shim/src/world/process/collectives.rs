@@ -1,0 +1,227 @@
+//! Collectives over messages: their begin, what moves them, their end.
+
+use core::ptr::NonNull;
+
+use unisono_core::collective::{Cause, Plan, Rank as Member, Turn};
+use unisono_core::device::PeerId;
+use unisono_core::schedule::Executor;
+
+use super::Process;
+use crate::world::collective::CollectiveError;
+use crate::world::collective::running::{Combine, Running};
+use crate::world::collective::schedule::layout;
+use crate::world::collective::table::Blame;
+use crate::world::request::Failure;
+
+/// What a collective came to.
+pub(in crate::world) struct Outcome {
+    pub(in crate::world) result: Result<(), CollectiveError>,
+    /// What a function of the user's panicked with.
+    pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
+}
+
+impl Process {
+    /// Begins a collective, and lets its first messages leave. Returns its place.
+    ///
+    /// # Safety
+    /// The buffers, which may be one, stay valid, the first is not written but as the second, which nobody else uses, and what
+    /// `combine` borrows lives, until the collective [has ended](Self::has_ended).
+    pub(in crate::world) unsafe fn begin_collective(
+        &mut self,
+        plan: &Plan,
+        (input, inward): (NonNull<u8>, usize),
+        (output, outward): (NonNull<u8>, usize),
+        combine: Combine,
+    ) -> Result<u32, CollectiveError> {
+        if let Some(failure) = self.aborted {
+            return Err(CollectiveError::Ended(failure));
+        }
+        if let Some(failed) = self.collectives.failed {
+            return Err(failed);
+        }
+        let (schedule, digest) = self.collectives.choices.schedule(plan)?;
+        let layout = layout(plan, &schedule);
+        let regions = self.regions.get_mut();
+        let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
+            0 => None,
+            bytes => Some(self.collectives.store.take(bytes, regions).ok_or(CollectiveError::TooLong)?),
+        };
+        // SAFETY: as the caller says, until the collective has ended, which revokes the region.
+        let input = unsafe { regions.register(input, inward) }.map_err(|_| CollectiveError::TooLong)?;
+        // SAFETY: as above.
+        let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
+        let now = self.now();
+        let place = self.collectives.begin(|id| Running {
+            executor: Executor::new(id, schedule),
+            layout,
+            input,
+            output,
+            scratch,
+            combine,
+            context: id.context << 16 | digest >> 16,
+            since: now,
+            is_listed: false,
+            ended: None,
+            panic: None,
+        });
+        self.follow_collectives();
+        Ok(place)
+    }
+
+    /// Whether and how a collective has ended; then its place is free.
+    pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
+        let place = self.collectives.running.get_mut(collective as usize)?;
+        let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
+        Some(Outcome { result: ended?, panic })
+    }
+
+    /// Whether it has ended.
+    pub(in crate::world) fn has_ended(&self, collective: u32) -> bool {
+        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        running.is_none_or(|running| running.ended.is_some())
+    }
+
+    /// One round over what has news. Returns whether anything moved.
+    #[inline]
+    pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
+        if !self.collectives.has_news && self.requests.moved.is_empty() {
+            return false;
+        }
+        self.advance_collectives(now)
+    }
+
+    fn advance_collectives(&mut self, now: u64) -> bool {
+        let mut moved = false;
+        self.collectives.has_news = false;
+        if self.collectives.failed.is_some() {
+            // What came since for those that failed.
+            self.collectives.steps.discard(|_| true);
+        }
+        for outgoing in core::mem::take(&mut self.collectives.outbox) {
+            self.post(now, outgoing);
+        }
+        for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
+            self.carry_out(now, collective, step, operation);
+        }
+        loop {
+            if let Some(asker) = self.collectives.asking.pop() {
+                self.handle_ask(now, asker);
+            } else if let Some(blame) = self.collectives.blames.pop() {
+                self.condemn(now, blame);
+            } else if let Some((message, result)) = self.requests.moved.pop_front() {
+                self.end_transfer(now, message, result);
+            } else if let Some(collective) = self.collectives.ready.pop_front() {
+                self.advance(now, collective);
+            } else if let Some(action) = self.collectives.steps.poll_action() {
+                self.act(now, action);
+            } else if let Some(gone) = self.collectives.leaving.pop() {
+                if self.collectives.lose(gone) {
+                    self.miss(now, gone.peer);
+                }
+            } else {
+                break;
+            }
+            moved = true;
+        }
+        for (user, placement, key) in core::mem::take(&mut self.collectives.granted) {
+            self.place_message(now, user, placement, key);
+        }
+        for (to, user, key) in core::mem::take(&mut self.collectives.grants) {
+            self.grant_message(now, to, user, key);
+        }
+        moved
+    }
+
+    /// Goes on with a collective as far as it goes.
+    fn advance(&mut self, now: u64, collective: u32) {
+        loop {
+            let Some(running) = self.collectives.get_mut(collective) else { return };
+            running.is_listed = false;
+            if running.ended.is_some() {
+                return;
+            }
+            let turn = running.advance(self.regions.get_mut());
+            if running.panic.is_some() {
+                return self.fail_collectives(now, Cause::Missing, Member(self.rank.0));
+            }
+            match turn {
+                Ok(Turn::Do(step, operation)) => self.carry_out(now, collective, step, operation),
+                Ok(Turn::Pending) => return,
+                Ok(Turn::Final) => return self.end_collective(collective, Ok(())),
+                Ok(Turn::Failed(failure)) => {
+                    let rank = self.collectives.cause(failure.rank, self.rank);
+                    return self.fail_collectives(now, failure.cause, rank);
+                }
+                Err(_) => return self.fail_collectives(now, Cause::Corrupt, Member(self.rank.0)),
+            }
+        }
+    }
+
+    /// A collective has ended: its memory is the caller's again.
+    fn end_collective(&mut self, collective: u32, result: Result<(), CollectiveError>) {
+        let Some(running) = self.collectives.get_mut(collective) else { return };
+        if running.ended.is_some() {
+            return;
+        }
+        running.ended = Some(result);
+        let (input, output, scratch) = (running.input, running.output, running.scratch.take());
+        let regions = self.regions.get_mut();
+        regions.revoke(input);
+        regions.revoke(output);
+        if let Some(kept) = scratch {
+            if result.is_ok() {
+                self.collectives.store.give_back(kept, regions);
+            } else {
+                self.collectives.store.end(kept, regions);
+            }
+        }
+        self.requests.note_finished();
+    }
+
+    fn condemn(&mut self, now: u64, blame: Blame) {
+        let rank = Member(blame.peer.0);
+        let collectives = &mut self.collectives;
+        // It may speak of a collective that is over here.
+        collectives.failed.get_or_insert(collectives.last.failure(rank, blame.cause).into());
+        self.fail_collectives(now, blame.cause, rank);
+    }
+
+    /// This rank's collectives fail, now and from now on; those who asked are told.
+    pub(super) fn fail_collectives(&mut self, now: u64, cause: Cause, rank: Member) {
+        self.end_all_collectives(|running| running.what().failure(rank, cause).into());
+        self.retire(now, if cause == Cause::Missing { rank } else { Member(self.rank.0) });
+    }
+
+    /// What a rank has to do, it will not.
+    pub(super) fn miss(&mut self, now: u64, peer: PeerId) {
+        let rank = self.collectives.cause(Member(peer.0), self.rank);
+        self.fail_collectives(now, Cause::Missing, rank);
+    }
+
+    /// The job is being ended.
+    pub(super) fn abort_collectives(&mut self, failure: Failure) {
+        self.end_all_collectives(|_| CollectiveError::Ended(failure));
+    }
+
+    fn end_all_collectives(&mut self, error: impl Fn(&Running) -> CollectiveError) {
+        for collective in 0..self.collectives.running.len() as u32 {
+            let Some(running) = self.collectives.get_mut(collective) else { continue };
+            if running.ended.is_some() {
+                continue;
+            }
+            let error = error(running);
+            self.collectives.failed.get_or_insert(error);
+            for placement in self.collectives.orphan(collective, self.regions.get_mut()) {
+                self.endpoint.withdraw(placement);
+                if let Some(place) = self.granted.get_mut(placement.record()) {
+                    *place = None;
+                }
+            }
+            self.end_collective(collective, Err(error));
+        }
+        if self.collectives.failed.is_some() {
+            self.collectives.steps.discard(|_| true);
+            self.collectives.announced.clear();
+        }
+    }
+}

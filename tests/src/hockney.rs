@@ -1,0 +1,246 @@
+//! The time of a collective under Hockney's model: a message of b bytes takes α + β·b, and occupies one port of its sender
+//! and one of its receiver meanwhile (Qian & Afsahi 2008, §3.2). It begins when both sides have reached it. Copies and
+//! reductions take no time.
+//!
+//! The executors are those that ship, one per rank; memory is O(ranks + messages under way).
+
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use core::cmp::Reverse;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use unisono_core::collective::{CollectiveId, Rank, StepId, Turn, Verb};
+use unisono_core::schedule::{Call, Cut, Executor, Layout, Operation, Plan, Refused};
+
+/// What a message costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// α, in picoseconds.
+    pub startup_ps: u64,
+    /// β.
+    pub ps_per_byte: u64,
+}
+
+/// What a collective costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Until everyone is done, in picoseconds.
+    pub picoseconds: u64,
+    /// Messages of all ranks.
+    pub messages: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// A message that both sides have reached.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Message {
+    from: u32,
+    sent: StepId,
+    to: u32,
+    received: StepId,
+    port: u8,
+    bytes: u64,
+}
+
+/// A port's two directions.
+#[derive(Clone, Copy, Default)]
+struct Busy {
+    sending: bool,
+    receiving: bool,
+}
+
+/// Sender, receiver, key.
+type Name = (u32, u32, u32);
+
+/// One side of a message that the other has not reached.
+#[derive(Clone, Copy)]
+enum Half {
+    /// Its step, its port, its bytes.
+    Sent(StepId, u8, u64),
+    Received(StepId),
+}
+
+struct Simulation<'l> {
+    executors: Vec<Executor>,
+    layout: Layout<'l>,
+    link: Link,
+    ports: Vec<[Busy; Plan::PORTS as usize]>,
+    halves: HashMap<Name, Half, RandomState>,
+    /// Messages that wait for a port, by sender, in the order of its steps; and who waits for each receiver.
+    waiting: Vec<BTreeMap<StepId, Message>>,
+    suitors: Vec<BTreeSet<u32>>,
+    ends: BinaryHeap<Reverse<(u64, Message)>>,
+    now: u64,
+    cost: Cost,
+}
+
+/// The time of a collective in which each rank has `bytes` bytes, of an alltoall for each other rank.
+///
+/// # Errors
+/// There is no such schedule.
+pub fn time(call: Call, bytes: usize, link: Link) -> Result<Cost, Refused> {
+    let plans: Vec<Plan> =
+        (0..call.size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call })).collect::<Result<_, _>>()?;
+    let blocks = plans.first().map_or(1, Plan::blocks);
+    let layout = match call.verb {
+        Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter => {
+            let (whole, one) = (Cut::equal(bytes, blocks), Cut::equal(bytes, 1));
+            let (input, output) = match call.verb {
+                Verb::Gather | Verb::Allgather => (one, whole),
+                Verb::Alltoall => (whole, whole),
+                _ => (whole, one),
+            };
+            Layout::new(input, output, whole, blocks, 1, call.segments)
+        }
+        _ => Layout::vector(bytes, blocks, 1, call.segments),
+    };
+    let size = plans.len();
+    let mut simulation = Simulation {
+        executors: plans.into_iter().map(|plan| Executor::new(CollectiveId::default(), plan)).collect(),
+        layout,
+        link,
+        ports: vec![Default::default(); size],
+        halves: HashMap::default(),
+        waiting: vec![BTreeMap::new(); size],
+        suitors: vec![BTreeSet::new(); size],
+        ends: BinaryHeap::new(),
+        now: 0,
+        cost: Cost::default(),
+    };
+    simulation.run();
+    let cost = Cost { picoseconds: simulation.now, ..simulation.cost };
+    let done = simulation.executors.iter_mut().all(|executor| executor.poll() == Turn::Final);
+    assert!(done, "{call:?} does not end");
+    Ok(cost)
+}
+
+impl Simulation<'_> {
+    fn run(&mut self) {
+        let mut ready: BTreeSet<u32> = BTreeSet::new();
+        let mut polled: BTreeSet<u32> = (0..self.executors.len() as u32).collect();
+        loop {
+            for rank in core::mem::take(&mut polled) {
+                self.poll(rank, &mut ready);
+            }
+            for rank in core::mem::take(&mut ready) {
+                self.start(rank);
+            }
+            let Some(Reverse((now, _))) = self.ends.peek().copied() else { return };
+            self.now = now;
+            while let Some(Reverse((at, message))) = self.ends.peek().copied()
+                && at == now
+            {
+                self.ends.pop();
+                let port = usize::from(message.port);
+                self.ports[message.from as usize][port].sending = false;
+                self.ports[message.to as usize][port].receiving = false;
+                self.executors[message.from as usize].handle_done(message.sent);
+                self.executors[message.to as usize].handle_done(message.received);
+                polled.extend([message.from, message.to]);
+                ready.insert(message.from);
+                ready.append(&mut self.suitors[message.to as usize]);
+            }
+        }
+    }
+
+    /// Begins what a rank may begin, and notes whose messages both sides have reached.
+    fn poll(&mut self, rank: u32, ready: &mut BTreeSet<u32>) {
+        while let Turn::Do(step, operation) = self.executors[rank as usize].poll() {
+            match operation {
+                Operation::Send { to, port, key, from } => {
+                    let bytes = self.layout.pieces(from).map(|piece| piece.bytes as u64).sum();
+                    self.meet((rank, to.0, key), Half::Sent(step, port, bytes), ready);
+                }
+                Operation::Receive { of, key, .. } => self.meet((of.0, rank, key), Half::Received(step), ready),
+                Operation::Copy { .. } | Operation::Reduce { .. } => self.executors[rank as usize].handle_done(step),
+            }
+        }
+    }
+
+    fn meet(&mut self, name: Name, half: Half, ready: &mut BTreeSet<u32>) {
+        let (from, to, _) = name;
+        match (self.halves.remove(&name), half) {
+            (Some(Half::Received(received)), Half::Sent(sent, port, bytes))
+            | (Some(Half::Sent(sent, port, bytes)), Half::Received(received)) => {
+                self.waiting[from as usize].insert(sent, Message { from, sent, to, received, port, bytes });
+                ready.insert(from);
+            }
+            _ => {
+                self.halves.insert(name, half);
+            }
+        }
+    }
+
+    /// Starts those of a rank's messages whose ports are free on both sides, in the order of its steps.
+    fn start(&mut self, rank: u32) {
+        let (ports, link, now) = (&mut self.ports, self.link, self.now);
+        let (suitors, ends, cost) = (&mut self.suitors, &mut self.ends, &mut self.cost);
+        self.waiting[rank as usize].retain(|_, message| {
+            let port = usize::from(message.port);
+            if ports[rank as usize][port].sending {
+                return true;
+            }
+            if ports[message.to as usize][port].receiving {
+                suitors[message.to as usize].insert(rank);
+                return true;
+            }
+            ports[rank as usize][port].sending = true;
+            ports[message.to as usize][port].receiving = true;
+            cost.messages += 1;
+            cost.bytes += message.bytes;
+            ends.push(Reverse((now + link.startup_ps + link.ps_per_byte * message.bytes, *message)));
+            false
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Link, time};
+    use crate::schedules::plain;
+    use unisono_core::collective::Verb;
+    use unisono_core::schedule::{Algorithm, Call};
+
+    const LINK: Link = Link { startup_ps: 1_000_000, ps_per_byte: 100 };
+
+    /// Qian & Afsahi, equations 1, 3 and 5, at sizes that are powers of k + 1.
+    #[test]
+    fn collectives_take_what_equations_1_3_and_5_say() {
+        for (size, rounds, ports) in [(16, 4, 1), (16, 2, 3), (27, 3, 2), (256, 4, 3), (1024, 10, 1)] {
+            let (n, k) = (u64::from(size), u64::from(ports));
+            let collected = rounds * LINK.startup_ps + (n - 1) / k * 40 * LINK.ps_per_byte;
+            let exchanged = rounds * LINK.startup_ps + n / (k + 1) * rounds * 40 * LINK.ps_per_byte;
+            for (verb, algorithm, want) in [
+                (Verb::Gather, Algorithm::Knomial, collected),
+                (Verb::Allgather, Algorithm::Bruck, collected),
+                (Verb::Allgather, Algorithm::StandardExchange, collected),
+                (Verb::Alltoall, Algorithm::Bruck, exchanged),
+                (Verb::Alltoall, Algorithm::StandardExchange, exchanged),
+            ] {
+                let cost = time(plain(verb, algorithm, size, ports), 40, LINK).expect("a schedule");
+                assert_eq!(cost.picoseconds, want, "{verb:?} {algorithm:?} of {size} on {ports} ports");
+            }
+        }
+    }
+
+    /// A message waits for its receiver's port as well as for its sender's.
+    #[test]
+    fn messages_to_one_port_follow_each_other() {
+        for ports in 1..=3 {
+            let call = plain(Verb::Gather, Algorithm::Direct, 7, ports);
+            let cost = time(call, 10, LINK).expect("a schedule");
+            let each = LINK.startup_ps + 10 * LINK.ps_per_byte;
+            assert_eq!((cost.picoseconds, cost.messages, cost.bytes), (6 / u64::from(ports) * each, 6, 60));
+        }
+    }
+
+    #[test]
+    fn segments_of_a_chain_overlap() {
+        let whole = plain(Verb::Scan, Algorithm::Ring, 8, 1);
+        let one = time(whole, 8000, LINK).expect("a schedule").picoseconds;
+        let eight = time(Call { segments: 8, ..whole }, 8000, LINK).expect("a schedule").picoseconds;
+        assert_eq!(one, 7 * (LINK.startup_ps + 8000 * LINK.ps_per_byte));
+        assert_eq!(eight, 14 * (LINK.startup_ps + 1000 * LINK.ps_per_byte));
+    }
+}

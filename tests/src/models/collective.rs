@@ -1,0 +1,311 @@
+//! Ranks that run one collective: the shipped executors and messages, over channels that keep the order of each pair.
+//!
+//! Ranks begin when they like, and do what there is to be done at any later moment; channels deliver one message at a time.
+//! Payload is read when it arrives, as an adapter may do: until then it belongs to the send, which ends with it. Contents are
+//! lists of what was contributed, combined by joining them.
+
+use alloc::collections::VecDeque;
+
+use unisono_core::collective::{CollectiveId, Rank, StepId, Turn, Verb};
+use unisono_core::device::PeerId;
+use unisono_core::message::steps::{
+    Action as Wish, Arrival, Entry, Head, Key, Peer, Pools, Posted, ReceiveError, Sent, Steps,
+};
+use unisono_core::placement;
+use unisono_core::placement::PlacementId;
+use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span};
+
+use crate::explore::Model;
+
+/// What is explored.
+#[derive(Debug)]
+pub struct Collective {
+    plans: Vec<Plan>,
+    room: Room,
+}
+
+/// What is lent to the messages of each rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Blocks of the longest eager message.
+    pub limit: u32,
+    /// Eager messages without a receive, for each peer.
+    pub credit: u8,
+    /// Headers without a receive.
+    pub headers: usize,
+}
+
+/// A block's content: who contributed, in order.
+type Value = Vec<u8>;
+
+/// A message on its way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Message {
+    head: Head,
+    /// The step whose payload follows, and the grant that it goes to.
+    payload: Option<(u32, Option<PlacementId>)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Side {
+    executor: Executor,
+    steps: Steps<Box<[Peer]>, Box<[Entry]>>,
+    /// Input, output, scratch; a block's segments one behind the other.
+    memory: [Vec<Value>; 3],
+    slots: Vec<Vec<Value>>,
+    is_final: bool,
+}
+
+/// All ranks, and what is between them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    sides: Vec<Side>,
+    /// By sender and receiver.
+    channels: Vec<VecDeque<Message>>,
+    broken: Option<&'static str>,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// A rank does all that there is to be done.
+    Turn(usize),
+    /// The first message from one to the other arrives.
+    Deliver(usize, usize),
+}
+
+impl Collective {
+    /// A collective as all ranks call it.
+    ///
+    /// # Panics
+    /// There is no such schedule.
+    pub fn new(call: Call, room: Room) -> Self {
+        let plan = |rank| Plan::new(Call { rank: Rank(rank), ..call }).expect("a schedule that exists");
+        Self { plans: (0..call.size).map(plan).collect(), room }
+    }
+
+    fn call(&self) -> &Call {
+        self.plans[0].call()
+    }
+
+    fn place(&self, place: Place) -> usize {
+        match place {
+            Place::Input => usize::from(self.call().verb == Verb::Broadcast),
+            Place::Output => 1,
+            Place::Scratch => 2,
+        }
+    }
+
+    fn cells(&self, span: Span) -> impl Iterator<Item = (usize, usize)> {
+        let (place, segments) = (self.place(span.place), self.call().segments);
+        span.blocks.iter().map(move |block| (place, (block * segments + span.segment) as usize))
+    }
+
+    fn load(&self, side: &Side, span: Span) -> Vec<Value> {
+        self.cells(span).map(|(place, cell)| side.memory[place][cell].clone()).collect()
+    }
+
+    fn store(&self, side: &mut Side, span: Span, values: Vec<Value>) {
+        for ((place, cell), value) in self.cells(span).zip(values) {
+            side.memory[place][cell] = value;
+        }
+    }
+
+    fn key(operation: &Operation) -> Key {
+        let (Operation::Send { key: step, .. } | Operation::Receive { key: step, .. }) = *operation else {
+            return Key::default();
+        };
+        Key { context: 1, sequence: 0, step }
+    }
+
+    fn span_of(&self, rank: usize, step: u32) -> Span {
+        match self.plans[rank].step(step).map(|step| step.operation) {
+            Some(Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => span,
+            _ => unreachable!("a step of the schedule that is a message"),
+        }
+    }
+
+    fn push(
+        &self,
+        state: &mut State,
+        from: usize,
+        to: PeerId,
+        head: Head,
+        payload: Option<(u32, Option<PlacementId>)>,
+    ) {
+        state.channels[from * self.plans.len() + to.0 as usize].push_back(Message { head, payload });
+    }
+
+    fn begin(&self, state: &mut State, rank: usize, step: StepId, operation: &Operation) {
+        let side = &mut state.sides[rank];
+        let key = Self::key(operation);
+        match *operation {
+            Operation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0) {
+                Ok(Sent::Eager(head)) => self.push(state, rank, PeerId(to.0), head, Some((step.0, None))),
+                Ok(Sent::Announced(head)) => self.push(state, rank, PeerId(to.0), head, None),
+                Err(_) => state.broken = Some("room for every send"),
+            },
+            Operation::Receive { of, into, .. } => {
+                match side.steps.receive(PeerId(of.0), key, into.blocks.len(), step.0) {
+                    Ok(Posted::Waits) => {}
+                    Ok(Posted::Early { slot }) => {
+                        let values = core::mem::take(&mut side.slots[slot as usize]);
+                        side.steps.taken(slot);
+                        self.store(side, into, values);
+                        side.executor.handle_done(step);
+                    }
+                    Err(ReceiveError::Disagrees { .. }) => state.broken = Some("lengths agree"),
+                    Err(_) => state.broken = Some("room for every receive"),
+                }
+            }
+            Operation::Copy { from, into } => {
+                let values = self.load(side, from);
+                self.store(side, into, values);
+                side.executor.handle_done(step);
+            }
+            Operation::Reduce { from, into, fold } => {
+                let pairs = self.load(side, from).into_iter().zip(self.load(side, into));
+                let joined = pairs.map(|(from, into)| match fold {
+                    Fold::Left => [from, into].concat(),
+                    Fold::Right => [into, from].concat(),
+                });
+                let joined = joined.collect();
+                self.store(side, into, joined);
+                side.executor.handle_done(step);
+            }
+        }
+    }
+
+    fn turn(&self, state: &mut State, rank: usize) {
+        loop {
+            match state.sides[rank].executor.poll() {
+                Turn::Do(step, operation) => self.begin(state, rank, step, &operation),
+                Turn::Final => {
+                    state.sides[rank].is_final = true;
+                    if !self.is_right(state, rank) {
+                        state.broken = Some("the result is what the collective means");
+                    }
+                    break;
+                }
+                _ => break,
+            }
+        }
+        while let Some(wish) = state.sides[rank].steps.poll_action() {
+            match wish {
+                Wish::Grant { to, user, key, .. } => {
+                    let head = Head::grant(key, PlacementId(user), placement::Key(7));
+                    self.push(state, rank, to, head, None);
+                }
+                Wish::Send { to, head } => self.push(state, rank, to, head, None),
+            }
+        }
+    }
+
+    fn deliver(&self, state: &mut State, from: usize, to: usize) -> Option<()> {
+        let Message { head, payload } = state.channels[from * self.plans.len() + to].pop_front()?;
+        let values = payload.map(|(step, _)| self.load(&state.sides[from], self.span_of(from, step)));
+        if let Some((step, _)) = payload {
+            state.sides[from].executor.handle_done(StepId(step));
+        }
+        let side = &mut state.sides[to];
+        let values = values.unwrap_or_default();
+        if let Some((_, Some(PlacementId(user)))) = payload {
+            self.store(side, self.span_of(to, user), values);
+            side.executor.handle_done(StepId(user));
+            return Some(());
+        }
+        let length = head.as_ref().len() + values.len();
+        match side.steps.handle(PeerId(from as u32), head.as_ref(), length as u32) {
+            Arrival::Into { user, .. } => {
+                self.store(side, self.span_of(to, user), values);
+                side.executor.handle_done(StepId(user));
+            }
+            Arrival::Keep { slot, .. } => side.slots[slot as usize] = values,
+            Arrival::Place { user, placement, .. } => {
+                self.push(state, to, PeerId(from as u32), head, Some((user, Some(placement))));
+            }
+            Arrival::Nothing => {}
+            Arrival::Refused { .. } | Arrival::Disagrees { .. } => state.broken = Some("lengths agree"),
+            Arrival::Nonsense => state.broken = Some("what is said makes sense"),
+        }
+        Some(())
+    }
+
+    /// Whether the rank's output is what the collective means.
+    fn is_right(&self, state: &State, rank: usize) -> bool {
+        let Call { verb, size, root, segments, .. } = *self.call();
+        let everyone: Value = (0..size as u8).collect();
+        let side = &state.sides[rank];
+        side.memory[1].iter().enumerate().all(|(cell, got)| {
+            let block = (cell as u32 / segments) as u8;
+            match verb {
+                Verb::Broadcast => *got == [root.0 as u8],
+                Verb::Allgather => *got == [block],
+                Verb::Allreduce => *got == everyone,
+                _ => true,
+            }
+        })
+    }
+}
+
+impl Model for Collective {
+    type State = State;
+    type Action = Action;
+
+    fn initial(&self) -> State {
+        let Call { verb, size, root, segments, .. } = *self.call();
+        let side = |(rank, plan): (u32, &Plan)| {
+            let free = |count| vec![Entry::FREE; count].into_boxed_slice();
+            let slots = usize::from(self.room.credit) * (size as usize - 1);
+            let pools = Pools {
+                peers: vec![Peer::new(self.room.limit); size as usize].into(),
+                sends: free(plan.steps() as usize),
+                receives: free(plan.steps() as usize),
+                slots: free(slots),
+                headers: free(self.room.headers),
+            };
+            let cells = |blocks: u32, value: Value| vec![value; (blocks * segments) as usize];
+            let own = || vec![rank as u8];
+            let input = if verb == Verb::Allgather { 1 } else { plan.blocks() };
+            let shown = if verb == Verb::Broadcast && Rank(rank) == root { own() } else { Value::new() };
+            Side {
+                executor: Executor::new(CollectiveId::default(), *plan),
+                steps: Steps::new(self.room.credit, pools).expect("slots for all credit"),
+                memory: [cells(input, own()), cells(plan.blocks(), shown), cells(plan.scratch_blocks(), Value::new())],
+                slots: vec![Vec::new(); slots],
+                is_final: false,
+            }
+        };
+        State {
+            sides: (0..).zip(&self.plans).map(side).collect(),
+            channels: vec![VecDeque::new(); (size * size) as usize],
+            broken: None,
+        }
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let ranks = state.sides.len();
+        actions.extend((0..ranks).map(Action::Turn));
+        let busy = |(from, to): &(usize, usize)| !state.channels[from * ranks + to].is_empty();
+        let pairs = (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
+        actions.extend(pairs.filter(busy).map(|(from, to)| Action::Deliver(from, to)));
+    }
+
+    fn next(&self, state: &State, action: &Action) -> Option<State> {
+        let mut next = state.clone();
+        match *action {
+            Action::Turn(rank) => self.turn(&mut next, rank),
+            Action::Deliver(from, to) => self.deliver(&mut next, from, to)?,
+        }
+        (next != *state).then_some(next)
+    }
+
+    fn violation(&self, state: &State) -> Option<&'static str> {
+        state.broken
+    }
+
+    fn finished(&self, state: &State) -> bool {
+        let idle = |side: &Side| side.is_final && side.steps.in_use() == unisono_core::message::steps::InUse::default();
+        state.sides.iter().all(idle) && state.channels.iter().all(VecDeque::is_empty)
+    }
+}

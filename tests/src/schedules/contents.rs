@@ -1,0 +1,182 @@
+//! What each rank contributes, where it lies, and what comes of it: the sequential oracle.
+//!
+//! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not commute,
+//! and adds sums. Where an operation must commute, a is 1.
+
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Call, Cut, Layout, Plan};
+
+use super::Work;
+
+/// Bytes of an element.
+pub(super) const GRAIN: usize = 3;
+
+/// The map `left` after the map `right`.
+pub(super) fn compose(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
+    let (scale, offset) = (left[0].wrapping_mul(right[0]), left[0].wrapping_mul(right[1]).wrapping_add(left[1]));
+    [scale, offset, left[2].wrapping_add(right[2])]
+}
+
+/// Byte `i` of what rank `rank` contributes.
+fn own(call: &Call, rank: u32, i: usize) -> u8 {
+    let value = (rank as usize * 89 + i * 7 + 3) as u8;
+    match i % GRAIN {
+        0 if call.order == Order::Any => 1,
+        0 => value | 1,
+        _ => value,
+    }
+}
+
+/// Blocks one behind the other.
+#[derive(Clone, Debug)]
+struct Table {
+    bytes: Vec<usize>,
+    at: Vec<usize>,
+    total: usize,
+}
+
+impl Table {
+    fn new(bytes: Vec<usize>) -> Self {
+        let at = bytes.iter().scan(0, |sum, bytes| Some(core::mem::replace(sum, *sum + bytes))).collect();
+        let total = bytes.iter().sum();
+        Self { bytes, at, total }
+    }
+
+    fn cut(&self) -> Cut<'_> {
+        Cut::Table { bytes: &self.bytes, at: &self.at }
+    }
+}
+
+/// One rank's buffers.
+#[derive(Clone, Debug)]
+pub(super) struct Buffers {
+    input: Table,
+    output: Table,
+    held: Table,
+    blocks: u32,
+    segments: u32,
+    is_vector: bool,
+    /// Where input and output begin in the rank's memory, and its size.
+    pub(super) begin: [usize; 2],
+    pub(super) size: usize,
+}
+
+impl Buffers {
+    pub(super) fn new(work: &Work, plan: &Plan) -> Self {
+        let Call { verb, rank, root, in_place, .. } = *plan.call();
+        let whole = |of: &dyn Fn(u32) -> usize| Table::new((0..work.call.size).map(of).collect());
+        let blocks = || whole(&|b| work.bytes(b, b));
+        let one = || Table::new(vec![work.bytes(rank.0, rank.0)]);
+        let vector = || Table::new(vec![work.elements * GRAIN]);
+        let (input, output, held) = match verb {
+            Verb::Gather | Verb::Allgather => (one(), blocks(), blocks()),
+            Verb::Scatter | Verb::ReduceScatter => (blocks(), one(), blocks()),
+            Verb::Alltoall => {
+                let outgoing = whole(&|b| work.bytes(rank.0, b));
+                (outgoing.clone(), whole(&|b| work.bytes(b, rank.0)), outgoing)
+            }
+            _ => (vector(), vector(), vector()),
+        };
+        let shared = verb == Verb::Broadcast || (in_place && (!verb.is_rooted() || rank == root));
+        let begin = match (shared, verb) {
+            (false, _) => [0, input.total],
+            (true, Verb::Gather | Verb::Allgather) => [output.at[rank.0 as usize], 0],
+            (true, Verb::Scatter) => [0, input.at[rank.0 as usize]],
+            (true, _) => [0, 0],
+        };
+        let size = (begin[0] + input.total).max(begin[1] + output.total);
+        let is_vector = !work.has_blocks();
+        Self { input, output, held, blocks: plan.blocks(), segments: work.call.segments, is_vector, begin, size }
+    }
+
+    pub(super) fn layout(&self) -> Layout<'_> {
+        if self.is_vector {
+            return Layout::vector(self.input.total, self.blocks, GRAIN, self.segments);
+        }
+        let (input, output, held) = (self.input.cut(), self.output.cut(), self.held.cut());
+        Layout::new(input, output, held, self.blocks, GRAIN, self.segments)
+    }
+
+    /// The rank's memory before the collective: its contribution, and what must not survive.
+    pub(super) fn filled(&self, call: &Call) -> Vec<u8> {
+        let mut memory = vec![0xee; self.size];
+        if call.verb != Verb::Broadcast || call.rank == call.root {
+            let input = memory.iter_mut().skip(self.begin[0]).take(self.input.total);
+            input.enumerate().for_each(|(i, byte)| *byte = own(call, call.rank.0, i));
+        }
+        memory
+    }
+}
+
+impl Work {
+    fn has_blocks(&self) -> bool {
+        matches!(self.call.verb, Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall)
+    }
+
+    /// Bytes that rank `of` has for rank `to`, or that block `to` has.
+    fn bytes(&self, of: u32, to: u32) -> usize {
+        let (less, more) = (of.min(to) as usize, of.max(to) as usize);
+        GRAIN * if self.call.varying { (less * 3 + more * 5 + self.elements) % 7 } else { self.elements }
+    }
+}
+
+/// What a collective means, for all ranks.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    outputs: Vec<Option<Vec<u8>>>,
+}
+
+impl Contents {
+    /// What each rank's output should be.
+    pub fn new(work: &Work) -> Self {
+        let Call { verb, size, root, .. } = work.call;
+        let length = |of: u32| match verb {
+            Verb::Gather | Verb::Allgather => work.bytes(of, of),
+            Verb::Scatter | Verb::ReduceScatter => (0..size).map(|b| work.bytes(b, b)).sum(),
+            Verb::Alltoall => (0..size).map(|b| work.bytes(of, b)).sum(),
+            _ => work.elements * GRAIN,
+        };
+        let contribution = |of: u32| -> Vec<u8> { (0..length(of)).map(|i| own(&work.call, of, i)).collect() };
+        let join = |left: Vec<u8>, right: &[u8]| -> Vec<u8> {
+            left.chunks(GRAIN).zip(right.chunks(GRAIN)).flat_map(|(left, right)| compose(left, right)).collect()
+        };
+        // Block `to` of what rank `of` contributes.
+        let part = |of: u32, to: u32| -> Vec<u8> {
+            let bytes = |b| if verb == Verb::Alltoall { work.bytes(of, b) } else { work.bytes(b, b) };
+            let begin: usize = (0..to).map(bytes).sum();
+            (begin..begin + bytes(to)).map(|i| own(&work.call, of, i)).collect()
+        };
+        let reduces = matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan);
+        // What ranks 0 to r combine to.
+        let mut prefixes: Vec<Vec<u8>> = Vec::new();
+        for rank in if reduces { 0..size } else { 0..0 } {
+            let own = contribution(rank);
+            let next = prefixes.last().map_or_else(|| own.clone(), |before| join(before.clone(), &own));
+            prefixes.push(next);
+        }
+        let all = prefixes.last().cloned().unwrap_or_default();
+        let output = |rank: u32| {
+            Some(match verb {
+                Verb::Barrier => return None,
+                Verb::Broadcast => contribution(root.0),
+                Verb::Reduce | Verb::Gather if Rank(rank) != root => return None,
+                Verb::Reduce | Verb::Allreduce => all.clone(),
+                Verb::Scan => prefixes[rank as usize].clone(),
+                Verb::Exscan => prefixes[rank.checked_sub(1)? as usize].clone(),
+                Verb::Gather | Verb::Allgather => (0..size).flat_map(contribution).collect(),
+                Verb::Scatter => part(root.0, rank),
+                Verb::Alltoall => (0..size).flat_map(|of| part(of, rank)).collect(),
+                Verb::ReduceScatter => {
+                    let begin: usize = (0..rank).map(|b| work.bytes(b, b)).sum();
+                    all[begin..begin + work.bytes(rank, rank)].to_vec()
+                }
+            })
+        };
+        Self { outputs: (0..size).map(output).collect() }
+    }
+
+    /// Of one rank; `None` where it gets nothing.
+    pub fn output(&self, rank: usize) -> Option<&[u8]> {
+        self.outputs.get(rank)?.as_deref()
+    }
+}

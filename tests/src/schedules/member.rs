@@ -1,0 +1,479 @@
+//! One rank: what a rim does between an endpoint, the messages of collectives and their executors.
+
+use alloc::collections::VecDeque;
+use std::collections::HashMap;
+
+use unisono::records::{Boxed, Sizes};
+use unisono_core::collective::{CollectiveId, Rank, StepId, Turn};
+use unisono_core::device::{Device, Lane, PeerId};
+use unisono_core::drive::drive;
+use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::message::steps::{Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps};
+use unisono_core::operation::{OperationId, SendError};
+use unisono_core::peer::Incarnation;
+use unisono_core::placement::{self, PlacementId};
+use unisono_core::schedule::{self, Call, Executor, Fold, Operation, Piece, Place, Plan};
+use unisono_core::span::{Region, Span};
+
+use super::Work;
+use super::contents::{Buffers, GRAIN, compose};
+use crate::sim::{Network, NodeId, SimMemory};
+
+/// Bytes of the longest eager message: some of [`LENGTHS`](super::LENGTHS) are longer.
+const LIMIT: u32 = 64;
+const CREDIT: u8 = 4;
+const HEADERS: usize = 4;
+/// Steps that an executor has under way at most.
+const WINDOW: usize = 64;
+/// Datagrams that are received and sent in one round.
+const BUDGET: u32 = 64;
+
+/// What a rank did, for whoever watches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It has entered that collective of the list.
+    Entered(usize),
+    /// It has left it, with this output and perhaps more behind it.
+    Left(usize, Vec<u8>),
+}
+
+/// How its messages went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// Eager messages.
+    pub eager: u64,
+    /// Announced messages.
+    pub announced: u64,
+    /// Messages that others had to ask for.
+    pub asked: u64,
+}
+
+/// A step of a collective under way: the collective's place, and the step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct User(u32);
+
+impl User {
+    const STEP_BITS: u32 = 24;
+
+    fn new(place: usize, step: StepId) -> Self {
+        Self((place as u32) << Self::STEP_BITS | step.0)
+    }
+
+    fn parts(self) -> (usize, StepId) {
+        ((self.0 >> Self::STEP_BITS) as usize, StepId(self.0 & ((1 << Self::STEP_BITS) - 1)))
+    }
+}
+
+/// A collective under way.
+#[derive(Debug)]
+struct Running {
+    work: usize,
+    executor: Executor,
+    buffers: Buffers,
+    memory: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Running {
+    fn new(work: usize, of: &Work, rank: Rank) -> Self {
+        let plan = Plan::new(Call { rank, ..of.call }).expect("a list of schedules that exist");
+        let buffers = Buffers::new(of, &plan);
+        let scratch = vec![0xdd; buffers.layout().scratch_bytes(plan.scratch_blocks())];
+        let memory = buffers.filled(plan.call());
+        let id = CollectiveId { context: 1, sequence: work as u32 };
+        Self { work, executor: Executor::new(id, plan), buffers, memory, scratch }
+    }
+
+    fn bytes(&mut self, piece: &Piece) -> &mut [u8] {
+        let (memory, begin) = match piece.place {
+            Place::Input => (&mut self.memory, self.buffers.begin[0]),
+            Place::Output => (&mut self.memory, self.buffers.begin[1]),
+            Place::Scratch => (&mut self.scratch, 0),
+        };
+        &mut memory[begin + piece.offset..][..piece.bytes]
+    }
+
+    fn length(&self, span: schedule::Span) -> u32 {
+        self.buffers.layout().pieces(span).map(|piece| piece.bytes as u32).sum()
+    }
+
+    fn gather(&mut self, span: schedule::Span) -> Vec<u8> {
+        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
+        pieces.iter().flat_map(|piece| self.bytes(piece).to_vec()).collect()
+    }
+
+    fn scatter(&mut self, span: schedule::Span, mut bytes: &[u8]) {
+        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
+        for piece in &pieces {
+            let (now, rest) = bytes.split_at(piece.bytes);
+            self.bytes(piece).copy_from_slice(now);
+            bytes = rest;
+        }
+        assert!(bytes.is_empty(), "a message as long as its receive");
+    }
+
+    /// A copy, or with a side a reduction.
+    fn combine(&mut self, from: schedule::Span, into: schedule::Span, fold: Option<Fold>) {
+        let pairs: Vec<(Piece, Piece)> = self.buffers.layout().pairs(from, into).collect();
+        for (from, into) in &pairs {
+            let from = self.bytes(from).to_vec();
+            let into = self.bytes(into);
+            let Some(fold) = fold else {
+                into.copy_from_slice(&from);
+                continue;
+            };
+            for (from, into) in from.chunks(GRAIN).zip(into.chunks_mut(GRAIN)) {
+                into.copy_from_slice(&match fold {
+                    Fold::Left => compose(from, into),
+                    Fold::Right => compose(into, from),
+                });
+            }
+        }
+    }
+
+    fn receive_of(&self, step: StepId) -> schedule::Span {
+        match self.executor.plan().step(step.0).map(|step| step.operation) {
+            Some(Operation::Receive { into, .. }) => into,
+            other => panic!("a receive: {other:?}"),
+        }
+    }
+}
+
+/// What waits for the endpoint.
+#[derive(Debug)]
+enum Errand {
+    /// A head, and perhaps a send's payload behind it.
+    Message(PeerId, Head, Option<(User, Option<Region>, u32)>),
+    Grant(PeerId, User, Key, u32),
+    Place(PeerId, User, PlacementId, placement::Key),
+}
+
+/// What lies above the endpoint while it is driven.
+#[derive(Debug)]
+struct Mail {
+    steps: Steps<Box<[Peer]>, Box<[Entry]>>,
+    slots: Region,
+    /// Where the payload of each posted receive lands, and each announced send waits.
+    receiving: HashMap<User, Region>,
+    sending: HashMap<User, (Region, u32)>,
+    /// Receives whose payload has landed.
+    landed: Vec<User>,
+    errands: VecDeque<Errand>,
+}
+
+impl Above for Mail {
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        let placed = |region, offset: usize, start: u16| match bytes - u32::from(start) {
+            0 => Verdict::Release,
+            bytes => Verdict::Place { to: Span { region, offset, bytes }, start },
+        };
+        match self.steps.handle(from, head, bytes) {
+            Arrival::Into { user, start } => {
+                self.landed.push(User(user));
+                placed(self.receiving[&User(user)], 0, start)
+            }
+            Arrival::Keep { slot, start, .. } => placed(self.slots, slot as usize * LIMIT as usize, start),
+            Arrival::Place { user, placement, key } => {
+                self.errands.push_back(Errand::Place(from, User(user), placement, key));
+                Verdict::Release
+            }
+            Arrival::Nothing => Verdict::Release,
+            other => panic!("{from:?} says what nobody says: {other:?}"),
+        }
+    }
+}
+
+/// A rank.
+#[derive(Debug)]
+pub struct Member {
+    id: NodeId,
+    network: Network,
+    endpoint: Endpoint<Boxed, 64, 32>,
+    memory: SimMemory,
+    mail: Mail,
+    running: Vec<Option<Running>>,
+    /// The first collective of the list that was not entered.
+    next: usize,
+    /// Payload of operations of the endpoint.
+    posted: HashMap<OperationId, (User, Option<Region>)>,
+    granted: HashMap<PlacementId, User>,
+    keys: u64,
+    said: Said,
+    seen: Vec<Seen>,
+}
+
+/// A job of `size` ranks that have met, and run up to `outstanding` collectives at a time.
+pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<Member> {
+    let ids: Vec<NodeId> = (0..size).map(|_| network.add_node()).collect();
+    let mut members: Vec<Member> = ids.iter().map(|id| Member::new(network, *id, size, outstanding)).collect();
+    for member in &mut members {
+        for id in ids.iter().filter(|id| **id != member.id) {
+            let mtu = network.device(member.id).limits().mtu;
+            member.endpoint.meet(network.now(), (*id).into(), incarnation(*id), mtu);
+        }
+        network.wake_at(member.id, network.now());
+    }
+    members
+}
+
+const fn incarnation(id: NodeId) -> Incarnation {
+    Incarnation(0x1000 + id.0)
+}
+
+impl Member {
+    fn new(network: &Network, id: NodeId, size: usize, outstanding: usize) -> Self {
+        let config = Config::new(id.into(), incarnation(id), &network.device(id).limits());
+        let mut memory = network.memory(id);
+        let free = |count| vec![Entry::FREE; count].into_boxed_slice();
+        let slots = usize::from(CREDIT) * (size - 1);
+        let pools = Pools {
+            peers: vec![Peer::new(LIMIT); size].into(),
+            sends: free(WINDOW * outstanding),
+            receives: free(WINDOW * outstanding),
+            slots: free(slots),
+            headers: free(HEADERS),
+        };
+        let mail = Mail {
+            steps: Steps::new(CREDIT, pools).expect("slots for all credit"),
+            slots: memory.make(slots * LIMIT as usize),
+            receiving: HashMap::new(),
+            sending: HashMap::new(),
+            landed: Vec::new(),
+            errands: VecDeque::new(),
+        };
+        Self {
+            id,
+            network: network.clone(),
+            endpoint: Endpoint::new(network.now(), config, Sizes::of_job(size).pools()),
+            memory,
+            mail,
+            running: (0..outstanding).map(|_| None).collect(),
+            next: 0,
+            posted: HashMap::new(),
+            granted: HashMap::new(),
+            keys: 0,
+            said: Said::default(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// How its messages went.
+    pub const fn said(&self) -> Said {
+        self.said
+    }
+
+    /// Whether nothing of it is left anywhere.
+    pub fn is_idle(&self) -> bool {
+        self.mail.steps.in_use() == InUse::default()
+            && self.mail.receiving.is_empty()
+            && self.mail.sending.is_empty()
+            && self.running.iter().all(Option::is_none)
+    }
+
+    /// Does all that there is to do. What it entered and left.
+    pub fn drive(&mut self, lane: Lane, works: &[Work]) -> Vec<Seen> {
+        let now = self.network.now();
+        let mut device = self.network.device(self.id);
+        loop {
+            let mut moved = self.work(works);
+            moved |= drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+            while let Some(event) = self.endpoint.poll_event(now) {
+                self.handle(event);
+                moved = true;
+            }
+            if !moved && self.mail.landed.is_empty() {
+                break;
+            }
+        }
+        // Acknowledgements that nothing carried leave in the round after.
+        drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+        if let Some(at) = self.endpoint.poll_timeout(now) {
+            self.network.wake_at(self.id, at);
+        }
+        core::mem::take(&mut self.seen)
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Completed(operation, result) => {
+                assert_eq!(result, Ok(()), "nobody fails here");
+                if let Some((user, region)) = self.posted.remove(&operation) {
+                    region.into_iter().for_each(|region| self.memory.retire(region));
+                    self.done(user);
+                }
+            }
+            Event::Delivered(placement, _) => {
+                let user = self.granted.remove(&placement).expect("a grant that is out");
+                self.mail.landed.push(user);
+            }
+            // They compute nothing, but may be idle for long.
+            Event::Silent(_) => {}
+            Event::Failed(peer) | Event::Parted(peer) => panic!("{peer:?} is gone"),
+        }
+    }
+
+    fn done(&mut self, user: User) {
+        let (place, step) = user.parts();
+        self.running[place].as_mut().expect("it waits for its steps").executor.handle_done(step);
+    }
+
+    /// Everything but the endpoint's rounds. Whether anything moved.
+    fn work(&mut self, works: &[Work]) -> bool {
+        let mut moved = false;
+        for user in core::mem::take(&mut self.mail.landed) {
+            self.unpack(user);
+            moved = true;
+        }
+        for place in 0..self.running.len() {
+            moved |= self.run(place, works);
+        }
+        while let Some(action) = self.mail.steps.poll_action() {
+            self.mail.errands.push_back(match action {
+                Action::Grant { to, user, key, bytes } => Errand::Grant(to, User(user), key, bytes),
+                Action::Send { to, head } => {
+                    let kind = head.as_ref().first().copied();
+                    self.said.asked += u64::from(kind == Some(unisono_core::message::steps::head::Kind::Want as u8));
+                    Errand::Message(to, head, None)
+                }
+            });
+        }
+        while let Some(errand) = self.mail.errands.pop_front() {
+            if let Some(errand) = self.carry_out(errand) {
+                self.mail.errands.push_front(errand);
+                break;
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// The payload of a receive has landed.
+    fn unpack(&mut self, user: User) {
+        let region = self.mail.receiving.remove(&user).expect("a receive that was posted");
+        let (place, step) = user.parts();
+        let running = self.running[place].as_mut().expect("it waits for its receives");
+        let span = running.receive_of(step);
+        let bytes = running.length(span);
+        let payload = self.memory.read(Span { region, offset: 0, bytes }).expect("a region of that size");
+        running.scatter(span, &payload);
+        running.executor.handle_done(step);
+        self.memory.retire(region);
+    }
+
+    /// Begins what may begin of the collective in a place, or the next one.
+    fn run(&mut self, place: usize, works: &[Work]) -> bool {
+        let mut moved = false;
+        loop {
+            if self.running[place].is_none() {
+                let Some(work) = works.get(self.next) else { return moved };
+                self.running[place] = Some(Running::new(self.next, work, Rank(self.id.0)));
+                self.seen.push(Seen::Entered(self.next));
+                self.next += 1;
+            }
+            let Some(running) = &mut self.running[place] else { return moved };
+            match running.executor.poll() {
+                Turn::Do(step, operation) => self.begin(place, step, &operation),
+                Turn::Final => {
+                    let output = running.memory.split_off(running.buffers.begin[1]);
+                    self.seen.push(Seen::Left(running.work, output));
+                    self.running[place] = None;
+                }
+                Turn::Pending => return moved,
+                Turn::Failed(failure) => panic!("{failure}"),
+            }
+            moved = true;
+        }
+    }
+
+    fn begin(&mut self, place: usize, step: StepId, operation: &Operation) {
+        let user = User::new(place, step);
+        let running = self.running[place].as_mut().expect("it was just polled");
+        let CollectiveId { context, sequence } = running.executor.id();
+        let key = |step| Key { context, sequence, step };
+        match *operation {
+            Operation::Send { to, key: step, from, .. } => {
+                let (to, payload) = (PeerId(to.0), running.gather(from));
+                let bytes = payload.len() as u32;
+                let region = self.memory.make(payload.len());
+                self.memory.write(region, 0, &payload).expect("a region of that size");
+                match self.mail.steps.send(to, key(step), bytes, user.0).expect("room for every step") {
+                    Sent::Eager(head) => {
+                        self.said.eager += 1;
+                        self.mail.errands.push_back(Errand::Message(to, head, Some((user, Some(region), bytes))));
+                    }
+                    Sent::Announced(head) => {
+                        self.said.announced += 1;
+                        self.mail.sending.insert(user, (region, bytes));
+                        self.mail.errands.push_back(Errand::Message(to, head, None));
+                    }
+                }
+            }
+            Operation::Receive { of, key: number, into, .. } => {
+                let bytes = running.length(into);
+                match self.mail.steps.receive(PeerId(of.0), key(number), bytes, user.0).expect("lengths agree") {
+                    Posted::Waits => {
+                        self.mail.receiving.insert(user, self.memory.make(bytes as usize));
+                    }
+                    Posted::Early { slot } => {
+                        let span = Span { region: self.mail.slots, offset: slot as usize * LIMIT as usize, bytes };
+                        let payload = self.memory.read(span).expect("a slot");
+                        self.mail.steps.taken(slot);
+                        running.scatter(into, &payload);
+                        running.executor.handle_done(step);
+                    }
+                }
+            }
+            Operation::Copy { from, into } => {
+                running.combine(from, into, None);
+                running.executor.handle_done(step);
+            }
+            Operation::Reduce { from, into, fold } => {
+                running.combine(from, into, Some(fold));
+                running.executor.handle_done(step);
+            }
+        }
+    }
+
+    /// Gives an errand to the endpoint, or back if that is full.
+    fn carry_out(&mut self, errand: Errand) -> Option<Errand> {
+        let now = self.network.now();
+        match errand {
+            Errand::Message(to, head, payload) => {
+                let span = payload.and_then(|(_, region, bytes)| Some(Span { region: region?, offset: 0, bytes }));
+                let span = span.filter(|span| span.bytes != 0);
+                match self.endpoint.send(now, to, head.as_ref(), span) {
+                    Ok(operation) => {
+                        if let Some((user, region, _)) = payload {
+                            self.posted.insert(operation, (user, region));
+                        }
+                        None
+                    }
+                    Err(SendError::Full) => Some(Errand::Message(to, head, payload)),
+                    Err(why) => panic!("{why:?}"),
+                }
+            }
+            Errand::Grant(to, user, key, bytes) => {
+                let into = Span { region: self.mail.receiving[&user], offset: 0, bytes };
+                self.keys += 1;
+                let under = placement::Key(self.keys << 8 | u64::from(self.id.0));
+                let Ok(placement) = self.endpoint.grant(to, into, under) else {
+                    return Some(Errand::Grant(to, user, key, bytes));
+                };
+                self.granted.insert(placement, user);
+                self.carry_out(Errand::Message(to, Head::grant(key, placement, under), None))
+            }
+            Errand::Place(to, user, placement, key) => {
+                let (region, bytes) = self.mail.sending[&user];
+                match self.endpoint.place(now, to, placement, key, Span { region, offset: 0, bytes }) {
+                    Ok(operation) => {
+                        self.mail.sending.remove(&user);
+                        self.posted.insert(operation, (user, Some(region)));
+                        None
+                    }
+                    Err(SendError::Full) => Some(Errand::Place(to, user, placement, key)),
+                    Err(why) => panic!("{why:?}"),
+                }
+            }
+        }
+    }
+}

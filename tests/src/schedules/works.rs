@@ -1,0 +1,123 @@
+//! Which collectives there are.
+
+use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::schedule::{Algorithm, Call, Plan};
+
+/// A collective, and how long.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Work {
+    /// As all ranks call it.
+    pub call: Call,
+    /// Elements of the vector, or of a block; blocks that differ have 0 to 6 elements.
+    pub elements: usize,
+}
+
+/// Elements, of three bytes each: none, one, an odd number within one eager message, one beyond it, and
+/// one in several datagrams.
+pub const LENGTHS: [usize; 5] = [0, 1, 7, 41, 601];
+
+/// Which of all collectives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// Ports are 1 to this.
+    pub ports: u8,
+    /// Of all, one in so many; 1 takes all.
+    pub one_in: u32,
+    /// Which of those.
+    pub seed: u64,
+}
+
+/// Every verb.
+pub const VERBS: [Verb; 11] = [
+    Verb::Barrier,
+    Verb::Broadcast,
+    Verb::Reduce,
+    Verb::Allreduce,
+    Verb::Gather,
+    Verb::Scatter,
+    Verb::Allgather,
+    Verb::Alltoall,
+    Verb::ReduceScatter,
+    Verb::Scan,
+    Verb::Exscan,
+];
+
+/// Every algorithm.
+pub const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::Knomial,
+    Algorithm::Dissemination,
+    Algorithm::Pairwise,
+    Algorithm::Doubling,
+    Algorithm::StandardExchange,
+    Algorithm::Halving,
+    Algorithm::Bruck,
+    Algorithm::Direct,
+    Algorithm::Ring,
+];
+
+/// A collective of `size` ranks on `ports` ports, the root 0, in one segment, in whatever order.
+pub const fn plain(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
+    Call {
+        verb,
+        algorithm,
+        rank: Rank(0),
+        size,
+        root: Rank(0),
+        ports,
+        radix: ports + 1,
+        segments: 1,
+        order: Order::Any,
+        in_place: false,
+        varying: false,
+    }
+}
+
+/// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place or not,
+/// equal or varying blocks, length; one to three segments in turn. Shuffled.
+pub fn works(size: u32, choice: Choice) -> Vec<Work> {
+    let mut random = fastrand::Rng::with_seed(choice.seed ^ u64::from(size));
+    let mut works = Vec::new();
+    for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+        for k in 1..=choice.ports {
+            let reduces =
+                matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan);
+            // A tree of k + 1 branches on one port as well.
+            let ports = if algorithm == Algorithm::Knomial && k > 1 { vec![k, 1] } else { vec![k] };
+            let roots = if verb.is_rooted() { size } else { 1 };
+            let orders = if reduces { vec![Order::Any, Order::Rank] } else { vec![Order::Any] };
+            let places = if matches!(verb, Verb::Barrier | Verb::Broadcast) { vec![false] } else { vec![false, true] };
+            let blocks =
+                matches!(verb, Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter);
+            let varies = if blocks { vec![false, true] } else { vec![false] };
+            let lengths = if verb == Verb::Barrier { &LENGTHS[..1] } else { &LENGTHS[..] };
+            for ports in ports {
+                for root in 0..roots {
+                    for &order in &orders {
+                        for &in_place in &places {
+                            for &varying in &varies {
+                                for &elements in lengths {
+                                    let segments = 1 + works.len() as u32 % 3;
+                                    let call = Call {
+                                        root: Rank(root),
+                                        radix: k + 1,
+                                        segments,
+                                        order,
+                                        in_place,
+                                        varying,
+                                        ..plain(verb, algorithm, size, ports)
+                                    };
+                                    if Plan::new(call).is_ok() {
+                                        works.push(Work { call, elements });
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    random.shuffle(&mut works);
+    works.truncate(works.len().div_ceil(choice.one_in.max(1) as usize));
+    works
+}
