@@ -159,7 +159,11 @@ impl<S: Storage> Admission<S> {
             Some(Place::Short(_)) => {}
             None => return,
         }
-        if synchronous {
+        let sender = self
+            .matching
+            .message(message)
+            .and_then(|(envelope, _)| self.peers.as_ref().get(envelope.source.0 as usize));
+        if synchronous && sender.is_some_and(|sender| !sender.is_gone) {
             self.tell(message, Tells::Taken);
         }
         self.end_message(message);
