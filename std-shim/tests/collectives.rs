@@ -12,7 +12,7 @@ use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::World;
-use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
+use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
 
 /// Elements of a block: through slots, through bulk in one piece and in several, pulled.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
             Some("immediate") => many_under_way(&world),
+            Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ("processes_compute_what_they_should", processes_compute_what_they_should),
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
         ("many_collectives_are_under_way_at_a_time", many_collectives_are_under_way_at_a_time),
+        ("blocks_differ_in_length", blocks_differ_in_length),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
@@ -61,6 +63,12 @@ fn many_collectives_are_under_way_at_a_time() {
     let modes = ["engine", "thread", "hybrid"];
     for (means, mode) in ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(modes.into_iter().cycle()) {
         expect(&run(&format!("{means} --progress {mode}"), "immediate"), 0, &[]);
+    }
+}
+
+fn blocks_differ_in_length() {
+    for means in ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%"] {
+        expect(&run(means, "varying"), 0, &[]);
     }
 }
 
@@ -215,6 +223,64 @@ fn many_under_way(world: &World) {
         assert!(all[round].iter().copied().eq(everyones), "allgather of round {round}");
         assert_eq!(from_root[round], block(root, round as u32, count), "broadcast of round {round}");
     }
+}
+
+/// Blocks of `lengths`, in reverse order, with a gap behind each.
+fn scattered(lengths: &[usize]) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let begin = |length: &usize| {
+        end += length + 1;
+        end - length - 1
+    };
+    let mut at: Vec<usize> = lengths.iter().rev().map(begin).collect();
+    at.reverse();
+    (at, end)
+}
+
+fn blocks_of_any_length(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let own = rank as usize;
+    for unit in [0, 1, 50, 4000] {
+        let root = Rank(unit as u32 % size);
+        // What rank `from` has for rank `to`; every third has nothing.
+        let length = |from: u32, to: u32| ((from + 2 * to) % 3) as usize * unit;
+        let given = |from: u32, to: u32| block(from, to, length(from, to));
+        let lengths: Vec<usize> = (0..size).map(|from| length(from, 0)).collect();
+        let (at, whole) = scattered(&lengths);
+        let mut all = vec![-1; whole];
+        let holds = |all: &[i64], of: &dyn Fn(u32) -> Vec<i64>, at: &[usize]| {
+            (0..size).all(|from| all[at[from as usize]..].starts_with(&of(from)))
+        };
+        let parts = PartitionMut::new(&mut all, &lengths, &at).expect("within");
+        world.all_gather_varcount_into(&given(rank, 0), parts).expect("an allgather");
+        assert!(holds(&all, &|from| given(from, 0), &at), "allgather of {unit}");
+        assert_eq!(all.iter().filter(|value| **value == -1).count(), size as usize, "gaps are left alone");
+
+        all.fill(-1);
+        let parts = PartitionMut::new(&mut all, &lengths, &at).expect("within");
+        world.gather_varcount_into(&given(rank, 0), parts, root).expect("a gather");
+        assert!(rank != root.0 || holds(&all, &|from| given(from, 0), &at), "gather of {unit}");
+
+        (0..size).for_each(|of| all[at[of as usize]..][..lengths[of as usize]].copy_from_slice(&given(of, 0)));
+        let (parts, mut mine) = (Partition::new(&all, &lengths, &at).expect("within"), vec![-1; lengths[own]]);
+        world.scatter_varcount_into(&parts, &mut mine, root).expect("a scatter");
+        assert_eq!(mine, given(rank, 0), "scatter of {unit}");
+
+        let outward: Vec<usize> = (0..size).map(|to| length(rank, to)).collect();
+        let inward: Vec<usize> = (0..size).map(|from| length(from, rank)).collect();
+        let ((out_at, out), (in_at, room)) = (scattered(&outward), scattered(&inward));
+        let (mut out, mut into) = (vec![-1; out], vec![-1; room]);
+        (0..size).for_each(|to| out[out_at[to as usize]..][..outward[to as usize]].copy_from_slice(&given(rank, to)));
+        let parts = Partition::new(&out, &outward, &out_at).expect("within");
+        let room = PartitionMut::new(&mut into, &inward, &in_at).expect("within");
+        world.all_to_all_varcount_into(&parts, room).expect("an alltoall");
+        assert!(holds(&into, &|from| given(from, rank), &in_at), "alltoall of {unit}");
+    }
+    let mut none = [0_i64; 0];
+    let parts = PartitionMut::new(&mut none, &[], &[]).expect("within");
+    let refused = world.all_gather_varcount_into(&[1], parts);
+    assert_eq!(refused, Err(CollectiveError::Length { needed: size as usize, given: 0 }));
+    world.barrier().expect("a barrier");
 }
 
 /// The panic of one rank's function is that of its call; the other one misses it.

@@ -11,6 +11,7 @@ mod error;
 mod group;
 mod immediate;
 mod operation;
+pub(super) mod partition;
 mod pull;
 mod request;
 pub(super) mod running;
@@ -18,10 +19,12 @@ pub(super) mod schedule;
 mod store;
 pub(super) mod table;
 pub(super) mod transfer;
+mod varying;
 
 pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
+pub use partition::{Partition, PartitionMut};
 pub use request::CollectiveRequest;
 
 pub(super) use group::Group;

@@ -6,6 +6,7 @@ use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::group::Places;
+use super::partition::Tables;
 use super::{CollectiveError, Operation};
 use crate::rank::Rank;
 use crate::world::World;
@@ -17,6 +18,8 @@ const NO_ROOT: Rank = Rank(0);
 pub(super) struct Call<'b> {
     pub(super) plan: Plan,
     pub(super) places: Places<'b>,
+    /// Where blocks differ in length.
+    pub(super) tables: Option<Tables>,
 }
 
 /// A call, or what is wrong with it.
@@ -24,7 +27,7 @@ type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
 impl World {
     pub(super) fn call_barrier(&self) -> Call<'static> {
-        Call { plan: self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), places: Places::Both(&mut []) }
+        Call { plan: self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), places: Places::Both(&mut []), tables: None }
     }
 
     pub(super) fn call_broadcast<'b, T>(&self, data: &'b mut [T], root: Rank) -> Checked<'b>
@@ -32,7 +35,7 @@ impl World {
         T: IntoBytes + FromBytes,
     {
         let plan = self.plan::<T>(Verb::Broadcast, data.len(), self.root(root)?);
-        Ok(Call { plan, places: Places::Both(data.as_mut_bytes()) })
+        Ok(Call { plan, places: Places::Both(data.as_mut_bytes()), tables: None })
     }
 
     pub(super) fn call_gather<'b, T>(&self, data: &'b [T], into: &'b mut [T], root: Rank) -> Checked<'b>
@@ -41,7 +44,7 @@ impl World {
     {
         let plan = self.plan::<T>(Verb::Gather, data.len(), self.root(root)?);
         let into = if self.rank == root { self.whole(into, data.len())? } else { &mut [] };
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()) })
+        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
     }
 
     pub(super) fn call_scatter<'b, T>(&self, data: &'b [T], into: &'b mut [T], root: Rank) -> Checked<'b>
@@ -50,7 +53,7 @@ impl World {
     {
         let plan = self.plan::<T>(Verb::Scatter, into.len(), self.root(root)?);
         let data = if self.rank == root { self.blocks(data, into.len())? } else { &[] };
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()) })
+        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
     }
 
     pub(super) fn call_all_gather<'b, T>(&self, data: &'b [T], into: &'b mut [T]) -> Checked<'b>
@@ -59,7 +62,7 @@ impl World {
     {
         let plan = self.plan::<T>(Verb::Allgather, data.len(), NO_ROOT);
         let into = self.whole(into, data.len())?;
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()) })
+        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
     }
 
     pub(super) fn call_all_to_all<'b, T>(&self, data: &'b [T], into: &'b mut [T]) -> Checked<'b>
@@ -69,7 +72,7 @@ impl World {
         let block = data.len() / self.size as usize;
         let plan = self.plan::<T>(Verb::Alltoall, block, NO_ROOT);
         let (data, into) = (self.blocks(data, block)?, self.whole(into, block)?);
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()) })
+        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
     }
 
     pub(super) fn call_reduce<'b, T, O>(
@@ -137,17 +140,17 @@ impl World {
         let (order, kind) = (operation.order(), operation.kind());
         let in_place = matches!(places, Places::Both(_));
         let plan = Plan { grain: size_of::<T>().max(1), order, in_place, kind, ..self.plan::<T>(verb, count, root) };
-        Call { plan, places }
+        Call { plan, places, tables: None }
     }
 
-    fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
+    pub(super) fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
         let (rank, root) = (Member(self.rank.0), Member(root.0));
         let kind = size_of::<T>() as u32;
         let (size, bytes) = (self.size, count * size_of::<T>());
         Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind }
     }
 
-    fn root(&self, root: Rank) -> Result<Rank, CollectiveError> {
+    pub(super) fn root(&self, root: Rank) -> Result<Rank, CollectiveError> {
         if root.0 < self.size { Ok(root) } else { Err(CollectiveError::UnknownRank { rank: root, size: self.size }) }
     }
 

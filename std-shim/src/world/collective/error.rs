@@ -16,7 +16,7 @@ pub enum CollectiveError {
         /// Ranks of the job.
         size: u32,
     },
-    /// A buffer is not as long as this collective needs it.
+    /// A buffer, or a list of lengths, is not as long as this collective needs it; of a rank's own block where lengths differ, in bytes.
     #[error("a buffer of {needed} elements is needed, not of {given}")]
     Length {
         /// Elements that it should have.

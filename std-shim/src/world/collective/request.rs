@@ -49,7 +49,7 @@ impl World {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        unsafe { process.begin_collective(&call.plan, input, output, combine) }
+        unsafe { process.begin_collective(&call.plan, call.tables, input, output, combine) }
     }
 
     /// Waits until a collective has ended.

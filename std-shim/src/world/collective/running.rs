@@ -11,6 +11,7 @@ use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
+use super::partition::Tables;
 use super::store::Kept;
 use crate::region::{Address, Regions};
 
@@ -21,6 +22,8 @@ pub(in crate::world) type Combine = Box<dyn Operate + Send>;
 pub(in crate::world) struct Running {
     pub(in crate::world) executor: Executor,
     pub(in crate::world) layout: Layout<'static>,
+    /// What the layout names.
+    pub(in crate::world) _tables: Option<Tables>,
     /// What the caller lends; the same twice where it is one buffer.
     pub(in crate::world) input: Region,
     pub(in crate::world) output: Region,

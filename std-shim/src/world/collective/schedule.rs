@@ -1,10 +1,14 @@
 //! Which schedule a collective follows, and where its blocks lie.
 
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
 use unisono_core::collective::{Plan, Verb};
 use unisono_core::schedule;
 use unisono_core::schedule::{Choice, Cut, Layout, Link, Refused};
 
 use super::CollectiveError;
+use super::partition::{BLOCK_MOST, Table, Tables};
 use crate::environment::tuning::{Tuning, UDP};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
@@ -20,7 +24,7 @@ const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200
 pub(in crate::world) struct Choices {
     tuning: Tuning,
     link: Link,
-    known: Box<[Option<(Plan, Choice)>]>,
+    known: Box<[Option<(Plan, bool, Choice)>]>,
 }
 
 impl Choices {
@@ -31,29 +35,34 @@ impl Choices {
     }
 
     /// The choice for a collective: what it says does not depend on who asks.
-    fn of(&mut self, plan: &Plan) -> Result<Choice, Refused> {
+    fn of(&mut self, plan: &Plan, varying: bool) -> Result<Choice, Refused> {
         let place = hash(plan) as usize % REMEMBERED;
-        if let Some(Some((of, choice))) = self.known.get(place)
-            && of == plan
+        if let Some(Some((of, varies, choice))) = self.known.get(place)
+            && (of, *varies) == (plan, varying)
         {
             return Ok(*choice);
         }
-        let choice = self.tuning.choose(plan, false, &self.link)?;
+        let choice = self.tuning.choose(plan, varying, &self.link)?;
         if let Some(known) = self.known.get_mut(place) {
-            *known = Some((*plan, choice));
+            *known = Some((*plan, varying, choice));
         }
         Ok(choice)
     }
 
     /// The schedule of a collective, and a digest of all that ranks must agree on.
-    pub(in crate::world) fn schedule(&mut self, plan: &Plan) -> Result<(schedule::Plan, u32), CollectiveError> {
-        let choice = self.of(plan).map_err(|_| CollectiveError::TooLong)?;
-        let mut call = choice.call(plan, false);
+    pub(in crate::world) fn schedule(
+        &mut self,
+        plan: &Plan,
+        varying: bool,
+    ) -> Result<(schedule::Plan, u32), CollectiveError> {
+        let choice = self.of(plan, varying).map_err(|_| CollectiveError::TooLong)?;
+        let mut call = choice.call(plan, varying);
         let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
-        call.segments = call.segments.max(least);
+        call.segments = call.segments.max(if varying { 1 } else { least });
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
-        let way = u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
+        let way =
+            u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         Ok((schedule, mix(mix(hash(plan), way), call.segments)))
     }
 }
@@ -69,6 +78,32 @@ pub(in crate::world) fn layout(plan: &Plan, schedule: &schedule::Plan) -> Layout
         _ => return Layout::vector(plan.bytes, blocks, plan.grain, segments),
     };
     Layout::new(input, output, all, blocks, plan.grain, segments)
+}
+
+/// Where the blocks of a collective lie whose tables these are, which live as long as the layout is used.
+pub(in crate::world) fn varying_layout(
+    plan: &Plan,
+    schedule: &schedule::Plan,
+    tables: &Tables,
+) -> Result<Layout<'static>, CollectiveError> {
+    let cut = |table: &Option<Arc<Table>>| match table {
+        None => Cut::equal(tables.own, 1),
+        Some(table) => {
+            let [bytes, at] = [&table.bytes, &table.at].map(|list| NonNull::from(&**list));
+            // SAFETY: a collective keeps its tables beside its layout, nobody changes them, and they do not move.
+            let bytes = unsafe { bytes.as_ref() };
+            // SAFETY: as above.
+            let at = unsafe { at.as_ref() };
+            Cut::Table { bytes, at }
+        }
+    };
+    let all = [&tables.input, &tables.output].into_iter().flatten().flat_map(|table| table.bytes.iter());
+    if all.chain([&tables.own]).any(|bytes| *bytes > BLOCK_MOST) {
+        return Err(CollectiveError::TooLong);
+    }
+    let (input, output) = (cut(&tables.input), cut(&tables.output));
+    let held = if tables.input.is_some() { input } else { output };
+    Ok(Layout::new(input, output, held, schedule.blocks(), plan.grain, schedule.call().segments))
 }
 
 /// Whether ranks have blocks of their own.
@@ -116,10 +151,10 @@ mod tests {
 
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: Plan| choices().schedule(&plan).expect("a schedule").1;
+        let digest = |plan: Plan| choices().schedule(&plan, false).expect("a schedule").1;
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
-            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }).expect("a schedule").1, digest(PLAN));
+            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }, false).expect("a schedule").1, digest(PLAN));
         }
         let others = [
             Plan { verb: Verb::Scan, ..PLAN },
@@ -140,7 +175,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = Plan { verb: Verb::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let (schedule, _) = choices().schedule(&plan).expect("a schedule");
+        let (schedule, _) = choices().schedule(&plan, false).expect("a schedule");
         assert!(schedule.call().segments >= 20);
     }
 }

@@ -197,8 +197,9 @@ impl Collectives {
         match self.steps.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
                 let to = self.place(user, &mut regions.borrow_mut());
+                let Some(to) = to else { return self.blame(from, Cause::Corrupt) };
                 requests.finish(of_message(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
-                to.map_or(Verdict::Release, |to| Verdict::Place { to, start })
+                Verdict::Place { to, start }
             }
             Arrival::Keep { slot, start, bytes } => match self.slot(slot, &mut regions.borrow_mut()) {
                 Some(kept) => Verdict::Place { to: kept.part(bytes), start },
@@ -222,6 +223,14 @@ impl Collectives {
         self.has_news = true;
         self.blames.push(Blame { peer, cause });
         Verdict::Release
+    }
+
+    /// What a rank of this node says of a message that it announces. False: it has announced more than any rank can.
+    pub(in crate::world) fn note_announced(&mut self, from: PeerId, key: Key, message: Announced) -> bool {
+        self.announced.retain(|(other, of, _)| (*other, *of) != (from, key));
+        let so_far = self.announced.iter().filter(|(other, ..)| *other == from).count();
+        self.announced.push((from, key, message));
+        so_far < WAITING
     }
 
     /// Where a transfer's bytes lie, or come to lie.
@@ -256,7 +265,10 @@ impl Collectives {
         }
         if sequence.wrapping_sub(self.last.id.sequence).cast_signed() > 0 {
             let ahead = Ahead { peer: from, sequence, context };
-            if !self.ahead.contains(&ahead) {
+            if self.ahead.iter().filter(|other| other.peer == from).count() > WAITING + CREDIT as usize {
+                // No rank has so many messages on the way.
+                self.blame(from, Cause::Corrupt);
+            } else if !self.ahead.contains(&ahead) {
                 self.ahead.push(ahead);
             }
             return;

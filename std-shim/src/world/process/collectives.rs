@@ -8,8 +8,9 @@ use unisono_core::schedule::Executor;
 
 use super::Process;
 use crate::world::collective::CollectiveError;
+use crate::world::collective::partition::Tables;
 use crate::world::collective::running::{Combine, Running};
-use crate::world::collective::schedule::layout;
+use crate::world::collective::schedule::{layout, varying_layout};
 use crate::world::collective::table::Blame;
 use crate::world::request::Failure;
 
@@ -29,6 +30,7 @@ impl Process {
     pub(in crate::world) unsafe fn begin_collective(
         &mut self,
         plan: &Plan,
+        tables: Option<Tables>,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
         combine: Combine,
@@ -39,8 +41,11 @@ impl Process {
         if let Some(failed) = self.collectives.failed {
             return Err(failed);
         }
-        let (schedule, digest) = self.collectives.choices.schedule(plan)?;
-        let layout = layout(plan, &schedule);
+        let (schedule, digest) = self.collectives.choices.schedule(plan, tables.is_some())?;
+        let layout = match &tables {
+            None => layout(plan, &schedule),
+            Some(tables) => varying_layout(plan, &schedule, tables)?,
+        };
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => None,
@@ -54,6 +59,7 @@ impl Process {
         let place = self.collectives.begin(|id| Running {
             executor: Executor::new(id, schedule),
             layout,
+            _tables: tables,
             input,
             output,
             scratch,

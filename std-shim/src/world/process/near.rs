@@ -497,9 +497,9 @@ impl Desk<'_> {
         let shown = head.get_mut(..length).ok_or(Nonsense)?;
         payload.part(0, length).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
         let key = Collectives::key_of(shown).ok_or(Nonsense)?;
-        let announced = &mut self.collectives.announced;
-        announced.retain(|(other, of, _)| (*other, *of) != (from, key));
-        announced.push((from, key, message));
+        if !self.collectives.note_announced(from, key, message) {
+            return Err(Nonsense);
+        }
         self.collectives.handle(from, shown, length as u32, self.requests, self.regions);
         Ok(())
     }

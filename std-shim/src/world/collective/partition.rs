@@ -1,0 +1,101 @@
+//! Blocks of any length anywhere in a buffer, one per rank.
+
+use alloc::sync::Arc;
+use core::mem::size_of;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::CollectiveError;
+
+/// The most bytes of a block: lengths on the wire have 32 bits.
+pub(super) const BLOCK_MOST: usize = u32::MAX as usize;
+
+/// Bytes of blocks, and where each begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Table {
+    pub(in crate::world) bytes: Box<[usize]>,
+    pub(in crate::world) at: Box<[usize]>,
+}
+
+impl Table {
+    /// Of elements of so many bytes, in a buffer of `given` elements.
+    fn new(counts: &[usize], displacements: &[usize], size: usize, given: usize) -> Result<Self, CollectiveError> {
+        if counts.len() != displacements.len() {
+            return Err(CollectiveError::Length { needed: counts.len(), given: displacements.len() });
+        }
+        let ends = counts.iter().zip(displacements).map(|(count, at)| count.saturating_add(*at));
+        let needed = ends.max().unwrap_or(0);
+        if needed > given {
+            return Err(CollectiveError::Length { needed, given });
+        }
+        let bytes = |elements: &[usize]| elements.iter().map(|elements| elements.saturating_mul(size)).collect();
+        Ok(Self { bytes: bytes(counts), at: bytes(displacements) })
+    }
+
+    /// Bytes of all blocks.
+    pub(super) fn total(&self) -> usize {
+        self.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+}
+
+/// Blocks to be sent.
+#[derive(Clone, Debug)]
+pub struct Partition<'b, T> {
+    pub(super) data: &'b [T],
+    pub(super) table: Arc<Table>,
+}
+
+impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
+    /// Block i: `counts[i]` elements from `displacements[i]` on.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Length`]: one of the lists is shorter, or a block exceeds `data`.
+    pub fn new(data: &'b [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
+        let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
+        Ok(Self { data, table: Arc::new(table) })
+    }
+}
+
+/// Blocks to be received. What lies in two of them is unspecified.
+#[derive(Debug)]
+pub struct PartitionMut<'b, T> {
+    pub(super) data: &'b mut [T],
+    pub(super) table: Arc<Table>,
+}
+
+impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
+    /// As [`Partition::new`].
+    ///
+    /// # Errors
+    /// As of [`Partition::new`].
+    pub fn new(data: &'b mut [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
+        let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
+        Ok(Self { data, table: Arc::new(table) })
+    }
+}
+
+/// The blocks of a call, as far as they differ.
+#[derive(Clone, Debug, Default)]
+pub(in crate::world) struct Tables {
+    pub(in crate::world) input: Option<Arc<Table>>,
+    pub(in crate::world) output: Option<Arc<Table>>,
+    /// What a block is taken for that has no table: bytes of this rank's own one.
+    pub(in crate::world) own: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_lie_within_the_buffer() {
+        let mut data = [0_u32; 6];
+        let parts = PartitionMut::new(&mut data, &[2, 0, 3], &[4, 9, 0]).map(|_| ());
+        assert_eq!(parts, Err(CollectiveError::Length { needed: 9, given: 6 }));
+        let parts = Partition::new(&data, &[2, 0, 3], &[4, 6, 0]).expect("within");
+        assert_eq!((parts.table.total(), &*parts.table.at), (20, &[16, 24, 0][..]));
+        let long = Partition::new(&data, &[usize::MAX], &[2]).map(|_| ());
+        assert_eq!(long, Err(CollectiveError::Length { needed: usize::MAX, given: 6 }));
+        assert!(Partition::new(&data, &[1], &[]).is_err());
+    }
+}
