@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod collective;
 pub mod life;
+pub mod message;
 pub mod mutant;
 pub mod network;
 pub mod window;

@@ -6,6 +6,7 @@
 
 mod contents;
 mod member;
+mod running;
 mod works;
 
 use alloc::rc::Rc;

@@ -3,8 +3,11 @@
 //!
 //! The first run installs the peers into `target/peers` (python3, pip and a C compiler; some 100 MB).
 
+extern crate alloc;
+
+use alloc::collections::BTreeSet;
 use core::error::Error;
-use std::{collections::BTreeSet, path::PathBuf, process::ExitCode, thread};
+use std::{path::PathBuf, process::ExitCode, thread};
 
 use clap::Parser;
 

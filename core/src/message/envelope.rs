@@ -41,17 +41,20 @@ pub(super) const PATTERNS: u8 = 4;
 
 impl Pattern {
     /// Whether a message is what is asked for.
+    #[inline]
     pub fn matches(&self, envelope: &Envelope) -> bool {
         self.context == envelope.context
             && self.source.is_none_or(|source| source == envelope.source)
             && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
+    #[inline]
     pub(super) const fn class(&self) -> u8 {
         let any_tag = if self.tag.is_none() { ANY_TAG } else { 0 };
         if self.source.is_none() { any_tag | ANY_SOURCE } else { any_tag }
     }
 
+    #[inline]
     pub(super) fn key(&self) -> Key {
         Key {
             class: self.class(),
@@ -64,6 +67,7 @@ impl Pattern {
 
 impl Envelope {
     /// That of the patterns of a class which this message matches.
+    #[inline]
     pub(super) const fn key(&self, class: u8) -> Key {
         Key {
             class,

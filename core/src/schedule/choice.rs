@@ -274,7 +274,7 @@ fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64
             .saturating_add(spent(load.blocks, moved))
             .saturating_add(spent(load.folds, folded))
     };
-    let waits = spent(cost.rounds, latency.saturating_sub(overhead.saturating_mul(2)));
+    let waits = spent(cost.waits, latency.saturating_sub(overhead.saturating_mul(2)));
     let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy));
     waits.saturating_add(load(&cost.path)).saturating_add(next)
 }

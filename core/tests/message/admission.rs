@@ -1,6 +1,8 @@
 //! Random programs on 2 to 4 ranks, with hardly any memory, in any interleaving.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use unisono_core::message::admission::{Config, Mode};
 use unisono_core::message::{Envelope, Pattern};
 
@@ -93,7 +95,7 @@ impl Case {
     }
 }
 
-fn run(case: &Case) {
+fn run(case: &Case) -> Job {
     let mut job = case.job();
     for choice in &case.choices {
         if !job.step(*choice) {
@@ -102,10 +104,27 @@ fn run(case: &Case) {
     }
     job.settle();
     job.judge();
+    job
+}
+
+/// The cases are of the kind that matters: with so little memory every kind of head is needed, and most messages are taken.
+#[test]
+fn random_programs_need_every_kind_of_head() {
+    let mut runner = TestRunner::deterministic();
+    let (mut kinds, mut taken, mut sent) = ([0; 16], 0, 0);
+    for _ in 0..300 {
+        let case = case(40).new_tree(&mut runner).expect("no case is rejected").current();
+        let job = run(&case);
+        job.kinds.iter().zip(&mut kinds).for_each(|(here, all)| *all += here);
+        taken += job.taken();
+        sent += case.pairs.len();
+    }
+    assert!(kinds[..13].iter().all(|count| *count >= 50), "{kinds:?}");
+    assert!(taken * 2 > sent, "{taken} of {sent}");
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 3000 } else { 60000 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 3000 } else { 60000 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn everything_that_can_complete_does_and_nothing_overtakes(case in case(24)) {
         run(&case);
@@ -113,7 +132,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn long_programs_complete(case in case(400)) {
         run(&case);

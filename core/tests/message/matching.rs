@@ -76,7 +76,7 @@ fn met(queues: &mut Queues, message: MessageId) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn receives_and_messages_meet_as_in_two_lists(
         steps in prop::collection::vec(step(), 1..120),

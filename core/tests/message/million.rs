@@ -1,6 +1,6 @@
 //! Bar 4: 10⁶ immediate sends of tag 1, then one of tag 2 that the receiver takes first, with a pool of 64 KiB.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{Action, Admission, Config, Leaves, Mode, Outcome, Outgoing, Place, Received};

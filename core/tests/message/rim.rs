@@ -1,6 +1,6 @@
 //! Ranks that send each other messages over channels that keep order; what is seen at their rims is judged by MPI's rules.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
@@ -306,7 +306,7 @@ impl Job {
             eager: self.eager,
             at: message as u64,
             mode,
-            lent: message % 2 == 0,
+            lent: message.is_multiple_of(2),
             user: message as u32,
         };
         let rank = envelope.source.0 as usize;

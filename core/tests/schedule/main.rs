@@ -8,6 +8,7 @@ mod bounds;
 mod bytes;
 mod cases;
 mod choice;
+mod clock;
 mod every;
 mod failing;
 mod group;

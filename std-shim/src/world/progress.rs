@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 const ROUNDS: u32 = 64;
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
-const SPIN_CROWDED: u64 = 5_000;
+const SPIN_CROWDED: u64 = 100_000;
 /// Longest sleep while something may come through shared memory, which rings no bell.
 const NAP: Duration = Duration::from_micros(100);
 /// Nanoseconds between two looks whether the ranks of this node live.

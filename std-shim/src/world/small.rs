@@ -1,44 +1,64 @@
-//! A slab for small payloads: the sender's buffer is free at once.
+//! Slabs for small payloads: the sender's buffer is free at once.
 
 use unisono_core::span::{Region, Span};
 
+use super::collective::table::EAGER_MOST;
 use crate::region::Regions;
-
-/// Bytes of a cell.
-const CELL: usize = 1024;
-/// Cells.
-const CELLS: usize = 1024;
 
 /// A cell that is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cell(u32);
+pub(super) struct Cell {
+    slab: u8,
+    index: u32,
+}
 
-/// Cells of one region, free ones on a stack.
+/// Cells of `bytes` bytes in one region, free ones on a stack.
 #[derive(Debug)]
-pub(super) struct SmallCells {
+struct Slab {
     region: Region,
+    bytes: usize,
     free: Vec<u32>,
 }
 
-impl SmallCells {
-    pub(super) fn new(regions: &mut Regions) -> Self {
-        match regions.allocate(CELL * CELLS) {
-            Ok(region) => Self { region, free: (0..CELLS as u32).rev().collect() },
+impl Slab {
+    fn new(bytes: usize, cells: u32, regions: &mut Regions) -> Self {
+        match regions.allocate(bytes * cells as usize) {
+            Ok(region) => Self { region, bytes, free: (0..cells).rev().collect() },
             // Without a slab every payload is lent.
-            Err(_) => Self { region: Region::default(), free: Vec::new() },
+            Err(_) => Self { region: Region::default(), bytes, free: Vec::new() },
         }
     }
+}
 
-    /// A cell for `bytes` bytes, and where they go.
+/// Two slabs, 1 MiB each.
+#[derive(Debug)]
+pub(super) struct SmallCells([Slab; 2]);
+
+impl SmallCells {
+    pub(super) fn new(regions: &mut Regions) -> Self {
+        Self([Slab::new(1024, 1024, regions), Slab::new(EAGER_MOST, 64, regions)])
+    }
+
+    /// A cell for a message of `bytes` bytes, and where they go.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(Cell, Span)> {
-        if bytes > CELL {
-            return None;
-        }
-        let cell = self.free.pop()?;
-        Some((Cell(cell), Span { region: self.region, offset: cell as usize * CELL, bytes: bytes as u32 }))
+        self.take_of(0, bytes)
+    }
+
+    /// As that, for a message of a collective: up to [`EAGER_MOST`] bytes, so that who only sends need not wait.
+    pub(super) fn take_longer(&mut self, bytes: usize) -> Option<(Cell, Span)> {
+        self.take_of(0, bytes).or_else(|| self.take_of(1, bytes))
+    }
+
+    fn take_of(&mut self, slab: u8, bytes: usize) -> Option<(Cell, Span)> {
+        let Slab { region, bytes: each, free } =
+            self.0.get_mut(usize::from(slab)).filter(|slab| bytes <= slab.bytes)?;
+        let index = free.pop()?;
+        Some((Cell { slab, index }, Span { region: *region, offset: index as usize * *each, bytes: bytes as u32 }))
     }
 
     pub(super) fn give_back(&mut self, cell: Cell) {
-        self.free.push(cell.0);
+        if let Some(slab) = self.0.get_mut(usize::from(cell.slab)) {
+            slab.free.push(cell.index);
+        }
     }
 }

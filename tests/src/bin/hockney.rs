@@ -1,7 +1,11 @@
 //! Times of all collectives and algorithms at 2 to 4096 ranks under Hockney's model, by the executors that ship.
 
+use core::cmp::Reverse;
 use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
@@ -47,26 +51,56 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let link = Link { startup_ps: options.latency_ns * 1000, ps_per_byte: options.ps_per_byte };
     equations(&mut report, link);
-    for &bytes in &options.bytes {
+    let mut works = Vec::new();
+    for (i, &bytes) in options.bytes.iter().enumerate() {
         for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
             for &size in &options.ranks {
                 let call = Call { segments: options.segments, ..plain(verb, algorithm, size, options.ports) };
-                // A barrier has no bytes.
-                if verb == Verb::Barrier && Some(&bytes) != options.bytes.first() {
-                    continue;
-                }
                 let steps = Plan::new(call).map(|plan| u64::from(plan.steps()) * u64::from(size));
-                if steps.is_ok_and(|steps| steps <= options.steps)
-                    && let Ok(cost) = time(call, bytes, link)
+                // A barrier has no bytes.
+                let repeated = verb == Verb::Barrier && i > 0;
+                if let Ok(steps) = steps
+                    && steps <= options.steps
+                    && !repeated
                 {
-                    let of = format!("{algorithm:?}, {size} ranks, {bytes} B");
-                    report.figure(verb.name(), &of, cost.picoseconds as f64 / 1e6, "us", Limit::None);
+                    works.push(Work { call, bytes, steps });
                 }
             }
         }
     }
+    for (work, cost) in works.iter().zip(costs(&works, link)) {
+        let Call { verb, algorithm, size, .. } = work.call;
+        let of = format!("{algorithm:?}, {size} ranks, {} B", work.bytes);
+        report.figure(verb.name(), &of, cost as f64 / 1e6, "us", Limit::None);
+    }
     report.figure("seconds", "", started.elapsed().as_secs_f64(), "s", Limit::None);
     report.end()
+}
+
+/// What is simulated, and how long that takes.
+#[derive(Clone, Copy)]
+struct Work {
+    call: Call,
+    bytes: usize,
+    steps: u64,
+}
+
+/// In picoseconds. On all processors, the longest first.
+fn costs(works: &[Work], link: Link) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..works.len()).collect();
+    order.sort_by_key(|i| Reverse(works[*i].steps));
+    let (next, costs) = (AtomicUsize::new(0), Mutex::new(vec![0; works.len()]));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let cost = time(works[i].call, works[i].bytes, link).expect("a schedule that exists");
+                    costs.lock().expect("no thread panics while it holds this")[i] = cost.picoseconds;
+                }
+            });
+        }
+    });
+    costs.into_inner().expect("no thread panics while it holds this")
 }
 
 /// Every power of k + 1 up to 4096, k = 1 to 4: how many times differ from what the equations say.

@@ -8,6 +8,7 @@ use unisono_core::schedule::{Algorithm, Call};
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, Room};
 use super::life::{self, Lives};
+use super::message::{self, Messages, Sent};
 use super::window::{self, Window};
 use crate::explore::{Explorer, Report};
 
@@ -123,6 +124,45 @@ macro_rules! collective {
     };
 }
 
+/// Makes the entry of a message model.
+macro_rules! message {
+    ($name:literal, $ranks:literal, $messages:literal, $model:expr, $notes:literal) => {
+        Entry {
+            name: $name,
+            widths: (message::HEADERS as usize, message::SLOTS as u32),
+            time: ("none", 0),
+            messages: $messages,
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                let model: Messages<$ranks> = $model;
+                explorer.explore(&model)
+            },
+        }
+    };
+}
+
+const fn sent(from: u8, tag: u32, bytes: u64) -> Sent {
+    Sent { from, tag, bytes, synchronous: false }
+}
+
+/// Short, eager, announced.
+const MIXED: [Sent; 3] = [sent(0, 1, 1), sent(0, 1, 2), sent(0, 2, 3)];
+const SLOTTED: [Sent; 3] = [sent(0, 1, 2), sent(0, 1, 2), sent(0, 2, 2)];
+const SHORT: [Sent; 4] = [sent(0, 1, 1), sent(0, 1, 1), sent(0, 1, 1), sent(0, 2, 1)];
+const FOUR: [Sent; 4] = [sent(0, 1, 1), Sent { synchronous: true, ..sent(0, 1, 2) }, sent(0, 2, 3), sent(0, 1, 2)];
+const PAIRS: [Sent; 4] = [sent(0, 1, 2), sent(0, 2, 1), sent(1, 1, 1), sent(1, 2, 3)];
+
+/// A source and a tag, or any.
+type Asked = (Option<u32>, Option<u32>);
+
+const EXACT: [Asked; 2] = [(Some(0), Some(1)), (Some(0), Some(2))];
+const WILD: [Asked; 4] = [(Some(0), Some(1)), (Some(0), Some(2)), (None, Some(1)), (None, None)];
+const LAST_OR_ANY: [Asked; 2] = [(Some(0), Some(2)), (None, None)];
+const PLAINLY: message::May = message::May { cancels: 0, probe: false, fetch: false };
+
 const ALL: window::May = window::May { finish_late: true, probe_late: true, lack_window: true, renew: true };
 const PROMPT: window::May = window::May { probe_late: false, ..ALL };
 const SWIFT: window::May = window::May { finish_late: false, ..PROMPT };
@@ -196,6 +236,56 @@ pub const MODELS: &[Entry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "what is longer than a block is announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
+    message!(
+        "message-four",
+        2,
+        "4",
+        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, may: PLAINLY },
+        "W and bits: headers and slots"
+    ),
+    message!(
+        "message-three",
+        3,
+        "2+2",
+        Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, may: PLAINLY },
+        "two ranks send to a third"
+    ),
+    message!(
+        "message-probe",
+        2,
+        "3",
+        Messages {
+            sent: &MIXED,
+            patterns: &WILD,
+            receives: 3,
+            may: message::May { probe: true, fetch: true, ..PLAINLY },
+        },
+        "one matched probe of anything"
+    ),
+    message!(
+        "message-two",
+        2,
+        "3",
+        Messages {
+            sent: &SLOTTED,
+            patterns: &EXACT,
+            receives: 3,
+            may: message::May { cancels: 1, fetch: true, ..PLAINLY },
+        },
+        "no wildcards; one receive is cancelled"
+    ),
+    message!(
+        "message-behind",
+        2,
+        "4",
+        Messages {
+            sent: &SHORT,
+            patterns: &EXACT,
+            receives: 3,
+            may: message::May { cancels: 1, fetch: true, ..PLAINLY },
+        },
+        "no wildcards; one receive is cancelled"
+    ),
 ];
 
 /// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must notice.
@@ -224,6 +314,13 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("blocked_forgotten", "coll-allreduce"),
     ("want_silent", "coll-broadcast"),
     ("again_kept", "coll-broadcast"),
+    ("latest_receive", "message-probe"),
+    ("settled_early", "message-two"),
+    ("promise_leaves", "message-two"),
+    ("offer_leaves", "message-two"),
+    ("offer_overtakes", "message-probe"),
+    ("again_forgotten", "message-two"),
+    ("asked_behind", "message-behind"),
 ];
 
 /// The model of a name.

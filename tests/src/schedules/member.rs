@@ -12,11 +12,11 @@ use unisono_core::message::steps::{Action, Arrival, Entry, Head, InUse, Key, Pee
 use unisono_core::operation::{OperationId, SendError};
 use unisono_core::peer::Incarnation;
 use unisono_core::placement::{self, PlacementId};
-use unisono_core::schedule::{self, Call, Executor, Fold, Operation, Piece, Place, Plan};
+use unisono_core::schedule::Operation;
 use unisono_core::span::{Region, Span};
 
 use super::Work;
-use super::contents::{Buffers, GRAIN, compose};
+use super::running::Running;
 use crate::sim::{Network, NodeId, SimMemory};
 
 /// Bytes of the longest eager message: some of [`LENGTHS`](super::LENGTHS) are longer.
@@ -61,81 +61,6 @@ impl User {
 
     fn parts(self) -> (usize, StepId) {
         ((self.0 >> Self::STEP_BITS) as usize, StepId(self.0 & ((1 << Self::STEP_BITS) - 1)))
-    }
-}
-
-/// A collective under way.
-#[derive(Debug)]
-struct Running {
-    work: usize,
-    executor: Executor,
-    buffers: Buffers,
-    memory: Vec<u8>,
-    scratch: Vec<u8>,
-}
-
-impl Running {
-    fn new(work: usize, of: &Work, rank: Rank) -> Self {
-        let plan = Plan::new(Call { rank, ..of.call }).expect("a list of schedules that exist");
-        let buffers = Buffers::new(of, &plan);
-        let scratch = vec![0xdd; buffers.layout().scratch_bytes(plan.scratch_blocks())];
-        let memory = buffers.filled(plan.call());
-        let id = CollectiveId { context: 1, sequence: work as u32 };
-        Self { work, executor: Executor::new(id, plan), buffers, memory, scratch }
-    }
-
-    fn bytes(&mut self, piece: &Piece) -> &mut [u8] {
-        let (memory, begin) = match piece.place {
-            Place::Input => (&mut self.memory, self.buffers.begin[0]),
-            Place::Output => (&mut self.memory, self.buffers.begin[1]),
-            Place::Scratch => (&mut self.scratch, 0),
-        };
-        &mut memory[begin + piece.offset..][..piece.bytes]
-    }
-
-    fn length(&self, span: schedule::Span) -> u32 {
-        self.buffers.layout().pieces(span).map(|piece| piece.bytes as u32).sum()
-    }
-
-    fn gather(&mut self, span: schedule::Span) -> Vec<u8> {
-        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
-        pieces.iter().flat_map(|piece| self.bytes(piece).to_vec()).collect()
-    }
-
-    fn scatter(&mut self, span: schedule::Span, mut bytes: &[u8]) {
-        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
-        for piece in &pieces {
-            let (now, rest) = bytes.split_at(piece.bytes);
-            self.bytes(piece).copy_from_slice(now);
-            bytes = rest;
-        }
-        assert!(bytes.is_empty(), "a message as long as its receive");
-    }
-
-    /// A copy, or with a side a reduction.
-    fn combine(&mut self, from: schedule::Span, into: schedule::Span, fold: Option<Fold>) {
-        let pairs: Vec<(Piece, Piece)> = self.buffers.layout().pairs(from, into).collect();
-        for (from, into) in &pairs {
-            let from = self.bytes(from).to_vec();
-            let into = self.bytes(into);
-            let Some(fold) = fold else {
-                into.copy_from_slice(&from);
-                continue;
-            };
-            for (from, into) in from.chunks(GRAIN).zip(into.chunks_mut(GRAIN)) {
-                into.copy_from_slice(&match fold {
-                    Fold::Left => compose(from, into),
-                    Fold::Right => compose(into, from),
-                });
-            }
-        }
-    }
-
-    fn receive_of(&self, step: StepId) -> schedule::Span {
-        match self.executor.plan().step(step.0).map(|step| step.operation) {
-            Some(Operation::Receive { into, .. }) => into,
-            other => panic!("a receive: {other:?}"),
-        }
     }
 }
 
@@ -374,9 +299,9 @@ impl Member {
             match running.executor.poll() {
                 Turn::Do(step, operation) => self.begin(place, step, &operation),
                 Turn::Final => {
-                    let output = running.memory.split_off(running.buffers.begin[1]);
-                    self.seen.push(Seen::Left(running.work, output));
-                    self.running[place] = None;
+                    let work = running.work;
+                    let output = self.running[place].take().map(Running::output);
+                    self.seen.push(Seen::Left(work, output.unwrap_or_default()));
                 }
                 Turn::Pending => return moved,
                 Turn::Failed(failure) => panic!("{failure}"),

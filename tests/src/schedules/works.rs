@@ -12,7 +12,7 @@ pub struct Work {
     pub elements: usize,
 }
 
-/// Elements of [`GRAIN`](super::contents::GRAIN) bytes: none, one, an odd number within one eager message, one beyond it, and
+/// Elements, of three bytes each: none, one, an odd number within one eager message, one beyond it, and
 /// one in several datagrams.
 pub const LENGTHS: [usize; 5] = [0, 1, 7, 41, 601];
 

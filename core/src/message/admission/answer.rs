@@ -124,9 +124,7 @@ impl<S: Storage> Admission<S> {
     pub(super) fn hear_missing(&mut self, from: PeerId) -> Option<Outcome> {
         self.activate(from);
         let peer = self.peer(from)?;
-        let again = core::mem::take(&mut peer.again);
-        #[cfg(mutant = "again_forgotten")]
-        let again = again && false;
+        let again = core::mem::take(&mut peer.again) && !cfg!(mutant = "again_forgotten");
         match core::mem::replace(&mut peer.ask, Ask::Nothing) {
             Ask::Receive(receive) => {
                 if !again && let Some(pattern) = self.matching.awaited(receive) {

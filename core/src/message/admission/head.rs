@@ -165,8 +165,7 @@ impl Read {
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         let [kind, flags, low, high] = *head.first_chunk()?;
         let shown = |is_eager: bool| {
-            let long = |at: usize| Some(u64::from(word(head, at.wrapping_add(4))?) << 32 | u64::from(word(head, at)?));
-            let (bytes, at) = if is_eager { (0, 0) } else { (long(20)?, long(28)?) };
+            let (bytes, at) = if is_eager { (0, 0) } else { (long(head, 20)?, long(head, 28)?) };
             Some(Shown { context: word(head, 8)?, tag: word(head, 12)?, message: word(head, 16)?, bytes, at })
         };
         let said = match kind {
@@ -178,7 +177,7 @@ impl Read {
             5 => Said::Grant {
                 message: word(head, 8)?,
                 placement: PlacementId(word(head, 12)?),
-                key: Key(u64::from(word(head, 20)?) << 32 | u64::from(word(head, 16)?)),
+                key: Key(long(head, 16)?),
             },
             6 => Said::Taken(word(head, 8)?),
             7 => Said::Truncated(word(head, 8)?),
@@ -196,4 +195,8 @@ impl Read {
 
 fn word(head: &[u8], at: usize) -> Option<u32> {
     head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn long(head: &[u8], at: usize) -> Option<u64> {
+    head.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }

@@ -159,7 +159,11 @@ impl<S: Storage> Admission<S> {
             Some(Place::Short(_)) => {}
             None => return,
         }
-        if synchronous {
+        let sender = self
+            .matching
+            .message(message)
+            .and_then(|(envelope, _)| self.peers.as_ref().get(envelope.source.0 as usize));
+        if synchronous && sender.is_some_and(|sender| !sender.is_gone) {
             self.tell(message, Tells::Taken);
         }
         self.end_message(message);
@@ -264,7 +268,7 @@ impl<S: Storage> Admission<S> {
         let is_clear = peer.held == 0
             || if posted.pattern.source.is_some() { !posted.unasked } else { posted.number < peer.cursor };
         #[cfg(mutant = "offer_overtakes")]
-        let is_clear = peer.held == 0 || posted.number <= u64::MAX;
+        let is_clear = peer.held == 0 || posted.waits;
         is_clear
     }
 
@@ -273,6 +277,7 @@ impl<S: Storage> Admission<S> {
         let posts = self.matching.posts;
         if self.peer(from).is_some_and(|peer| peer.held == 0) {
             // All that wait are clear. Those that were asked about before the rest was gone may not stay behind.
+            #[cfg(not(mutant = "asked_behind"))]
             self.matching.set_all_asked(from);
         }
         let peers = self.peers.as_mut();

@@ -39,6 +39,8 @@ impl Load {
 pub(super) struct Cost {
     /// As [`Plan::rounds`](super::Plan::rounds) counts them.
     pub(super) rounds: u32,
+    /// Messages that are waited for one after the other: the rounds, unless nothing waits for the round before.
+    pub(super) waits: u32,
     /// What ranks do, one after the other, on the longest path.
     pub(super) path: Load,
     /// What the busiest rank does.
@@ -63,13 +65,13 @@ impl Cost {
     const fn rooted(rounds: u32, messages: u32, blocks: u32, folds: u32) -> Self {
         let busy = Load { messages, blocks, folds };
         let path = Load { messages: messages.saturating_add(rounds), ..busy };
-        Self { rounds, path, busy, cut: 1 }
+        Self { rounds, waits: rounds, path, busy, cut: 1 }
     }
 
     /// Every rank sends so much, and receives as much.
     const fn mutual(rounds: u32, messages: u32, blocks: u32) -> Self {
         let load = Load::both_ways(messages, blocks);
-        Self { rounds, path: load, busy: load, cut: 1 }
+        Self { rounds, waits: rounds, path: load, busy: load, cut: 1 }
     }
 
     /// With so many blocks combined by each rank.
@@ -81,6 +83,7 @@ impl Cost {
     const fn then(self, next: Self) -> Self {
         Self {
             rounds: self.rounds.saturating_add(next.rounds),
+            waits: self.waits.saturating_add(next.waits),
             path: self.path.plus(next.path),
             busy: self.busy.plus(next.busy),
             cut: self.cut,
@@ -147,14 +150,24 @@ impl Shape {
         Cost::mutual(self.levels(), self.children(), blocks)
     }
 
-    /// Equation 2.
-    fn direct(&self) -> Cost {
-        Cost::mutual(quotient_up(self.others(), self.ports), self.others(), self.others())
+    fn direct_rounds(&self) -> u32 {
+        quotient_up(self.others(), self.ports)
     }
 
-    /// Equation 2, of one rank with all others.
+    /// Equation 2, each round after the one before.
+    fn pairwise(&self) -> Cost {
+        Cost::mutual(self.direct_rounds(), self.others(), self.others())
+    }
+
+    /// Equation 2, but that no message waits for another.
+    fn direct(&self) -> Cost {
+        Cost { waits: 1, ..self.pairwise() }
+    }
+
+    /// The same, of one rank with all others.
     fn direct_rooted(&self) -> Cost {
-        Cost::rooted(quotient_up(self.others(), self.ports), self.others(), self.others(), 0)
+        let once = Cost::rooted(1, self.others(), self.others(), 0);
+        Cost { rounds: self.direct_rounds(), ..once }
     }
 
     fn ring(&self) -> Cost {
@@ -229,7 +242,7 @@ impl Shape {
 
     /// The blocks that the bytes are cut into, and the cost.
     fn cost(&self, call: &Call) -> (u32, Cost) {
-        use Algorithm::{Bruck, Dissemination, Doubling, Halving, Knomial, Ring, StandardExchange};
+        use Algorithm::{Bruck, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
         let size = self.size;
         match (call.verb, call.algorithm) {
             (Verb::Barrier, Knomial) => (1, self.signals().then(self.signals())),
@@ -264,27 +277,28 @@ impl Shape {
             (Verb::Allgather, Ring) => (1, self.ring()),
             (Verb::Alltoall, Bruck) => (1, self.bruck(self.forwarded())),
             (Verb::Alltoall, Doubling | StandardExchange) => (1, self.exchange(|_| quotient(size, self.radix.base()))),
+            (Verb::Alltoall, Pairwise) => (1, self.pairwise()),
             (Verb::Allgather | Verb::Alltoall, _) => (1, self.direct()),
             (Verb::Scan | Verb::Exscan, Dissemination) => (1, self.prefixes(call.verb)),
-            (Verb::Scan | Verb::Exscan, _) => (1, self.chain(call.verb)),
+            (Verb::Scan | Verb::Exscan, _) => (1, self.chain()),
         }
     }
 
-    /// Combinations per part that a rank of a scan receives: an exclusive one keeps its result apart from what it passes on.
-    fn folds(verb: Verb) -> u32 {
-        if verb == Verb::Exscan { 2 } else { 1 }
-    }
-
     fn prefixes(&self, verb: Verb) -> Cost {
-        self.bruck(self.children()).folding(self.children().saturating_mul(Self::folds(verb)))
+        let folds = match verb {
+            // What arrives first is copied, and what arrives last is not passed on.
+            Verb::Exscan => self.children().saturating_sub(1).saturating_mul(2),
+            _ => self.children(),
+        };
+        self.bruck(self.children()).folding(folds)
     }
 
     /// A rank of a chain receives one message and sends one.
-    fn chain(&self, verb: Verb) -> Cost {
+    fn chain(&self) -> Cost {
         let hops = self.others();
         let path = Load { messages: hops.saturating_mul(2), blocks: hops, folds: hops };
-        let busy = Load { folds: Self::folds(verb), ..Load::both_ways(1, 1) };
-        Cost { rounds: hops, path, busy, cut: 1 }
+        let busy = Load { folds: 1, ..Load::both_ways(1, 1) };
+        Cost { rounds: hops, waits: hops, path, busy, cut: 1 }
     }
 }
 

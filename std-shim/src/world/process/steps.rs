@@ -111,7 +111,7 @@ impl Process {
             sound = gathered.is_ok();
             self.collectives.transfers.take(message);
             self.done(collective, transfer.step);
-        } else if let Some((cell, span)) = self.small.take(bytes) {
+        } else if let Some((cell, span)) = self.small.take_longer(bytes) {
             if let Some(to) = self.regions.get_mut().address(span) {
                 sound = running.pack(transfer.span, to, self.regions.get_mut()).is_ok();
             }

@@ -170,7 +170,8 @@ impl Job {
                     Way::Parallel => "parallel",
                     Way::Pull => "pull",
                 };
-                let unused = tuning.get(plan.verb).map(|_| "ranks of one node need no messages".to_owned());
+                let unused =
+                    tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
                 Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row })
             }
             Means::Messages(link) => {
@@ -270,7 +271,7 @@ mod tests {
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
         assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
         let near = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
-        assert_eq!(near.why(), "measured; not the override: ranks of one node need no messages");
+        assert_eq!(near.why(), "measured; not the override: blocking calls of one node go through its memory");
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
         assert_eq!(tree.said(), "knomial:k=2,radix=5");
     }

@@ -1,0 +1,143 @@
+//! Heads that nobody sends, amid calls in any order: nothing panics, hangs, or takes a record for ever.
+
+use proptest::prelude::*;
+use unisono_core::device::PeerId;
+use unisono_core::message::admission::{Action, Config, Lost, Mode, Outcome, Outgoing, Received};
+use unisono_core::message::{Context, Pattern, Tag};
+use unisono_core::placement::{Key, PlacementId};
+
+use crate::lent::{Sizes, machine};
+
+const PEERS: usize = 2;
+const RECORDS: usize = 6;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Head { from: u32, head: Vec<u8>, more: u32 },
+    Send { to: u32, tag: u32, bytes: u64, mode: Mode },
+    Receive(Pattern),
+    MatchedProbe(Pattern),
+    Cancel(usize),
+    Flush(u32),
+    Poll,
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    (prop::option::of(0..3_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
+        context: Context(0),
+        source: source.map(PeerId),
+        tag: tag.map(Tag),
+    })
+}
+
+/// Mostly what a head looks like, with small numbers.
+fn head() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![6 => 0..4_u32, 1 => any::<u32>()];
+    let like = (0..15_u8, 0..17_u8, 0..3_u16, 0..6_u32, prop::collection::vec(word, 0..8)).prop_map(
+        |(kind, flags, freed, settled, words)| {
+            let mut head = vec![kind, flags];
+            head.extend(freed.to_le_bytes());
+            head.extend(settled.to_le_bytes());
+            head.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            head
+        },
+    );
+    prop_oneof![20 => like, 1 => prop::collection::vec(any::<u8>(), 0..40)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![Just(Mode::Standard), Just(Mode::Synchronous)];
+    prop_oneof![
+        8 => (0..3_u32, head(), 0..20_u32).prop_map(|(from, head, more)| Step::Head { from, head, more }),
+        4 => (0..3_u32, 0..2_u32, 0..20_u64, mode).prop_map(|(to, tag, bytes, mode)| Step::Send { to, tag, bytes, mode }),
+        4 => pattern().prop_map(Step::Receive),
+        1 => pattern().prop_map(Step::MatchedProbe),
+        1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (0..3_u32).prop_map(Step::Flush),
+        4 => Just(Step::Poll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 4000 } else { 100_000 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_heads_and_calls_break_anything(steps in prop::collection::vec(step(), 1..60), loses in any::<bool>()) {
+        let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+        let sizes = Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 };
+        let mut machine = machine(config, sizes);
+        let (mut posted, mut pulled, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        let mut actions = 0;
+        for (user, step) in (0_u32..).zip(steps) {
+            match step {
+                Step::Head { from, head, more } => {
+                    let outcome = machine.handle(PeerId(from), &head, head.len() as u32 + more);
+                    if outcome == Outcome::Nonsense && loses {
+                        machine.lose(PeerId(from), user % 2 == 0, |lost| assert!(matches!(lost, Lost::Send(..) | Lost::Receive(..))));
+                    }
+                }
+                Step::Send { to, tag, bytes, mode } => {
+                    let (to, context, tag) = (PeerId(to), Context(0), Tag(tag));
+                    let _ = machine.send(&Outgoing { to, context, tag, bytes, eager: 12, at: 0, mode, lent: true, user });
+                }
+                Step::Receive(pattern) => match machine.receive(pattern, 9, user) {
+                    Ok(Received::Waits(id)) => posted.push(id),
+                    Ok(Received::Kept { message, .. }) => {
+                        machine.release(message);
+                        machine.release(message);
+                    }
+                    _ => {}
+                },
+                Step::MatchedProbe(pattern) => taken.extend(machine.matched_probe(pattern)),
+                Step::Cancel(which) => {
+                    let _ = posted.get(which % posted.len().max(1)).map(|id| machine.cancel(*id));
+                }
+                Step::Flush(to) => machine.flush(PeerId(to)),
+                Step::Poll => {
+                    while let Some(action) = machine.poll_action() {
+                        actions += 1;
+                        prop_assert!(actions < 10_000, "it goes on for ever");
+                        if let Action::Pull { receive, .. } = action {
+                            pulled.push(receive);
+                        }
+                    }
+                    for receive in pulled.drain(..) {
+                        match user % 3 {
+                            0 => machine.fetched(receive),
+                            1 => assert!(loses || machine.grant(receive, PlacementId(0), Key(0)).is_some()),
+                            _ => machine.abandon(receive),
+                        }
+                    }
+                    for (message, _) in taken.drain(..) {
+                        if let Ok(Some(Received::Kept { message, .. })) = machine.receive_matched(message, 9, user) {
+                            machine.release(message);
+                        }
+                    }
+                }
+            }
+        }
+        // All that ends with its peers ends, and every record is free again.
+        for peer in 0..PEERS as u32 {
+            machine.lose(PeerId(peer), true, |_| ());
+        }
+        for (message, _) in taken {
+            if let Ok(Some(Received::Kept { message, .. })) = machine.receive_matched(message, 9, 0) {
+                machine.release(message);
+            }
+        }
+        prop_assert_eq!(machine.poll_action(), None);
+        // None waits for somebody who does not exist.
+        posted.iter().for_each(|id| { machine.cancel(*id); });
+        let anything = Pattern { context: Context(0), source: None, tag: None };
+        let mut kept = 0;
+        while let Ok(Received::Kept { message, .. }) = machine.receive(anything, 9, 0) {
+            machine.release(message);
+            kept += 1;
+            prop_assert!(kept <= PEERS * 2 + 1);
+        }
+        let mut left = 1;
+        while let Ok(Received::Waits(_)) = machine.receive(anything, 9, 0) {
+            left += 1;
+        }
+        prop_assert_eq!(left, RECORDS, "a receive's record is lost");
+    }
+}

@@ -1,0 +1,145 @@
+//! What choices are said to take, against ranks that do one thing at a time: a message occupies its sender for
+//! `overhead + b·β`, and its receiver for as long, from `latency − overhead` after its begin on.
+
+use crate::group::{Group, VERBS};
+use alloc::collections::{BTreeMap, VecDeque};
+use std::collections::HashMap;
+use unisono_core::collective::{Order, Plan, Rank, StepId, Turn, Verb};
+use unisono_core::schedule::{Choice, Link, Operation, algorithms, choose};
+
+const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500 };
+/// As `unisono_core` has it.
+const COMBINE_PS_PER_BYTE: u64 = 150;
+
+/// What occupies a rank.
+#[derive(Clone, Copy)]
+enum Job {
+    Send { step: StepId, to: usize, key: u32, bytes: u64 },
+    Receive { step: StepId, bytes: u64 },
+    Reduce { step: StepId, bytes: u64 },
+}
+
+enum Event {
+    Ended(usize, Job),
+    Arrived { from: usize, to: usize, key: u32 },
+}
+
+#[derive(Default)]
+struct Clock {
+    now: u64,
+    number: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    jobs: Vec<VecDeque<Job>>,
+    busy: Vec<bool>,
+    /// Messages that wait for their receive, and receives for their message.
+    arrived: HashMap<(usize, usize, u32), ()>,
+    posted: HashMap<(usize, usize, u32), Job>,
+}
+
+impl Clock {
+    fn at(&mut self, time: u64, event: Event) {
+        self.number += 1;
+        self.events.insert((time, self.number), event);
+    }
+
+    fn begin(&mut self, rank: usize) {
+        if self.busy[rank] {
+            return;
+        }
+        let Some(job) = self.jobs[rank].pop_front() else { return };
+        self.busy[rank] = true;
+        let message = |bytes: u64| u64::from(LINK.overhead_ns) * 1000 + bytes * u64::from(LINK.ps_per_byte);
+        let takes = match job {
+            Job::Send { to, key, bytes, .. } => {
+                let travels = u64::from(LINK.latency_ns - LINK.overhead_ns) * 1000;
+                self.at(self.now + travels, Event::Arrived { from: rank, to, key });
+                message(bytes)
+            }
+            Job::Receive { bytes, .. } => message(bytes),
+            Job::Reduce { bytes, .. } => bytes * COMBINE_PS_PER_BYTE,
+        };
+        self.at(self.now + takes, Event::Ended(rank, job));
+    }
+}
+
+/// Picoseconds until all ranks are done, blocks being of `bytes` bytes.
+fn run(group: &Group, bytes: u64) -> u64 {
+    let size = group.size();
+    let mut executors = group.executors();
+    let mut clock = Clock { jobs: vec![VecDeque::new(); size], busy: vec![false; size], ..Clock::default() };
+    loop {
+        for (rank, executor) in executors.iter_mut().enumerate() {
+            while let Turn::Do(step, operation) = executor.poll() {
+                let bytes = bytes * u64::from(operation.blocks());
+                match operation {
+                    Operation::Send { to, key, .. } => {
+                        clock.jobs[rank].push_back(Job::Send { step, to: to.0 as usize, key, bytes });
+                    }
+                    Operation::Receive { of, key, .. } => {
+                        let message = (of.0 as usize, rank, key);
+                        let job = Job::Receive { step, bytes };
+                        match clock.arrived.remove(&message) {
+                            Some(()) => clock.jobs[rank].push_back(job),
+                            None => {
+                                clock.posted.insert(message, job);
+                            }
+                        }
+                    }
+                    Operation::Reduce { .. } => clock.jobs[rank].push_back(Job::Reduce { step, bytes }),
+                    Operation::Copy { .. } => executor.handle_done(step),
+                }
+            }
+            clock.begin(rank);
+        }
+        let Some(((time, _), event)) = clock.events.pop_first() else { break };
+        clock.now = time;
+        match event {
+            Event::Ended(rank, job) => {
+                clock.busy[rank] = false;
+                let (Job::Send { step, .. } | Job::Receive { step, .. } | Job::Reduce { step, .. }) = job;
+                executors[rank].handle_done(step);
+            }
+            Event::Arrived { from, to, key } => match clock.posted.remove(&(from, to, key)) {
+                Some(job) => clock.jobs[to].push_back(job),
+                None => {
+                    clock.arrived.insert((from, to, key), ());
+                }
+            },
+        }
+    }
+    assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
+    clock.now
+}
+
+/// What a choice takes, and what it says.
+fn times(choice: Choice, plan: &Plan) -> Option<(u64, u64)> {
+    let group = Group::new(choice.call(plan, false)).ok()?;
+    let vector = matches!(plan.verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan);
+    let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
+    let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
+    Some((run(&group, block as u64), choice.time_ps(plan, false, &LINK).expect("not refused")))
+}
+
+/// What choices say is near what ranks take, and nothing that could be chosen is much quicker than what is.
+#[test]
+fn schedules_take_the_time_that_choices_say() {
+    for (verb, size) in VERBS.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
+        for bytes in if verb == Verb::Barrier { vec![0] } else { vec![0, 2000, 1 << 20] } {
+            let (rank, root) = (Rank(0), Rank(0));
+            let plan = Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 };
+            let mut best = u64::MAX;
+            for &algorithm in algorithms(verb) {
+                for (ports, segments) in [1, 2, 3, 15].into_iter().flat_map(|k| [(k, 1), (k, 8)]) {
+                    let choice = Choice { algorithm, ports, radix: ports + 1, segments };
+                    let Some((took, says)) = times(choice, &plan) else { continue };
+                    let near = says * 45 / 100..=says * 140 / 100;
+                    assert!(near.contains(&took), "{plan:?}: {choice:?} takes {took} ps, not {says}");
+                    best = best.min(took);
+                }
+            }
+            let chosen = choose(&plan, false, &LINK);
+            let (took, _) = times(chosen, &plan).expect("not refused");
+            assert!(took <= best * 135 / 100, "{plan:?}: {chosen:?} takes {took} ps, another {best}");
+        }
+    }
+}

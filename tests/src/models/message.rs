@@ -1,0 +1,442 @@
+//! Ranks that send each other messages with hardly any memory, over channels that keep order.
+//!
+//! All ranks but the last send to the last one, in their program's order; the last one posts receives, any of a choice next,
+//! cancels, probes. Whatever is handled, handed out and done when is chosen.
+
+mod rank;
+
+use unisono_core::device::PeerId;
+use unisono_core::message::admission::{Action, Head, Leaves, Mode, Outcome, Outgoing, Place, Received, Status};
+use unisono_core::message::matching::{MessageId, ReceiveId};
+use unisono_core::message::{Context, Envelope, Pattern, Tag};
+use unisono_core::placement::{Key, PlacementId};
+
+use self::rank::{EAGER, Machine, machine};
+use crate::explore::Model;
+
+pub use self::rank::{HEADERS, SLOTS};
+
+/// Messages of all ranks at most, and receives.
+const MOST: usize = 4;
+
+/// What is explored, with `R` ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Messages<const R: usize> {
+    /// By each rank but the last, in order.
+    pub sent: &'static [Sent],
+    /// What receives may ask for: source and tag.
+    pub patterns: &'static [(Option<u32>, Option<u32>)],
+    /// How many receives.
+    pub receives: usize,
+    /// What else may happen.
+    pub may: May,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Who sends it.
+    pub from: u8,
+    /// What it is called.
+    pub tag: u32,
+    /// Bytes of payload: to 1 short, to 2 eager.
+    pub bytes: u64,
+    /// It ends when it is taken.
+    pub synchronous: bool,
+}
+
+/// What else may happen.
+#[derive(Clone, Copy, Debug)]
+pub struct May {
+    /// Receives that are cancelled.
+    pub cancels: u8,
+    /// A matched probe in place of a receive.
+    pub probe: bool,
+    /// The receiver copies what it can reach; otherwise it grants.
+    pub fetch: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Carried {
+    head: Head,
+    payload: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Standing {
+    Waits(ReceiveId),
+    Met(u8),
+    Done,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Message {
+    sent: bool,
+    taken: bool,
+    done: bool,
+}
+
+/// All ranks, and what is between them and the last.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State<const R: usize> {
+    machines: [Machine; R],
+    /// To and from the last rank.
+    towards: [Vec<Carried>; R],
+    back: [Vec<Carried>; R],
+    messages: [Message; MOST],
+    receives: Vec<(Pattern, Standing)>,
+    /// Payloads by their place.
+    kept: Vec<(Place, u8)>,
+    /// Payloads on their way to granted memory: message and receive.
+    placements: Vec<(u8, u8)>,
+    cancels: u8,
+    probes: u8,
+    broken: Option<&'static str>,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A rank sends its next message.
+    Send(u8),
+    /// The last rank posts a receive.
+    Receive(usize),
+    /// It gives one up.
+    Cancel(usize),
+    /// It probes for any message, and receives what it finds.
+    Probe,
+    /// A rank's machine wishes something.
+    Poll(usize),
+    /// A head comes to the last rank.
+    Arrive(usize),
+    /// A head comes from the last rank.
+    Return(usize),
+    /// A payload comes to granted memory.
+    Place,
+}
+
+const ANY: Pattern = Pattern { context: Context(0), source: None, tag: None };
+
+impl<const R: usize> Messages<R> {
+    fn envelope(&self, message: u8) -> Envelope {
+        let Sent { from, tag, .. } = self.sent[usize::from(message)];
+        Envelope { context: Context(0), source: PeerId(from.into()), tag: Tag(tag) }
+    }
+
+    fn next_of(&self, state: &State<R>, rank: u8) -> Option<u8> {
+        let next = |i: &u8| self.sent[usize::from(*i)].from == rank && !state.messages[usize::from(*i)].sent;
+        (0..self.sent.len() as u8).find(next)
+    }
+
+    /// The first that a source sent, that matches, and that is not taken.
+    fn first(&self, state: &State<R>, pattern: &Pattern, source: PeerId) -> Option<u8> {
+        let open = |i: &u8| {
+            let Message { sent, taken, .. } = state.messages[usize::from(*i)];
+            let envelope = self.envelope(*i);
+            sent && !taken && envelope.source == source && pattern.matches(&envelope)
+        };
+        (0..self.sent.len() as u8).find(open)
+    }
+
+    fn send(&self, state: &mut State<R>, message: u8) -> Option<()> {
+        let Sent { from, tag, bytes, synchronous } = self.sent[usize::from(message)];
+        let outgoing = Outgoing {
+            to: PeerId(R as u32 - 1),
+            context: Context(0),
+            tag: Tag(tag),
+            bytes,
+            eager: EAGER,
+            at: message.into(),
+            mode: if synchronous { Mode::Synchronous } else { Mode::Standard },
+            lent: true,
+            user: message.into(),
+        };
+        let from = usize::from(from);
+        let leaves = state.machines[from].send(&outgoing).ok()?;
+        state.messages[usize::from(message)].sent = true;
+        let carried = match leaves {
+            Leaves::Eager { head, done } => {
+                if done {
+                    self.end(state, message);
+                }
+                Carried { head, payload: Some(message) }
+            }
+            Leaves::Head(head) => Carried { head, payload: None },
+        };
+        state.towards[from].push(carried);
+        Some(())
+    }
+
+    fn end(&self, state: &mut State<R>, message: u8) {
+        let of = &mut state.messages[usize::from(message)];
+        if of.done {
+            state.broken = Some("a message ends twice");
+        } else if self.sent[usize::from(message)].synchronous && !of.taken {
+            state.broken = Some("a synchronous message ends before it is taken");
+        }
+        of.done = true;
+    }
+
+    /// A receive, or a probe, meets a message: which one it must be.
+    fn meet(&self, state: &mut State<R>, pattern: &Pattern, status: &Status) -> u8 {
+        let first = self.first(state, pattern, status.envelope.source);
+        let Some(message) = first.filter(|first| self.envelope(*first) == status.envelope) else {
+            state.broken = Some("a message overtakes another one");
+            return first.unwrap_or(0);
+        };
+        state.messages[usize::from(message)].taken = true;
+        message
+    }
+
+    fn join(&self, state: &mut State<R>, receive: u32, status: &Status) -> u8 {
+        let receive = receive as usize;
+        let waits = |(pattern, standing): &(Pattern, Standing)| {
+            matches!(standing, Standing::Waits(_)) && pattern.matches(&status.envelope)
+        };
+        if state.receives[..receive].iter().any(waits) {
+            state.broken = Some("a receive overtakes another one");
+        }
+        let pattern = state.receives[receive].0;
+        let message = self.meet(state, &pattern, status);
+        state.receives[receive].1 = Standing::Met(message);
+        message
+    }
+
+    fn receive(&self, state: &mut State<R>, pattern: Pattern) -> Option<()> {
+        let user = state.receives.len() as u32;
+        let received = state.machines[R - 1].receive(pattern, u64::MAX, user).ok()?;
+        state.receives.push((pattern, Standing::Done));
+        match received {
+            Received::Waits(id) => state.receives[user as usize].1 = Standing::Waits(id),
+            Received::Kept { status, .. } | Received::Coming(status) | Received::Truncated(status) => {
+                let message = self.join(state, user, &status);
+                self.bring(state, user, message, received);
+            }
+        }
+        Some(())
+    }
+
+    /// What was kept is copied.
+    fn bring(&self, state: &mut State<R>, user: u32, message: u8, received: Received) {
+        let Received::Kept { message: id, place, .. } = received else { return };
+        if state.kept.iter().position(|kept| *kept == (place, message)).map(|at| state.kept.remove(at)).is_none() {
+            state.broken = Some("another payload is kept there");
+        }
+        state.machines[R - 1].release(id);
+        state.receives[user as usize].1 = Standing::Done;
+    }
+
+    fn probe(&self, state: &mut State<R>) -> Option<()> {
+        if let Some((id, status)) = state.machines[R - 1].matched_probe(ANY) {
+            let message = self.meet(state, &ANY, &status);
+            state.probes += 1;
+            return self.receive_matched(state, id, message);
+        }
+        Some(())
+    }
+
+    fn receive_matched(&self, state: &mut State<R>, id: MessageId, message: u8) -> Option<()> {
+        let user = state.receives.len() as u32;
+        let received = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
+        state.receives.push((ANY, Standing::Met(message)));
+        self.bring(state, user, message, received);
+        Some(())
+    }
+
+    fn poll(&self, state: &mut State<R>, rank: usize) -> Option<()> {
+        let action = state.machines[rank].poll_action()?;
+        let carry = |state: &mut State<R>, to: PeerId, carried| {
+            if rank == R - 1 {
+                state.back[to.0 as usize].push(carried);
+            } else {
+                state.towards[rank].push(carried);
+            }
+        };
+        match action {
+            Action::Head { to, head } => carry(state, to, Carried { head, payload: None }),
+            Action::Eager { to, user, head, done } => {
+                carry(state, to, Carried { head, payload: Some(user as u8) });
+                if done {
+                    self.end(state, user as u8);
+                }
+            }
+            Action::Sent { user } => self.end(state, user as u8),
+            Action::Pull { receive, user, at, .. } => {
+                let Standing::Met(message) = state.receives[user as usize].1 else {
+                    state.broken = Some("a receive pulls that has met nothing");
+                    return Some(());
+                };
+                if state.messages[usize::from(message)].done {
+                    state.broken = Some("a message ends whose payload is still asked for");
+                }
+                if at.is_some_and(|at| at != u64::from(message)) {
+                    state.broken = Some("another payload is pulled");
+                }
+                if self.may.fetch && at.is_some() {
+                    state.machines[rank].fetched(receive);
+                    state.receives[user as usize].1 = Standing::Done;
+                } else {
+                    let (to, head) = state.machines[rank].grant(receive, PlacementId(user), Key(0))?;
+                    carry(state, to, Carried { head, payload: None });
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn handle(&self, state: &mut State<R>, from: usize, to: usize, carried: Carried) {
+        let payload = carried.payload.map_or(0, |message| self.sent[usize::from(message)].bytes);
+        let head = carried.head.as_ref();
+        let bytes = head.len() as u32 + payload as u32;
+        match state.machines[to].handle(PeerId(from as u32), head, bytes) {
+            Outcome::Nothing => {}
+            Outcome::Into { user, status, .. } => {
+                let message = self.join(state, user, &status);
+                if carried.payload != Some(message) {
+                    state.broken = Some("a payload comes to another receive");
+                }
+                state.receives[user as usize].1 = Standing::Done;
+            }
+            Outcome::Keep { place, .. } => match carried.payload {
+                Some(message) if state.kept.iter().all(|(kept, _)| *kept != place) => {
+                    state.kept.push((place, message));
+                    state.kept.sort_unstable_by_key(|(_, message)| *message);
+                }
+                _ => state.broken = Some("a payload is kept over another one"),
+            },
+            Outcome::Coming { user, status } => {
+                self.join(state, user, &status);
+            }
+            Outcome::Place { user, placement, .. } => state.placements.push((user as u8, placement.0 as u8)),
+            Outcome::Sent { user, .. } => self.end(state, user as u8),
+            Outcome::Truncated { .. } => state.broken = Some("a message is too long for any"),
+            Outcome::Nonsense => state.broken = Some("a rank tells nonsense"),
+        }
+    }
+
+    fn is_quiet(&self, state: &State<R>) -> bool {
+        let empty = |queues: &[Vec<Carried>; R]| queues.iter().all(Vec::is_empty);
+        let idle = state.machines.iter().all(|machine| machine.clone().poll_action().is_none());
+        empty(&state.towards) && empty(&state.back) && state.placements.is_empty() && idle
+    }
+}
+
+impl<const R: usize> Model for Messages<R> {
+    type State = State<R>;
+    type Action = Step;
+
+    fn initial(&self) -> State<R> {
+        State {
+            machines: core::array::from_fn(|_| machine(R)),
+            towards: core::array::from_fn(|_| Vec::new()),
+            back: core::array::from_fn(|_| Vec::new()),
+            messages: [Message::default(); MOST],
+            receives: Vec::new(),
+            kept: Vec::new(),
+            placements: Vec::new(),
+            cancels: 0,
+            probes: 0,
+            broken: None,
+        }
+    }
+
+    fn actions(&self, state: &State<R>, actions: &mut Vec<Step>) {
+        for rank in 0..R - 1 {
+            if self.next_of(state, rank as u8).is_some() {
+                actions.push(Step::Send(rank as u8));
+            }
+            if !state.towards[rank].is_empty() {
+                actions.push(Step::Arrive(rank));
+            }
+            if !state.back[rank].is_empty() {
+                actions.push(Step::Return(rank));
+            }
+        }
+        actions.extend((0..R).map(Step::Poll));
+        if !state.placements.is_empty() {
+            actions.push(Step::Place);
+        }
+        if state.receives.len() < self.receives {
+            actions.extend((0..self.patterns.len()).map(Step::Receive));
+            if self.may.probe && state.probes == 0 {
+                actions.push(Step::Probe);
+            }
+        }
+        if state.cancels < self.may.cancels {
+            let waits = |i: &usize| matches!(state.receives[*i].1, Standing::Waits(_));
+            actions.extend((0..state.receives.len()).filter(waits).map(Step::Cancel));
+        }
+    }
+
+    fn next(&self, state: &State<R>, action: &Step) -> Option<State<R>> {
+        let mut next = state.clone();
+        match *action {
+            Step::Send(rank) => {
+                let message = self.next_of(state, rank)?;
+                self.send(&mut next, message)?;
+            }
+            Step::Receive(which) => {
+                let (source, tag) = self.patterns[which];
+                let pattern = Pattern { context: Context(0), source: source.map(PeerId), tag: tag.map(Tag) };
+                self.receive(&mut next, pattern)?;
+            }
+            Step::Cancel(receive) => {
+                let Standing::Waits(id) = state.receives[receive].1 else { return None };
+                if next.machines[R - 1].cancel(id) != Some(receive as u32) {
+                    next.broken = Some("a receive that waits is not cancelled");
+                }
+                next.receives[receive].1 = Standing::Cancelled;
+                next.cancels += 1;
+            }
+            Step::Probe => self.probe(&mut next)?,
+            Step::Poll(rank) => self.poll(&mut next, rank)?,
+            Step::Arrive(rank) => {
+                let carried = next.towards[rank].remove(0);
+                self.handle(&mut next, rank, R - 1, carried);
+            }
+            Step::Return(rank) => {
+                let carried = next.back[rank].remove(0);
+                self.handle(&mut next, R - 1, rank, carried);
+            }
+            Step::Place => {
+                let (message, receive) = next.placements.remove(0);
+                if next.receives[usize::from(receive)].1 != Standing::Met(message) {
+                    next.broken = Some("a payload is placed in another receive");
+                }
+                next.receives[usize::from(receive)].1 = Standing::Done;
+                self.end(&mut next, message);
+            }
+        }
+        Some(next)
+    }
+
+    fn violation(&self, state: &State<R>) -> Option<&'static str> {
+        state.broken.or_else(|| {
+            // Nothing moves by itself: then nothing may wait that could go on.
+            let sources = || (0..R as u32 - 1).map(PeerId);
+            let could = |(pattern, standing): &(Pattern, Standing)| match standing {
+                Standing::Waits(_) => sources().any(|source| self.first(state, pattern, source).is_some()),
+                Standing::Met(_) => true,
+                Standing::Done | Standing::Cancelled => false,
+            };
+            let undone = state.messages.iter().any(|message| message.taken && !message.done);
+            if !self.is_quiet(state) {
+                None
+            } else if state.receives.iter().any(could) {
+                Some("a receive waits for a message that was sent")
+            } else {
+                undone.then_some("a message was taken and does not end")
+            }
+        })
+    }
+
+    fn finished(&self, state: &State<R>) -> bool {
+        state.messages[..self.sent.len()].iter().all(|message| message.sent) && self.is_quiet(state)
+    }
+
+    /// Nobody has to receive, probe or cancel for things to come to rest.
+    fn counts(&self, action: &Step) -> bool {
+        !matches!(action, Step::Receive(_) | Step::Probe | Step::Cancel(_))
+    }
+}
