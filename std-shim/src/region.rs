@@ -163,6 +163,22 @@ impl Regions {
         true
     }
 
+    /// Copies what lies in a region of the caller's, and lets the region name the copy from now on: the caller's memory is its own
+    /// again, and what was to be sent from it still is. The copy stays. Says whether the region lived.
+    pub fn keep(&mut self, region: Region) -> bool {
+        let place = region.index() as usize;
+        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.life());
+        let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
+        let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
+        let Some(to) = self.entries.get(copy.index() as usize).map(|entry| entry.start) else { return false };
+        // SAFETY: both have so many bytes, and live; the copy is nobody else's.
+        unsafe { to.copy_from_nonoverlapping(start, bytes) };
+        if let Some(entry) = self.entries.get_mut(place) {
+            (entry.start, entry.owner) = (to, Owner::Nobody);
+        }
+        true
+    }
+
     /// Frees what [`allocate`](Self::allocate) made, revoked before or not. Says whether there was something to free.
     ///
     /// # Safety
@@ -307,6 +323,19 @@ mod tests {
         // SAFETY: as above.
         assert!(!unsafe { regions.free(region) });
         assert_eq!(regions.allocate(4).unwrap().index(), region.index());
+    }
+
+    #[test]
+    fn what_is_kept_is_the_copy() {
+        let (mut regions, mut bytes, mut seen) = (Regions::new(), [7_u8; 16], [0; 16]);
+        // SAFETY: the array outlives the region's use of it.
+        let region = unsafe { regions.register(NonNull::from(&mut bytes).cast(), 16) }.unwrap();
+        assert!(regions.keep(region));
+        bytes.fill(9);
+        // SAFETY: nobody writes the copy.
+        unsafe { regions.address(span(region, 0, 16)).unwrap().read(&mut seen) };
+        assert_eq!((seen, bytes), ([7; 16], [9; 16]));
+        assert!(regions.revoke(region) && !regions.keep(region));
     }
 
     #[test]

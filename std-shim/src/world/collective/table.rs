@@ -388,6 +388,10 @@ impl Collectives {
         for i in self.transfers.of(collective) {
             let Some(transfer) = self.transfers.get_mut(i) else { continue };
             transfer.collective = None;
+            if transfer.holder == Holder::Carrier && !transfer.is_receive {
+                // What is on its way is sent as it was: the carrier would not get on without it.
+                continue;
+            }
             transfer.place = None;
             if let Some(kept) = transfer.staging.take() {
                 self.store.end(kept, regions);

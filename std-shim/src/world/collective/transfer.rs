@@ -5,7 +5,7 @@ use unisono_core::device::PeerId;
 use unisono_core::message::steps::Key;
 use unisono_core::placement::PlacementId;
 use unisono_core::schedule::Span;
-use unisono_core::span::Span as Bytes;
+use unisono_core::span::{Region, Span as Bytes};
 
 use super::store::Kept;
 
@@ -71,6 +71,13 @@ impl Transfers {
         let transfer = self.entries.get_mut(i as usize)?.take()?;
         self.free.push(i);
         Some(transfer)
+    }
+
+    /// Whether one is on its way from there.
+    pub(in crate::world) fn leaves_from(&self, region: Region) -> bool {
+        let leaves = |transfer: &Transfer| !transfer.is_receive && transfer.holder == Holder::Carrier;
+        let from = |transfer: &Transfer| transfer.place.is_some_and(|place| place.bytes > 0 && place.region == region);
+        self.entries.iter().flatten().any(|transfer| leaves(transfer) && from(transfer))
     }
 
     /// Those of a collective.

@@ -172,14 +172,19 @@ impl Process {
         running.ended = Some(result);
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
         let regions = self.regions.get_mut();
-        regions.revoke(input);
-        regions.revoke(output);
-        if let Some(kept) = scratch {
-            if result.is_ok() {
-                self.collectives.store.give_back(kept, regions);
+        let transfers = &self.collectives.transfers;
+        for lent in [input, output] {
+            // Only one that has failed has anything on its way.
+            if result.is_err() && transfers.leaves_from(lent) {
+                regions.keep(lent);
             } else {
-                self.collectives.store.end(kept, regions);
+                regions.revoke(lent);
             }
+        }
+        match scratch {
+            Some(kept) if result.is_ok() => self.collectives.store.give_back(kept, regions),
+            Some(kept) if !transfers.leaves_from(kept.region) => self.collectives.store.end(kept, regions),
+            Some(_) | None => {}
         }
         self.requests.note_finished();
     }
