@@ -16,6 +16,13 @@ const PROGRAMS: [(&str, &str); 2] =
 const LIMIT: &str = "60";
 const GRACE: &str = "--kill-after=5";
 
+/// What makes ranks of MPICH make way for each other.
+const THROTTLE: [(&str, &str); 3] = [
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+];
+
 /// A library and a way to run it.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
@@ -26,6 +33,8 @@ pub struct Peer {
     environment: &'static [(&'static str, &'static str)],
     /// Whether it ends in reasonable time with more ranks than processors.
     crowds: bool,
+    /// Whether its ranks make way for each other.
+    throttled: bool,
 }
 
 /// What is installed, and how its launcher gives each rank a core, or runs more ranks than there are cores.
@@ -43,6 +52,7 @@ const MPICH: Peer = Peer {
     options: &[],
     environment: &[],
     crowds: true,
+    throttled: false,
 };
 
 const OPEN_MPI: Package = Package {
@@ -77,18 +87,8 @@ pub const OPEN_MPI_SHM: [Peer; 2] = [
 
 /// MPICH over shared memory: as it is, which takes minutes per collective when the ranks outnumber the processors, and with
 /// ranks that make way for each other.
-pub const MPICH_SHM: [Peer; 2] = [
-    Peer { name: "MPICH", crowds: false, ..MPICH },
-    Peer {
-        name: "MPICH, throttled",
-        environment: &[
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
-            ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
-        ],
-        ..MPICH
-    },
-];
+pub const MPICH_SHM: [Peer; 2] =
+    [Peer { name: "MPICH", crowds: false, ..MPICH }, Peer { name: "MPICH, throttled", throttled: true, ..MPICH }];
 
 /// UCX over shared memory.
 pub const UCX_SHM: Peer = Peer {
@@ -122,44 +122,11 @@ pub const UCX_TCP: Peer = Peer {
 pub const NETWORK: [Peer; 7] = [
     OPEN_MPI_TCP,
     LIBFABRIC_TCP,
-    Peer {
-        name: "libfabric tcp, throttled",
-        environment: &[
-            ("MPIR_CVAR_CH4_NETMOD", "ofi"),
-            ("MPIR_CVAR_NOLOCAL", "1"),
-            ("FI_PROVIDER", "tcp"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
-            ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
-        ],
-        ..MPICH
-    },
+    Peer { name: "libfabric tcp, throttled", throttled: true, ..LIBFABRIC_TCP },
     UCX_TCP,
-    Peer {
-        name: "UCX tcp, throttled",
-        environment: &[
-            ("MPIR_CVAR_CH4_NETMOD", "ucx"),
-            ("MPIR_CVAR_NOLOCAL", "1"),
-            ("UCX_TLS", "tcp,self"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
-            ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
-        ],
-        ..MPICH
-    },
+    Peer { name: "UCX tcp, throttled", throttled: true, ..UCX_TCP },
     RELIABLE_DATAGRAMS,
-    Peer {
-        name: "libfabric udp;ofi_rxd, throttled",
-        environment: &[
-            ("MPIR_CVAR_CH4_NETMOD", "ofi"),
-            ("MPIR_CVAR_NOLOCAL", "1"),
-            ("FI_PROVIDER", "udp;ofi_rxd"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
-            ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
-            ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
-        ],
-        ..MPICH
-    },
+    Peer { name: "libfabric udp;ofi_rxd, throttled", throttled: true, ..RELIABLE_DATAGRAMS },
 ];
 
 /// Open MPI over TCP.
@@ -169,6 +136,7 @@ pub const OPEN_MPI_TCP: Peer = Peer {
     options: &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
     environment: &[],
     crowds: true,
+    throttled: false,
 };
 
 impl Peer {
@@ -238,6 +206,7 @@ impl Peer {
         command.args([GRACE, LIMIT]).arg(home.join("bin/mpiexec")).args(["-n", &ranks.to_string()]);
         command.args(if crowded { self.package.crowded } else { self.package.bound }).args(self.options);
         command.arg(home.join(program)).envs(self.environment.iter().copied());
+        command.envs(THROTTLE.into_iter().filter(|_| self.throttled));
         command
     }
 

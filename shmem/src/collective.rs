@@ -115,7 +115,7 @@ impl Course {
             Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter => self.size as usize,
             _ => 1,
         };
-        let grain = if self.combines() { self.grain } else { 1 };
+        let grain = if self.verb.combines() { self.grain } else { 1 };
         let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part)).unwrap_or(u32::MAX);
         match self.way {
             Way::Pull if self.is_exchange() => (true, self.bytes, 2),
@@ -134,10 +134,6 @@ impl Course {
                 (false, part, laps(part))
             }
         }
-    }
-
-    const fn combines(&self) -> bool {
-        matches!(self.verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan)
     }
 
     /// How many.

@@ -176,9 +176,7 @@ impl<'a> Flags<'a> {
 
     /// A rank shows what no rank that follows the protocol can show.
     pub fn handle_corrupt(&mut self, peer: Rank) {
-        if !matches!(self.state, State::Final | State::Failed(_)) {
-            self.fail(peer.0, Cause::Corrupt);
-        }
+        self.give_up(peer, Cause::Corrupt);
     }
 
     /// The words that this rank has published since the last call: who sleeps on them is to be woken. Four at most between two wishes.
@@ -191,6 +189,13 @@ impl<'a> Flags<'a> {
         let failure = Failure { rank: Rank(rank), cause, id: self.id, verb: self.verb };
         self.state = State::Failed(failure);
         Turn::Failed(failure)
+    }
+
+    /// Fails, unless it is over.
+    fn give_up(&mut self, peer: Rank, cause: Cause) {
+        if !matches!(self.state, State::Final | State::Failed(_)) {
+            self.fail(peer.0, cause);
+        }
     }
 
     /// Whether the words that the others look at are as this rank wrote them. If not, somebody writes where he should not.
@@ -408,9 +413,7 @@ impl Basic for Flags<'_> {
     }
 
     fn handle_failed(&mut self, peer: Rank) {
-        if !matches!(self.state, State::Final | State::Failed(_)) {
-            self.fail(peer.0, Cause::Missing);
-        }
+        self.give_up(peer, Cause::Missing);
     }
 }
 

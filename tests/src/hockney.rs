@@ -198,7 +198,6 @@ impl Simulation<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Link, time};
-    use crate::schedules::plain;
     use unisono_core::collective::Verb;
     use unisono_core::schedule::{Algorithm, Call};
 
@@ -218,7 +217,7 @@ mod tests {
                 (Verb::Alltoall, Algorithm::Bruck, exchanged),
                 (Verb::Alltoall, Algorithm::StandardExchange, exchanged),
             ] {
-                let cost = time(plain(verb, algorithm, size, ports), 40, LINK).expect("a schedule");
+                let cost = time(Call::new(verb, algorithm, size, ports), 40, LINK).expect("a schedule");
                 assert_eq!(cost.picoseconds, want, "{verb:?} {algorithm:?} of {size} on {ports} ports");
             }
         }
@@ -228,7 +227,7 @@ mod tests {
     #[test]
     fn messages_to_one_port_follow_each_other() {
         for ports in 1..=3 {
-            let call = plain(Verb::Gather, Algorithm::Direct, 7, ports);
+            let call = Call::new(Verb::Gather, Algorithm::Direct, 7, ports);
             let cost = time(call, 10, LINK).expect("a schedule");
             let each = LINK.startup_ps + 10 * LINK.ps_per_byte;
             assert_eq!((cost.picoseconds, cost.messages, cost.bytes), (6 / u64::from(ports) * each, 6, 60));
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn segments_of_a_chain_overlap() {
-        let whole = plain(Verb::Scan, Algorithm::Ring, 8, 1);
+        let whole = Call::new(Verb::Scan, Algorithm::Ring, 8, 1);
         let one = time(whole, 8000, LINK).expect("a schedule").picoseconds;
         let eight = time(Call { segments: 8, ..whole }, 8000, LINK).expect("a schedule").picoseconds;
         assert_eq!(one, 7 * (LINK.startup_ps + 8000 * LINK.ps_per_byte));

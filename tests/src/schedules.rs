@@ -18,7 +18,7 @@ use unisono_core::collective::Verb;
 
 pub use self::contents::Contents;
 pub use self::member::{Member, Seen};
-pub use self::works::{ALGORITHMS, Choice, LENGTHS, VERBS, Work, plain, works};
+pub use self::works::{Choice, LENGTHS, Work, works};
 use crate::sim::{Config, Dropped, Network};
 
 /// Virtual time in which a list of collectives must end, for each of them.

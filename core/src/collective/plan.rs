@@ -30,6 +30,21 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::Gather,
+        Self::Scatter,
+        Self::Allgather,
+        Self::Alltoall,
+        Self::ReduceScatter,
+        Self::Scan,
+        Self::Exscan,
+    ];
+
     /// Its name, as users know it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,6 +60,11 @@ impl Verb {
             Self::Scan => "scan",
             Self::Exscan => "exscan",
         }
+    }
+
+    /// Whether it combines operands.
+    pub const fn combines(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
     }
 
     /// Whether it has a root.

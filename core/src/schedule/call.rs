@@ -32,6 +32,25 @@ pub struct Call {
     pub varying: bool,
 }
 
+impl Call {
+    /// Of rank 0, with root 0 if any: in base `ports` + 1, one segment, operands in any order, buffers apart, blocks equal.
+    pub const fn new(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Self {
+        Self {
+            verb,
+            algorithm,
+            rank: Rank(0),
+            size,
+            root: Rank(0),
+            ports,
+            radix: ports.saturating_add(1),
+            segments: 1,
+            order: Order::Any,
+            in_place: false,
+            varying: false,
+        }
+    }
+}
+
 /// Why there is no such schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refused {

@@ -3,12 +3,12 @@
 //! A paragraph's first line is its call; its other lines are what every process sends, to whom, and has after each step. A
 //! line `slip` names a cell that the source prints otherwise than its own rule has it.
 
-use crate::group::{Group, call};
+use crate::group::Group;
 use crate::memory::Value;
 use crate::verify::{After, run_until};
 use core::fmt::Write;
 use unisono_core::collective::Verb;
-use unisono_core::schedule::{Algorithm, Operation, Place, Step};
+use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
 
 const CASES: &str = include_str!("cases.txt");
 
@@ -122,7 +122,7 @@ fn parse(line: &str) -> Group {
     ];
     let verb = verb.iter().find(|known| known.0 == words[0]).expect("a verb").1;
     let algorithm = algorithm.iter().find(|known| known.0 == words[1]).expect("an algorithm").1;
-    Group::new(call(verb, algorithm, number(2), number(4) as u8)).expect("not refused")
+    Group::new(Call::new(verb, algorithm, number(2), number(4) as u8)).expect("not refused")
 }
 
 /// `slip step S row R PX printed A rule B`: S is a step of the alltoall.

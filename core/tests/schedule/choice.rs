@@ -1,6 +1,5 @@
 //! Choices: always a schedule, the same on all ranks, and the one that the model's own clock finds quick.
 
-use crate::group::{VERBS, reduces};
 use unisono_core::collective::{Order, Plan, Rank, Verb};
 use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
 
@@ -21,9 +20,9 @@ fn chosen(verb: Verb, size: u32, bytes: usize) -> Choice {
 
 #[test]
 fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
-    for (verb, size) in VERBS.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
+    for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
         for (link, bytes) in LINKS.iter().flat_map(|link| [0, 1000, 1 << 20].map(|bytes| (link, bytes))) {
-            for order in if reduces(verb) { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
+            for order in if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
                 for varying in [false, true] {
                     for root in if verb.is_rooted() { vec![0, size - 1] } else { vec![0] } {
                         let plan = Plan { order, root: Rank(root), ..plan(verb, size, bytes) };
@@ -46,7 +45,7 @@ fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
 
 #[test]
 fn schedule_choices_of_any_numbers_are_made() {
-    for verb in VERBS {
+    for verb in Verb::ALL {
         for size in [0, 65, 1000, 4096, 999_983, schedule::Plan::RANKS, u32::MAX] {
             for bytes in [0, 1, usize::MAX] {
                 for grain in [0, 1, usize::MAX] {
@@ -110,7 +109,7 @@ fn schedules_run_in_segments_where_that_is_quicker() {
 /// No choice is slower than another of the same call.
 #[test]
 fn schedule_choices_are_the_quickest_by_the_model() {
-    for verb in VERBS {
+    for verb in Verb::ALL {
         for (size, bytes) in [(4, 8), (7, 4096), (16, 65_536), (33, 1 << 20)] {
             let plan = plan(verb, size, bytes);
             let best = choose(&plan, false, &LINKS[0]);
@@ -129,7 +128,7 @@ fn schedule_choices_are_the_quickest_by_the_model() {
 
 #[test]
 fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
-    for (verb, algorithm) in VERBS.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
+    for (verb, algorithm) in Verb::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
         let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1 };
         let made = schedule::Plan::new(choice.call(&plan(verb, 8, 64), false));
         assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");

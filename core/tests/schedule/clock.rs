@@ -1,7 +1,7 @@
 //! What choices are said to take, against ranks that do one thing at a time: a message occupies its sender for
 //! `overhead + b·β`, and its receiver for as long, from `latency − overhead` after its begin on.
 
-use crate::group::{Group, VERBS};
+use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
 use std::collections::HashMap;
 use unisono_core::collective::{Order, Plan, Rank, StepId, Turn, Verb};
@@ -123,7 +123,7 @@ fn times(choice: Choice, plan: &Plan) -> Option<(u64, u64)> {
 /// What choices say is near what ranks take, and nothing that could be chosen is much quicker than what is.
 #[test]
 fn schedules_take_the_time_that_choices_say() {
-    for (verb, size) in VERBS.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
+    for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
         for bytes in if verb == Verb::Barrier { vec![0] } else { vec![0, 2000, 1 << 20] } {
             let (rank, root) = (Rank(0), Rank(0));
             let plan = Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 };

@@ -1,6 +1,6 @@
 //! Every verb, algorithm, size, port count, root, order and number of segments against what the verb means.
 
-use crate::group::{ALGORITHMS, Group, VERBS, call, calls};
+use crate::group::{Group, calls};
 use crate::verify::{match_messages, verify};
 use unisono_core::collective::{Order, Rank, Verb};
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Refused, Span};
@@ -74,8 +74,8 @@ fn every_schedule_of_14_to_17_ranks_gives_what_its_verb_means() {
 #[test]
 fn schedules_of_larger_groups_give_what_their_verbs_mean() {
     for (size, ports) in [(27, 2), (31, 4), (33, 16), (48, 3), (61, 1)] {
-        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
-            let call = Call { root: Rank(size / 3), ..call(verb, algorithm, size, ports) };
+        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+            let call = Call { root: Rank(size / 3), ..Call::new(verb, algorithm, size, ports) };
             match Group::new(call) {
                 // The detector of races has room for so many cells.
                 Ok(group) if group.plans.iter().all(|plan| plan.scratch_blocks() + 2 * size <= 384) => {
@@ -90,7 +90,7 @@ fn schedules_of_larger_groups_give_what_their_verbs_mean() {
 /// Whoever asks, the answer is the same, and it says why.
 #[test]
 fn schedules_that_do_not_exist_are_refused_for_their_reason() {
-    let base = call(Verb::Allreduce, Algorithm::Ring, 6, 2);
+    let base = Call::new(Verb::Allreduce, Algorithm::Ring, 6, 2);
     let refused = |call: Call| {
         let answers: Vec<_> = (0..call.size.max(1)).map(|r| Plan::new(Call { rank: Rank(r), ..call }).err()).collect();
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{call:?}");
@@ -125,9 +125,9 @@ fn schedules_that_do_not_exist_are_refused_for_their_reason() {
 #[test]
 fn every_verb_has_a_schedule_for_any_size_order_and_blocks() {
     for size in 1..=17 {
-        for verb in VERBS {
-            let any = ALGORITHMS.iter().any(|algorithm| {
-                let call = Call { order: Order::Rank, varying: true, ..call(verb, *algorithm, size, 1) };
+        for verb in Verb::ALL {
+            let any = Algorithm::ALL.iter().any(|algorithm| {
+                let call = Call { order: Order::Rank, varying: true, ..Call::new(verb, *algorithm, size, 1) };
                 Plan::new(call).is_ok()
             });
             assert!(any, "{verb:?} of {size}");
@@ -154,8 +154,8 @@ fn schedule_steps_are_the_same_in_any_order() {
 #[test]
 fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
     for (size, ports) in [(1000, 1), (1024, 3), (1025, 16), (2187, 2)] {
-        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
-            let call = Call { root: Rank(size / 3), segments: 2, ..call(verb, algorithm, size, ports) };
+        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+            let call = Call { root: Rank(size / 3), segments: 2, ..Call::new(verb, algorithm, size, ports) };
             for rank in [0, size / 3, size / 2 + 1, size - 1] {
                 let Ok(plan) = Plan::new(Call { rank: Rank(rank), ..call }) else { continue };
                 for i in (0..plan.steps()).step_by(1 + plan.steps() as usize / 5) {
@@ -180,9 +180,9 @@ fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
 /// The largest groups: nothing overflows, and a step is as quick as in a small one.
 #[test]
 fn schedules_of_a_million_ranks_have_steps() {
-    for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         for (size, ports) in [(1 << 20, 1), (999_983, 16), (1 << 20, 3)] {
-            let call = Call { root: Rank(size / 2), ..call(verb, algorithm, size, ports) };
+            let call = Call { root: Rank(size / 2), ..Call::new(verb, algorithm, size, ports) };
             for rank in [0, 1, size / 2, size - 1] {
                 let Ok(plan) = Plan::new(Call { rank: Rank(rank), ..call }) else { continue };
                 for i in (0..plan.steps()).step_by(1 + plan.steps() as usize / 64) {

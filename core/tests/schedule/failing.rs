@@ -1,6 +1,6 @@
 //! Ranks that are gone, and what is said about steps that are not under way.
 
-use crate::group::{Group, Listed, call, calls};
+use crate::group::{Group, Listed, calls};
 use unisono_core::collective::{Cause, CollectiveId, Rank, StepId, Turn, Verb};
 use unisono_core::schedule::{Algorithm, Call, Executor, Operation, Plan, Step};
 
@@ -52,7 +52,7 @@ fn schedule_fails_with_a_rank_that_it_still_needs_and_with_no_other() {
 
 #[test]
 fn schedule_ignores_ends_of_steps_that_are_not_under_way() {
-    let plan = Plan::new(call(Verb::Allgather, Algorithm::Ring, 5, 1)).expect("a schedule");
+    let plan = Plan::new(Call::new(Verb::Allgather, Algorithm::Ring, 5, 1)).expect("a schedule");
     let mut executor = Executor::new(ID, plan);
     for step in (0..plan.steps()).chain([64, 65, u32::MAX]) {
         executor.handle_done(StepId(step));
@@ -68,7 +68,7 @@ fn schedule_ignores_ends_of_steps_that_are_not_under_way() {
 #[test]
 fn schedule_names_whom_it_waits_for_and_the_first_that_failed() {
     let mut executor =
-        Executor::new(ID, Plan::new(call(Verb::Broadcast, Algorithm::Knomial, 4, 1)).expect("a schedule"));
+        Executor::new(ID, Plan::new(Call::new(Verb::Broadcast, Algorithm::Knomial, 4, 1)).expect("a schedule"));
     assert_eq!(executor.awaited(), None);
     let Turn::Do(_, Operation::Send { to, .. }) = executor.poll() else { panic!("the root sends") };
     assert_eq!(executor.awaited(), Some(to));

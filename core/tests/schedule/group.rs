@@ -36,22 +36,6 @@ impl Schedule for Listed<'_> {
     }
 }
 
-pub(crate) fn call(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
-    Call {
-        verb,
-        algorithm,
-        rank: Rank(0),
-        size,
-        root: Rank(0),
-        ports,
-        radix: ports + 1,
-        segments: 1,
-        order: Order::Any,
-        in_place: false,
-        varying: false,
-    }
-}
-
 impl Group {
     pub(crate) fn new(call: Call) -> Result<Self, Refused> {
         let plans = (0..call.size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call }));
@@ -70,36 +54,6 @@ impl Group {
     }
 }
 
-pub(crate) const VERBS: [Verb; 11] = [
-    Verb::Barrier,
-    Verb::Broadcast,
-    Verb::Reduce,
-    Verb::Allreduce,
-    Verb::Gather,
-    Verb::Scatter,
-    Verb::Allgather,
-    Verb::Alltoall,
-    Verb::ReduceScatter,
-    Verb::Scan,
-    Verb::Exscan,
-];
-
-pub(crate) const ALGORITHMS: [Algorithm; 9] = [
-    Algorithm::Knomial,
-    Algorithm::Dissemination,
-    Algorithm::Pairwise,
-    Algorithm::Doubling,
-    Algorithm::StandardExchange,
-    Algorithm::Halving,
-    Algorithm::Bruck,
-    Algorithm::Direct,
-    Algorithm::Ring,
-];
-
-pub(crate) fn reduces(verb: Verb) -> bool {
-    matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan)
-}
-
 fn places(verb: Verb) -> bool {
     !matches!(verb, Verb::Barrier | Verb::Broadcast)
 }
@@ -109,14 +63,14 @@ fn places(verb: Verb) -> bool {
 pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call> {
     let mut all = Vec::new();
     for size in sizes {
-        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
             for k in ports {
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {
                     for root in 0..if verb.is_rooted() { size } else { 1 } {
-                        for order in if reduces(verb) { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
+                        for order in if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
                             for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
-                                let call = call(verb, algorithm, size, ports);
+                                let call = Call::new(verb, algorithm, size, ports);
                                 let call = Call { radix: k + 1, root: Rank(root), order, in_place, ..call };
                                 if Plan::new(call).is_ok() {
                                     all.push(call);

@@ -3,7 +3,7 @@
 //!
 //! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/collectives.md.
 
-use crate::group::{ALGORITHMS, Group, VERBS, call};
+use crate::group::Group;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
 use unisono_core::collective::{Rank, StepId, Turn, Verb};
@@ -85,7 +85,7 @@ fn cost(group: &Group) -> Cost {
 }
 
 fn group(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Group {
-    Group::new(call(verb, algorithm, size, ports)).expect("not refused")
+    Group::new(Call::new(verb, algorithm, size, ports)).expect("not refused")
 }
 
 /// ⌈log_{k+1} N⌉.
@@ -155,8 +155,8 @@ fn bruck_schedules_take_the_fewest_rounds_and_blocks_at_any_size() {
 #[test]
 fn schedules_take_the_rounds_that_they_say() {
     for (size, ports) in (2..=20).chain([27, 31, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
-        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
-            let call = call(verb, algorithm, size, ports);
+        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+            let call = Call::new(verb, algorithm, size, ports);
             for root in if verb.is_rooted() { vec![0, size / 2] } else { vec![0] } {
                 let Ok(group) = Group::new(Call { root: Rank(root), ..call }) else { continue };
                 let took = time(&group, 1, 0);
@@ -182,7 +182,7 @@ fn schedules_take_the_rounds_that_they_say() {
 fn trees_of_schedules_on_one_port_take_at_most_the_rounds_that_they_say() {
     for (size, radix) in (2..=64).flat_map(|size| (3..=5).map(move |radix| (size, radix))) {
         for verb in [Verb::Broadcast, Verb::Reduce, Verb::Gather, Verb::Barrier] {
-            let call = Call { radix, ..call(verb, Algorithm::Knomial, size, 1) };
+            let call = Call { radix, ..Call::new(verb, Algorithm::Knomial, size, 1) };
             let group = Group::new(call).expect("not refused");
             let (took, says) = (time(&group, 1, 0), u64::from(group.plans[0].rounds()));
             assert!(took <= says, "{verb:?} of {size} in base {radix}: {took} rounds, not {says}");
@@ -207,7 +207,7 @@ fn table_of_schedules() {
     for (size, ports) in
         [2, 3, 4, 5, 8, 9, 16, 17, 25, 27, 32, 33, 64].iter().flat_map(|n| (1..=4).map(move |k| (*n, k)))
     {
-        let cells = COLUMNS.map(|(_, verb, algorithm)| match Group::new(call(verb, algorithm, size, ports)) {
+        let cells = COLUMNS.map(|(_, verb, algorithm)| match Group::new(Call::new(verb, algorithm, size, ports)) {
             Ok(group) => {
                 let Cost { startups, blocks } = cost(&group);
                 let least = u64::from((size - 1_u32).div_ceil(u32::from(ports)));
@@ -224,7 +224,7 @@ fn table_of_schedules() {
 #[test]
 fn segments_of_schedules_are_pipelined() {
     for (size, segments) in [(2, 5), (8, 3), (16, 8), (17, 30)] {
-        let call = Call { segments, ..call(Verb::Scan, Algorithm::Ring, size, 1) };
+        let call = Call { segments, ..Call::new(Verb::Scan, Algorithm::Ring, size, 1) };
         let chain = Group::new(call).expect("not refused");
         assert_eq!(time(&chain, 1, 0), u64::from(size - 1 + segments - 1), "a chain of {size}, {segments} segments");
         // The root of a binomial tree sends all the time; the last segment's way down is hidden but for its last hop.

@@ -1,6 +1,6 @@
 //! What the other tests would notice: schedules with one thing wrong.
 
-use crate::group::{ALGORITHMS, Group, VERBS, call, reduces};
+use crate::group::Group;
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
 use unisono_core::collective::{Order, Rank, Verb};
@@ -121,13 +121,13 @@ fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
 
 #[test]
 fn every_mutant_of_a_schedule_is_noticed() {
-    for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         let mut counts = BTreeMap::new();
         for (size, ports, in_place) in [(7, 2, false), (5, 2, true), (4, 1, false), (9, 2, false)] {
-            let call = Call { root: Rank(2), order: Order::Rank, in_place, ..call(verb, algorithm, size, ports) };
+            let call = Call { root: Rank(2), order: Order::Rank, in_place, ..Call::new(verb, algorithm, size, ports) };
             let group = Group::new(call).or_else(|_| Group::new(Call { order: Order::Any, ..call }));
             match group {
-                Ok(group) if size < 9 || !reduces(verb) => count(&group, &mut counts),
+                Ok(group) if size < 9 || !verb.combines() => count(&group, &mut counts),
                 _ => {}
             }
         }
@@ -142,7 +142,7 @@ fn every_mutant_of_a_schedule_is_noticed() {
 #[test]
 fn schedule_of_an_allreduce_with_other_bits_on_one_rank_is_noticed() {
     for algorithm in [Algorithm::Doubling, Algorithm::StandardExchange] {
-        let group = Group::new(call(Verb::Allreduce, algorithm, 8, 1)).expect("not refused");
+        let group = Group::new(Call::new(Verb::Allreduce, algorithm, 8, 1)).expect("not refused");
         let fold = group.steps[3].iter().position(|step| matches!(step.operation, Operation::Reduce { .. }));
         let fold = fold.expect("a reduction");
         let mut steps = group.steps.clone();

@@ -1,6 +1,6 @@
 //! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
 
-use crate::group::{Group, Listed, call, calls};
+use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
@@ -216,7 +216,7 @@ fn schedules_longer_than_their_window_end_in_any_order() {
 /// If every rank of a ring first waits for its neighbour, none begins; a step that waits for itself never does.
 #[test]
 fn schedules_that_cannot_end_are_noticed() {
-    let mut group = Group::new(call(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
+    let mut group = Group::new(Call::new(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
     let sends = |step: &&mut Step| matches!(step.operation, Operation::Send { key: 0, .. });
     for send in group.steps.iter_mut().flat_map(|steps| steps.iter_mut().filter(sends)) {
         send.needs |= 1;
@@ -230,7 +230,7 @@ fn schedules_that_cannot_end_are_noticed() {
 /// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a circle.
 #[test]
 fn schedules_that_end_only_with_buffers_are_noticed() {
-    let mut group = Group::new(call(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
+    let mut group = Group::new(Call::new(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
     for steps in &mut group.steps {
         let receive = steps.iter().position(|step| matches!(step.operation, Operation::Receive { .. }));
         let receive = receive.expect("a receive");

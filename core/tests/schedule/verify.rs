@@ -1,6 +1,6 @@
 //! One collective from its schedules to its result, against what the verb means.
 
-use crate::group::{Group, Listed, reduces};
+use crate::group::{Group, Listed};
 use crate::memory::{Combined, Memory, Value};
 use crate::order::{is_before, no_race, promised};
 use std::collections::HashMap;
@@ -186,7 +186,7 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
             let got = memory.read(Place::Output, block, s).ok_or("no output")?;
             let of = if verb == Verb::ReduceScatter { rank } else { block };
             let wrong = || format!("rank {rank} has {got:?} in block {block}.{s}");
-            if !reduces(verb) {
+            if !verb.combines() {
                 let want = match verb {
                     Verb::Broadcast => Value::Own(root.0, block, s),
                     Verb::Scatter => Value::Own(root.0, rank, s),

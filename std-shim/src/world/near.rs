@@ -92,7 +92,11 @@ impl Announced {
             Place::Shared(at) => (1, at),
         };
         let mut bytes = [0; Self::BYTES];
-        let words = [self.sending, what, self.bytes, self.check(), at as u32, (at >> 32) as u32];
+        let (low, high) = (at as u32, (at >> 32) as u32);
+        // Tells what somebody else wrote over it: its sender would wait for ever.
+        let mixed = self.sending ^ self.bytes.rotate_left(8) ^ low ^ high.rotate_left(16);
+        let check = mixed.wrapping_add(what + 1).wrapping_mul(0x9e37_79b9);
+        let words = [self.sending, what, self.bytes, check, low, high];
         for (into, word) in bytes.chunks_exact_mut(4).zip(words) {
             into.copy_from_slice(&word.to_le_bytes());
         }
@@ -110,17 +114,7 @@ impl Announced {
             _ => return None,
         };
         let announced = Self { sending: word(0)?, bytes: word(2)?, place };
-        (word(3)? == announced.check()).then_some(announced)
-    }
-
-    /// Tells what somebody else wrote over it: its sender would wait for ever.
-    const fn check(self) -> u32 {
-        let (what, at) = match self.place {
-            Place::Private(at) => (1, at),
-            Place::Shared(at) => (2, at),
-        };
-        let place = at as u32 ^ ((at >> 32) as u32).rotate_left(16);
-        (self.sending ^ self.bytes.rotate_left(8) ^ place).wrapping_add(what).wrapping_mul(0x9e37_79b9)
+        (bytes == announced.to_bytes()).then_some(announced)
     }
 }
 

@@ -13,7 +13,6 @@ use unisono_core::collective::Verb;
 use unisono_core::schedule::{Algorithm, Call, Plan};
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::hockney::{Link, time};
-use unisono_tests::schedules::{ALGORITHMS, VERBS, plain};
 
 /// A message of b bytes takes α + β·b and occupies a port at either end. First holds gather, allgather and alltoall at sizes
 /// that are powers of k + 1 against equations 1, 2, 3 and 5 of Qian & Afsahi (2008), then prints the time of each algorithm.
@@ -53,9 +52,9 @@ fn main() -> ExitCode {
     equations(&mut report, link);
     let mut works = Vec::new();
     for (i, &bytes) in options.bytes.iter().enumerate() {
-        for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
             for &size in &options.ranks {
-                let call = Call { segments: options.segments, ..plain(verb, algorithm, size, options.ports) };
+                let call = Call { segments: options.segments, ..Call::new(verb, algorithm, size, options.ports) };
                 let steps = Plan::new(call).map(|plan| u64::from(plan.steps()) * u64::from(size));
                 // A barrier has no bytes.
                 let repeated = verb == Verb::Barrier && i > 0;
@@ -127,7 +126,7 @@ fn equations(report: &mut Report, link: Link) {
                 (Verb::Alltoall, Algorithm::Bruck, exchanged),
                 (Verb::Gather, Algorithm::Direct, direct),
             ] {
-                let got = time(plain(verb, algorithm, n as u32, ports), BYTES as usize, link);
+                let got = time(Call::new(verb, algorithm, n as u32, ports), BYTES as usize, link);
                 let right = got.is_ok_and(|cost| cost.picoseconds == want);
                 if !right {
                     eprintln!("{verb:?} {algorithm:?} of {n} on {ports} ports: {got:?}, not {want} ps");

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::collective::{Order, Verb};
 use unisono_core::schedule::{Algorithm, Call};
 
 use super::clock::{Abstract, Clock, Relative};
@@ -105,17 +105,9 @@ macro_rules! collective {
             expected: Expected::Holds,
             explore: |explorer| {
                 let call = Call {
-                    verb: Verb::$verb,
-                    algorithm: Algorithm::$algorithm,
-                    rank: Rank(0),
-                    size: $size,
-                    root: Rank(0),
-                    ports: 1,
-                    radix: 2,
                     segments: $segments,
                     order: Order::Rank,
-                    in_place: false,
-                    varying: false,
+                    ..Call::new(Verb::$verb, Algorithm::$algorithm, $size, 1)
                 };
                 let (limit, credit, headers) = $room;
                 explorer.explore(&Collective::new(call, Room { limit, credit, headers }))

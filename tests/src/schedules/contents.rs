@@ -146,10 +146,9 @@ impl Contents {
             let begin: usize = (0..to).map(bytes).sum();
             (begin..begin + bytes(to)).map(|i| own(&work.call, of, i)).collect()
         };
-        let reduces = matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan);
         // What ranks 0 to r combine to.
         let mut prefixes: Vec<Vec<u8>> = Vec::new();
-        for rank in if reduces { 0..size } else { 0..0 } {
+        for rank in if verb.combines() { 0..size } else { 0..0 } {
             let own = contribution(rank);
             let next = prefixes.last().map_or_else(|| own.clone(), |before| join(before.clone(), &own));
             prefixes.push(next);

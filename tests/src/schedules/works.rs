@@ -27,64 +27,17 @@ pub struct Choice {
     pub seed: u64,
 }
 
-/// Every verb.
-pub const VERBS: [Verb; 11] = [
-    Verb::Barrier,
-    Verb::Broadcast,
-    Verb::Reduce,
-    Verb::Allreduce,
-    Verb::Gather,
-    Verb::Scatter,
-    Verb::Allgather,
-    Verb::Alltoall,
-    Verb::ReduceScatter,
-    Verb::Scan,
-    Verb::Exscan,
-];
-
-/// Every algorithm.
-pub const ALGORITHMS: [Algorithm; 9] = [
-    Algorithm::Knomial,
-    Algorithm::Dissemination,
-    Algorithm::Pairwise,
-    Algorithm::Doubling,
-    Algorithm::StandardExchange,
-    Algorithm::Halving,
-    Algorithm::Bruck,
-    Algorithm::Direct,
-    Algorithm::Ring,
-];
-
-/// A collective of `size` ranks on `ports` ports, the root 0, in one segment, in whatever order.
-pub const fn plain(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Call {
-    Call {
-        verb,
-        algorithm,
-        rank: Rank(0),
-        size,
-        root: Rank(0),
-        ports,
-        radix: ports + 1,
-        segments: 1,
-        order: Order::Any,
-        in_place: false,
-        varying: false,
-    }
-}
-
 /// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place or not,
 /// equal or varying blocks, length; one to three segments in turn. Shuffled.
 pub fn works(size: u32, choice: Choice) -> Vec<Work> {
     let mut random = fastrand::Rng::with_seed(choice.seed ^ u64::from(size));
     let mut works = Vec::new();
-    for (verb, algorithm) in VERBS.iter().flat_map(|verb| ALGORITHMS.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         for k in 1..=choice.ports {
-            let reduces =
-                matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan);
             // A tree of k + 1 branches on one port as well.
             let ports = if algorithm == Algorithm::Knomial && k > 1 { vec![k, 1] } else { vec![k] };
             let roots = if verb.is_rooted() { size } else { 1 };
-            let orders = if reduces { vec![Order::Any, Order::Rank] } else { vec![Order::Any] };
+            let orders = if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] };
             let places = if matches!(verb, Verb::Barrier | Verb::Broadcast) { vec![false] } else { vec![false, true] };
             let blocks =
                 matches!(verb, Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter);
@@ -104,7 +57,7 @@ pub fn works(size: u32, choice: Choice) -> Vec<Work> {
                                         order,
                                         in_place,
                                         varying,
-                                        ..plain(verb, algorithm, size, ports)
+                                        ..Call::new(verb, algorithm, size, ports)
                                     };
                                     if Plan::new(call).is_ok() {
                                         works.push(Work { call, elements });

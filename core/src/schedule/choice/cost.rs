@@ -310,24 +310,10 @@ mod tests {
     use crate::schedule::{Algorithm, Call, Operation, Plan, algorithms};
     use alloc::vec::Vec;
 
-    const VERBS: [Verb; 11] = [
-        Verb::Barrier,
-        Verb::Broadcast,
-        Verb::Reduce,
-        Verb::Allreduce,
-        Verb::Gather,
-        Verb::Scatter,
-        Verb::Allgather,
-        Verb::Alltoall,
-        Verb::ReduceScatter,
-        Verb::Scan,
-        Verb::Exscan,
-    ];
-
     /// Every call of a size, with its plans.
     fn calls(size: u32) -> Vec<(Call, Vec<Plan>)> {
         let mut all = Vec::new();
-        for verb in VERBS {
+        for verb in Verb::ALL {
             for &algorithm in algorithms(verb) {
                 for (ports, radix) in [(1, 2), (2, 3), (3, 4), (4, 5), (16, 17), (1, 4), (2, 5)] {
                     for order in [Order::Any, Order::Rank] {

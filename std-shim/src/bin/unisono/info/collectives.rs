@@ -134,7 +134,7 @@ impl Job {
 
     /// As a World plans it, of doubles where it combines.
     fn plan(&self, verb: Verb, bytes: usize) -> Plan {
-        let combines = matches!(verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan);
+        let combines = verb.combines();
         let order = if combines && self.ordered { Order::Rank } else { Order::Any };
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
         let grain = if combines { 8 } else { 1 };
