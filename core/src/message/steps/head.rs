@@ -90,6 +90,12 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == Head::LONGEST);
 
+impl Wire {
+    const fn name(&self) -> Key {
+        Key { context: self.context.get(), sequence: self.sequence.get(), step: self.step.get() }
+    }
+}
+
 /// A head as it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Head {
@@ -154,17 +160,29 @@ pub(super) enum Parsed {
     Credit,
 }
 
-/// A message by its first bytes and its length: the credit that it gives back, and what it says. `None` if it says nothing.
-pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
+/// A head's kind, and what it says: no bytes beyond its kind's.
+fn read(head: &[u8]) -> Option<(Kind, Wire)> {
     let kind = Kind::of(*head.first()?)?;
     let shown = head.get(..kind.length())?;
+    let mut wire = Wire::new_zeroed();
+    wire.as_mut_bytes().get_mut(..shown.len())?.copy_from_slice(shown);
+    Some((kind, wire))
+}
+
+/// A message's kind and name, by its first bytes. `None`: it has none.
+pub fn named(head: &[u8]) -> Option<(Kind, Key)> {
+    let (kind, wire) = read(head)?;
+    (kind != Kind::Credit).then(|| (kind, wire.name()))
+}
+
+/// A message by its first bytes and its length: the credit that it gives back, and what it says. `None` if it says nothing.
+pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
+    let (kind, wire) = read(head)?;
     let bytes = length.checked_sub(kind.length() as u32)?;
     if kind != Kind::Eager && bytes != 0 {
         return None;
     }
-    let mut wire = Wire::new_zeroed();
-    wire.as_mut_bytes().get_mut(..shown.len())?.copy_from_slice(shown);
-    let key = Key { context: wire.context.get(), sequence: wire.sequence.get(), step: wire.step.get() };
+    let key = wire.name();
     let number = wire.number.get();
     let parsed = match kind {
         Kind::Eager => Parsed::Eager { key, bytes },

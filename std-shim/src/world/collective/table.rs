@@ -6,8 +6,8 @@ use core::cell::RefCell;
 use unisono_core::collective::{Cause, CollectiveId, Rank as Member, StepId, Verb};
 use unisono_core::device::PeerId;
 use unisono_core::endpoint::Verdict;
-use unisono_core::message::steps::head::Kind;
-use unisono_core::message::steps::{Arrival, Entry, Head, Key, Peer, Pools, Steps};
+use unisono_core::message::steps::head::{Kind, named};
+use unisono_core::message::steps::{Arrival, Entry, Key, Peer, Pools, Steps};
 use unisono_core::placement;
 use unisono_core::placement::PlacementId;
 use unisono_core::schedule::Operation;
@@ -255,11 +255,7 @@ impl Collectives {
 
     /// Whether a peer does the same as this rank, as far as its message tells.
     fn compare(&mut self, from: PeerId, head: &[u8]) {
-        let is_payload = |kind: &u8| [Kind::Eager as u8, Kind::Announce as u8].contains(kind);
-        let word = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        let (true, Some(context), Some(sequence)) = (head.first().is_some_and(is_payload), word(4), word(8)) else {
-            return;
-        };
+        let Some((Kind::Eager | Kind::Announce, Key { context, sequence, .. })) = named(head) else { return };
         if self.failed.is_some() {
             return;
         }
@@ -413,15 +409,4 @@ impl Collectives {
         self.stalled.retain(|(of, ..)| *of != collective);
         placements
     }
-
-    /// The head of a message in a ring.
-    pub(in crate::world) fn key_of(head: &[u8]) -> Option<Key> {
-        let word = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        Some(Key { context: word(4)?, sequence: word(8)?, step: word(12)? })
-    }
-}
-
-/// Whether this head announces a message.
-pub(in crate::world) fn announces(head: &Head) -> bool {
-    head.as_ref().first().is_some_and(|kind| [Kind::Announce as u8, Kind::Again as u8].contains(kind))
 }

@@ -8,6 +8,7 @@ use unisono_core::collective::Rank as Member;
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::Verdict;
 use unisono_core::message::steps::Head;
+use unisono_core::message::steps::head::named;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_shmem::ring::{Entry, INLINE, PutError};
@@ -496,7 +497,7 @@ impl Desk<'_> {
         let mut head = [0; Head::LONGEST];
         let shown = head.get_mut(..length).ok_or(Nonsense)?;
         payload.part(0, length).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
-        let key = Collectives::key_of(shown).ok_or(Nonsense)?;
+        let (_, key) = named(shown).ok_or(Nonsense)?;
         if !self.collectives.note_announced(from, key, message) {
             return Err(Nonsense);
         }

@@ -3,7 +3,7 @@
 use unisono_core::collective::{Cause, Rank as Member, StepId};
 use unisono_core::device::{Memory as _, PeerId};
 use unisono_core::endpoint::GrantError;
-use unisono_core::message::steps::head::EAGER_HEAD;
+use unisono_core::message::steps::head::{EAGER_HEAD, Kind, named};
 use unisono_core::message::steps::{Action, Head, Key, Posted, ReceiveError, SendError, Sent};
 use unisono_core::operation::SendError as Unsent;
 use unisono_core::placement;
@@ -15,7 +15,7 @@ use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
 use super::{Granted, Process, Sending, Use, put};
-use crate::world::collective::table::{Collectives, EAGER_MOST, Ends, Outgoing, announces};
+use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
 use crate::world::collective::transfer::{Holder, Transfer};
 use crate::world::matching::Errand;
 use crate::world::near::{self, Announced, Near, Neighbour, Place};
@@ -282,9 +282,8 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, head.as_ref()));
         }
-        let told = if announces(head) {
-            let key = Collectives::key_of(head.as_ref());
-            let again = key.and_then(|key| self.collectives.transfers.sent(to, key)).map(of_message);
+        let told = if let Some((Kind::Announce | Kind::Again, key)) = named(head.as_ref()) {
+            let again = self.collectives.transfers.sent(to, key).map(of_message);
             let is_it = |sending: &Sending| Some(sending.request) == again;
             let found = (0..).zip(&self.sendings).find(|(_, sending)| sending.as_ref().is_some_and(is_it));
             let found = found.and_then(|(number, sending)| Some((number, sending.as_ref()?.from)));
