@@ -23,8 +23,12 @@ pub mod node;
 #[cfg(feature = "rim")]
 pub mod oracle;
 #[cfg(feature = "rim")]
+pub mod rdma_core;
+#[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
 pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;
+#[cfg(feature = "rim")]
+pub mod wqe;

@@ -31,6 +31,6 @@ pub use completion::{Arrival, Completion, Half, Syndrome};
 pub use completion_queue::{CQE, CompletionQueue, Stride};
 pub use path::{Path, Source};
 pub use receive_queue::ReceiveQueue;
-pub use segment::{Data, Datagram, Grh, Link, Route};
+pub use segment::{Data, Datagram, Grh, Link, Route, source_port};
 pub use send_queue::{BlueFlame, Entry, Immediate, PAYLOAD_MAX, Payload, PostError, Request, SendQueue};
 pub use ud::{Counts, INLINE_MAX, Options, Queues, Slabs, Ud, UdDatagram, UdToken};

@@ -93,9 +93,14 @@ pub enum Link {
     Ethernet {
         /// The next hop's.
         mac: [u8; 6],
-        /// Of UDP, for RoCE v2; 0 for v1.
+        /// Of UDP, for RoCE v2, as [`source_port`] says; 0 for v1.
         source_port: u16,
     },
+}
+
+/// The port that a flow label's datagrams leave from (rdma-core, `ibv_flow_label_to_udp_sport`).
+pub const fn source_port(flow_label: u32) -> u16 {
+    ((flow_label & 0x3fff ^ flow_label >> 14 & 0x3f) | 0xc000) as u16
 }
 
 /// The way to a receiver.

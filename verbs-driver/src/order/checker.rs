@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn each_missing_event_is_named() {
         let without = |events: &[Event], left_out: usize| {
-            let once: alloc::vec::Vec<_> = (0..).zip(events).filter(|(at, _)| *at != left_out).map(|(_, e)| *e).collect();
+            let once: alloc::vec::Vec<_> =
+                (0..).zip(events).filter(|(at, _)| *at != left_out).map(|(_, e)| *e).collect();
             first([once.clone(), once].concat())
         };
         assert_eq!(without(&SENT, 1), Some(Violation::RecordBeforeEntry));
