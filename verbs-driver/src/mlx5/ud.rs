@@ -144,6 +144,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
         let fits = |queues: &Queues<'_, S>| {
             queues.receive.entries() >= options.receive_slots as usize
                 && queues.received.entries() >= 2 * queues.receive.entries()
+                && queues.sent.entries() >= 2 * queues.send.free()
         };
         let fit = fits(&polled) && interrupt.as_ref().is_none_or(fits);
         if !fit || part == 0 || options.receive_slots == 0 || options.inline > INLINE_MAX {
