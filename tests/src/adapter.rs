@@ -20,9 +20,9 @@ use core::ptr::NonNull;
 use unisono::fault::Faults;
 use unisono_core::device::{HEAD, Lane, PeerId};
 use unisono_verbs::mlx5::{
-    self, BlueFlame, Buffer, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Slabs,
-    Stride, Ud,
+    BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
 };
+use unisono_verbs::raw::{Buffer, Options, Raw, Slabs};
 use unisono_verbs::registered::Slab;
 
 pub use memory::{AdapterAddress, AdapterMemory};
@@ -33,7 +33,7 @@ use network::Network;
 use shared::Kind;
 
 /// The driver's device over the adapter.
-pub type AdapterDevice = Ud<'static, Shared, AdapterAddress>;
+pub type AdapterDevice = Raw<'static, Queues<'static, Shared>, AdapterAddress>;
 
 /// Queue pairs take datagrams with this key.
 const QKEY: u32 = 0x8765_4321;
@@ -148,7 +148,7 @@ impl Adapters {
     fn device(&self, port: u32, count: u32) -> AdapterDevice {
         let config = self.config;
         let lanes = if config.interrupts { 2 } else { 1 };
-        let options = mlx5::Options {
+        let options = Options {
             mtu: config.mtu,
             receive_slots: config.receive_slots,
             inline: config.inline,
@@ -162,7 +162,7 @@ impl Adapters {
         let interrupt = config.interrupts.then(|| self.queues(port, Lane::Interrupt));
         let table = vec![Buffer::FREE; buffers as usize].leak();
         let paths: Vec<_> = (0..count).map(|peer| Some(self.path(peer))).collect();
-        Ud::new(options, [Some(polled), interrupt], slabs, table, paths.leak()).expect("sizes that fit")
+        Raw::new(options, [Some(polled), interrupt], slabs, table, paths.leak()).expect("sizes that fit")
     }
 
     fn path(&self, port: u32) -> Path {

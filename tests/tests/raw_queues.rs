@@ -11,8 +11,9 @@ use unisono_core::peer::Incarnation;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::Span;
 use unisono_tests::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
-use unisono_verbs::mlx5::{Stride, Syndrome};
+use unisono_verbs::mlx5::Stride;
 use unisono_verbs::order::Barrier;
+use unisono_verbs::raw::Failure;
 
 const MESSAGES: u32 = 3_000;
 /// Bytes of the placement.
@@ -164,7 +165,7 @@ fn transfer(config: Config) -> u64 {
     }
     assert!(adapters.troubles().is_empty(), "{:#?}", adapters.troubles());
     let again = [Cause::ResentNack, Cause::ResentProbe];
-    ends.iter().flat_map(|end| again.map(|cause| u64::from(end.inbox.counters.sent_for(cause)))).sum()
+    ends.iter().flat_map(|end| again.map(|cause| end.inbox.counters.sent_for(cause))).sum()
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     ends[0].0.flush(Lane::Polled);
     ends[0].0.completed(Lane::Polled);
     assert_eq!(ends[0].0.poll_fact(), Some(Fact::Down));
-    assert_eq!(ends[0].0.counts().reason, Some(Syndrome::LocalProtection));
+    assert_eq!(ends[0].0.counts().reason, Some(Failure::Protection));
 }
 
 /// Whatever a completion queue says: no panic, no end, and no datagram longer than one may be.
