@@ -1,7 +1,7 @@
 //! The verbs driver: unreliable datagrams and raw work queue entries on InfiniBand and RoCE adapters.
 //!
-//! [`mlx5`] writes the work queues of ConnectX adapters, through [`order`], the one seam for stores, loads and
-//! barriers; [`raw`] is the core's device over them. [`registered`] names memory that an adapter may use.
+//! [`mlx5`] writes the work queues of ConnectX adapters, [`rxe`] those of Soft-RoCE, both through [`order`], the one seam for
+//! stores, loads and barriers; [`raw`] is the core's device over them. [`registered`] names memory that an adapter may use.
 #![no_std]
 
 #[cfg(test)]
@@ -13,3 +13,4 @@ pub mod mlx5;
 pub mod order;
 pub mod raw;
 pub mod registered;
+pub mod rxe;

@@ -485,7 +485,8 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
             return Armed::Pending;
         }
         state.queues.arm(lane == Lane::Interrupt);
-        Armed::Armed
+        // Not every adapter raises an event for what came before it was asked.
+        if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
     }
 
     fn ask(&mut self, wish: Wish) {
