@@ -23,6 +23,7 @@ use super::pull::Processes;
 use crate::node::{Node, Standing};
 use crate::world::World;
 use crate::world::lock::Lock;
+use crate::world::watchdog::{Means, Subject};
 
 /// Polls before a wait looks at anything else, where every rank has a core.
 const POLLS: u32 = 512;
@@ -118,7 +119,7 @@ impl Group {
         mut from: usize,
         poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
     ) -> Result<(), CollectiveError> {
-        let mut rest = self.node.rest();
+        let (mut rest, mut waiting) = (self.node.rest(), None);
         while !poll(&self.barrier, epoch, &mut from) {
             let missing = self.barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
@@ -126,7 +127,10 @@ impl Group {
             if look == Look::Nowhere {
                 continue;
             }
-            world.look_round(look)?;
+            let is_behind = |rank: &u32| self.barrier.has_arrived(*rank, epoch) == Some(false);
+            let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
+            waiting.get_or_insert_with(|| Waits(world));
+            world.look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -178,6 +182,18 @@ impl Group {
             let cause = || self.others().find(|&rank| self.node.standing(rank) == Standing::Dead);
             retired.map(|rank| dead().or_else(cause).unwrap_or(rank))
         })
+    }
+
+    /// Whom this rank waits for: where it needs everyone's part, all who are behind.
+    fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
+        let everyone = match plan.verb {
+            Verb::Gather | Verb::Reduce => plan.rank == plan.root,
+            Verb::Broadcast | Verb::Scatter | Verb::Scan | Verb::Exscan => false,
+            Verb::Barrier | Verb::Allgather | Verb::Alltoall | Verb::Allreduce | Verb::ReduceScatter => true,
+        };
+        let awaited = flags.awaited().map(|awaited| awaited.rank);
+        let is_awaited = move |rank: &Member| awaited == Some(*rank) || everyone && flags.is_behind(*rank);
+        self.others().map(Member).filter(is_awaited)
     }
 
     /// From now on every collective fails.
@@ -279,7 +295,7 @@ impl Group {
         let flags = &mut state.flags;
         flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
         let shared = self.node.waiting() == Waiting::Shared;
-        let (mut rest, mut polls): (Option<Rest<'_>>, _) = (None, 0);
+        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
         let error = loop {
             let turn = flags.poll();
             if shared {
@@ -313,7 +329,9 @@ impl Group {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    if let Err(error) = world.look_round(look) {
+                    let subject = Subject { means: Means::Slots, context: 0, sequence: state.sequence };
+                    waiting.get_or_insert_with(|| Waits(world));
+                    if let Err(error) = world.look_round(look, subject, plan.verb, self.missing(flags, plan)) {
                         break error;
                     }
                     if look == Look::Everywhere {
@@ -348,11 +366,27 @@ impl Group {
     }
 }
 
+/// Others are told what this thread waits for until this is dropped.
+struct Waits<'w>(&'w World);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.shared.lock().hide_waiting();
+    }
+}
+
 impl World {
-    /// Other traffic, and now and then what this rank wrote there, while something else is waited for.
+    /// Other traffic, and now and then what this rank wrote there, while a collective waits for these ranks.
     #[cold]
-    fn look_round(&self, look: Look) -> Result<(), CollectiveError> {
+    fn look_round(
+        &self,
+        look: Look,
+        subject: Subject,
+        verb: Verb,
+        awaited: impl Iterator<Item = Member>,
+    ) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
+        process.show_waiting(subject, verb, awaited);
         process.progress(false);
         if look == Look::Everywhere {
             process.look_near(None);

@@ -33,6 +33,8 @@ pub(in crate::world) struct Running {
     pub(in crate::world) context: u32,
     /// When it began.
     pub(in crate::world) since: u64,
+    /// Since when a thread waits for its end.
+    pub(in crate::world) waited: Option<u64>,
     /// Whether it waits to be looked at.
     pub(in crate::world) is_listed: bool,
     pub(in crate::world) ended: Option<Result<(), CollectiveError>>,

@@ -66,6 +66,7 @@ impl Process {
             combine,
             context: id.context << 16 | digest >> 16,
             since: now,
+            waited: None,
             is_listed: false,
             ended: None,
             panic: None,
@@ -76,7 +77,11 @@ impl Process {
 
     /// Whether and how a collective has ended; then its place is free.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
+        let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
+        if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
+            running.waited.get_or_insert(now);
+        }
         let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic })
     }
@@ -109,6 +114,7 @@ impl Process {
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
             self.carry_out(now, collective, step, operation);
         }
+        self.answer(now);
         loop {
             if let Some(asker) = self.collectives.asking.pop() {
                 self.handle_ask(now, asker);
