@@ -125,7 +125,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         return Err(Refusal::usage("--bare-metal: this part of unisono is not built yet"));
     }
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, .. } = options;
-    let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } = options;
+    let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
+        options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
         let Settings { transport, tuning, launching, .. } = settings;

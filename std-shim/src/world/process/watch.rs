@@ -78,6 +78,17 @@ impl Process {
         collective.or_else(|| self.collectives.watch.awaited_message()).unwrap_or(Doing::Nothing)
     }
 
+    /// A thread waits for a message.
+    pub(in crate::world) fn note_waiting(&mut self, request: u32, what: Doing) {
+        let now = self.latest;
+        self.collectives.watch.note_waiting(now, request, what);
+    }
+
+    /// It waits for it no more.
+    pub(in crate::world) fn note_over(&mut self, request: u32) {
+        self.collectives.watch.note_over(request);
+    }
+
     /// A thread waits in a collective through shared memory, for these ranks.
     pub(in crate::world) fn show_waiting(
         &mut self,

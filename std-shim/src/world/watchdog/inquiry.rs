@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use unisono_core::collective::Verb;
 
-use super::words::{Doing, Standing, Subject};
+use super::words::{Doing, Means, Standing, Subject};
 use super::{Stuck, seconds};
 use crate::rank::Rank;
 
@@ -45,8 +45,7 @@ pub(super) struct Inquiry {
 impl Inquiry {
     pub(super) fn new(stuck: &Stuck, own: Rank, size: u32) -> Self {
         let Stuck { subject, verb, since, ref awaited } = *stuck;
-        let mut inquiry =
-            Self { subject, verb, since, own, size, asked: Vec::new(), latest: since, is_over: false };
+        let mut inquiry = Self { subject, verb, since, own, size, asked: Vec::new(), latest: since, is_over: false };
         awaited.iter().for_each(|rank| inquiry.name(*rank));
         inquiry
     }
@@ -118,6 +117,13 @@ impl Inquiry {
         for (n, (rank, doing)) in missing.into_iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
             let _ = match doing {
+                Some(Doing::Collective { verb, communicator, sequence })
+                    if (communicator, sequence, self.subject.means)
+                        == (self.subject.communicator(), self.subject.sequence, Means::Messages) =>
+                {
+                    let with = if verb == self.verb { " with another root, length, type or operation" } else { "" };
+                    write!(line, "{comma}rank {rank} (calls {} there{with})", verb.name())
+                }
                 Some(doing) => write!(line, "{comma}rank {rank} ({doing})"),
                 None => write!(line, "{comma}rank {rank} (does not answer)"),
             };
@@ -139,7 +145,6 @@ impl Inquiry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::watchdog::Means;
 
     const SUBJECT: Subject = Subject { means: Means::Messages, context: 5 << 16 | 77, sequence: 3 };
 
@@ -188,6 +193,17 @@ mod tests {
         assert_eq!(inquiry.poll_finding(3), None, "what is on its way may end it");
         let found = inquiry.poll_finding(2 * SETTLED).expect("a finding");
         let named = "missing: rank 1 (waits in scan 8 of communicator 0), rank 3 (waits for a message from rank 4)";
+        assert!(found.ends_with(named), "{found}");
+    }
+
+    #[test]
+    fn who_calls_something_else_instead_is_told_apart() {
+        let mut inquiry = inquiry(&[1, 2]);
+        let verbs = [Verb::Allreduce, Verb::Barrier];
+        let doing = |rank: u32| Doing::Collective { verb: verbs[rank as usize - 1], communicator: 5, sequence: 3 };
+        ask(&mut inquiry, |rank| Some(Standing::Absent(doing(rank))));
+        let found = inquiry.poll_finding(2 * SETTLED).expect("a finding");
+        let named = "rank 1 (calls all_reduce there with another root, length, type or operation), rank 2 (calls barrier there)";
         assert!(found.ends_with(named), "{found}");
     }
 
