@@ -41,10 +41,11 @@ impl Process {
         if let Some(failed) = self.collectives.failed {
             return Err(failed);
         }
-        let (schedule, digest) = self.collectives.choices.schedule(plan, tables.is_some())?;
+        let prepared = self.collectives.choices.schedule(plan, tables.is_some())?;
+        let (schedule, digest) = (prepared.schedule(), prepared.digest());
         let layout = match &tables {
-            None => layout(plan, &schedule),
-            Some(tables) => varying_layout(plan, &schedule, tables)?,
+            None => layout(plan, schedule),
+            Some(tables) => varying_layout(plan, schedule, tables)?,
         };
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
@@ -57,7 +58,7 @@ impl Process {
         let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
         let now = self.now();
         let place = self.collectives.begin(|id| Running {
-            executor: Executor::new(id, schedule),
+            executor: Executor::new(id, prepared),
             layout,
             _tables: tables,
             input,
