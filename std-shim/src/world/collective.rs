@@ -34,11 +34,11 @@ use unisono_core::collective::Verb;
 use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::World;
+use super::Communicator;
 use crate::rank::Rank;
 use call::Call;
 
-impl World {
+impl Communicator {
     /// Waits until every rank has called this.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::group::Places;
 use super::partition::Tables;
 use super::{CollectiveError, Operation};
 use crate::rank::Rank;
-use crate::world::World;
+use crate::world::Communicator;
 
 /// Nobody's.
 const NO_ROOT: Rank = Rank(0);
@@ -25,7 +25,7 @@ pub(super) struct Call<'b> {
 /// A call, or what is wrong with it.
 type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
-impl World {
+impl Communicator {
     pub(super) fn call_barrier(&self) -> Call<'static> {
         Call { plan: self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), places: Places::Both(&mut []), tables: None }
     }

@@ -21,7 +21,7 @@ use unisono_shmem::segment::Site;
 use super::CollectiveError;
 use super::pull::Processes;
 use crate::node::{Node, Standing};
-use crate::world::World;
+use crate::world::Communicator;
 use crate::world::lock::Lock;
 
 /// Polls before a wait looks at anything else, where every rank has a core.
@@ -79,12 +79,12 @@ impl Group {
 
     /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
     #[inline]
-    pub(super) fn barrier(&self, world: &World) -> Result<(), CollectiveError> {
+    pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
         let mut from = 0;
         if self.node.waiting() == Waiting::Shared {
-            return self.gather(world, epoch);
+            return self.gather(communicator, epoch);
         }
         self.barrier.arrive(epoch);
         for _ in 0..POLLS {
@@ -93,17 +93,17 @@ impl Group {
             }
             core::hint::spin_loop();
         }
-        self.await_barrier(world, epoch, from, FlatBarrier::poll)
+        self.await_barrier(communicator, epoch, from, FlatBarrier::poll)
     }
 
     /// Rank 0 waits for the others, they for it.
-    fn gather(&self, world: &World, epoch: u32) -> Result<(), CollectiveError> {
+    fn gather(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
         let (own, is_first) = (self.barrier.own(), self.node.local() == 0);
         if !is_first {
             self.barrier.arrive(epoch);
             self.node.sleepers().wake(own);
         }
-        self.await_barrier(world, epoch, 0, FlatBarrier::poll_gathered)?;
+        self.await_barrier(communicator, epoch, 0, FlatBarrier::poll_gathered)?;
         if is_first {
             self.node.sleepers().wake(own);
         }
@@ -113,7 +113,7 @@ impl Group {
     #[cold]
     fn await_barrier(
         &self,
-        world: &World,
+        communicator: &Communicator,
         epoch: u32,
         mut from: usize,
         poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
@@ -126,7 +126,7 @@ impl Group {
             if look == Look::Nowhere {
                 continue;
             }
-            world.look_round(look)?;
+            communicator.look_round(look)?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -201,7 +201,7 @@ impl Group {
 
     pub(super) fn run(
         &self,
-        world: &World,
+        communicator: &Communicator,
         plan: &Plan,
         places: Places<'_>,
         operate: impl Operate,
@@ -216,14 +216,14 @@ impl Group {
         if !state.agreed {
             // What fails is what was asked for.
             let named = |error: CollectiveError| error.of(plan.verb.name());
-            self.agree(world, &mut state).map_err(named)?;
+            self.agree(communicator, &mut state).map_err(named)?;
         }
-        self.complete(world, &mut state, plan, places, operate)
+        self.complete(communicator, &mut state, plan, places, operate)
     }
 
     /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
     #[cold]
-    fn agree(&self, world: &World, state: &mut State) -> Result<(), CollectiveError> {
+    fn agree(&self, communicator: &Communicator, state: &mut State) -> Result<(), CollectiveError> {
         let (own, size) = (self.node.local(), self.node.size());
         let nonce =
             core::hint::black_box(u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(own));
@@ -241,7 +241,7 @@ impl Group {
             kind,
         };
         let places = Places::Apart(&shown, &mut all);
-        self.complete(world, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
+        self.complete(communicator, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
         let reads = |(rank, shown): (u32, &[u8])| {
             let (Some((address, nonce)), mut found) = (shown.split_first_chunk::<8>(), [0; 8]) else { return false };
             let address = u64::from_ne_bytes(*address);
@@ -254,7 +254,7 @@ impl Group {
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
         if let Some(kernel) = kernel(Operation::Min, Element::U8) {
             let plan = of(Verb::Allreduce, 1, unisono_shmem::kernel::kind(Operation::Min, Element::U8));
-            self.complete(world, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
+            self.complete(communicator, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
         }
         tracing::debug!(single_copy = can[0] == 1, "collectives");
         state.flags.set_pulls(can[0] == 1);
@@ -264,7 +264,7 @@ impl Group {
 
     fn complete(
         &self,
-        world: &World,
+        communicator: &Communicator,
         state: &mut State,
         plan: &Plan,
         places: Places<'_>,
@@ -313,7 +313,7 @@ impl Group {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    if let Err(error) = world.look_round(look) {
+                    if let Err(error) = communicator.look_round(look) {
                         break error;
                     }
                     if look == Look::Everywhere {
@@ -348,7 +348,7 @@ impl Group {
     }
 }
 
-impl World {
+impl Communicator {
     /// Other traffic, and now and then what this rank wrote there, while something else is waited for.
     #[cold]
     fn look_round(&self, look: Look) -> Result<(), CollectiveError> {

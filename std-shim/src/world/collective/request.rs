@@ -10,14 +10,14 @@ use super::CollectiveError;
 use super::call::Call;
 use super::group::Places;
 use super::running::Combine;
-use crate::world::World;
+use crate::world::Communicator;
 use crate::world::process::Outcome;
 use crate::world::progress::Awaits;
 
 /// A collective under way. Dropped, it goes on until the scope ends.
 #[must_use = "a collective that is not waited for tells nothing of its failure"]
 pub struct CollectiveRequest<'scope> {
-    world: &'scope World,
+    communicator: &'scope Communicator,
     lent: &'scope RefCell<Begun>,
     /// Nothing: it has ended well at once, or was waited for.
     begun: Cell<Option<u32>>,
@@ -26,7 +26,7 @@ pub struct CollectiveRequest<'scope> {
 /// Collectives of a scope that nobody has waited for.
 pub(in crate::world) type Begun = Vec<u32>;
 
-impl World {
+impl Communicator {
     /// Begins a collective over messages.
     ///
     /// # Safety
@@ -84,8 +84,12 @@ impl World {
 }
 
 impl<'scope> CollectiveRequest<'scope> {
-    pub(super) const fn new(world: &'scope World, lent: &'scope RefCell<Begun>, begun: Option<u32>) -> Self {
-        Self { world, lent, begun: Cell::new(begun) }
+    pub(super) const fn new(
+        communicator: &'scope Communicator,
+        lent: &'scope RefCell<Begun>,
+        begun: Option<u32>,
+    ) -> Self {
+        Self { communicator, lent, begun: Cell::new(begun) }
     }
 
     /// Waits for the end.
@@ -103,12 +107,12 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        self.begun.get().is_none_or(|begun| self.world.has_ended(begun))
+        self.begun.get().is_none_or(|begun| self.communicator.has_ended(begun))
     }
 
     fn end(&self) -> Result<(), CollectiveError> {
         let Some(begun) = self.begun.take() else { return Ok(()) };
         self.lent.borrow_mut().retain(|other| *other != begun);
-        self.world.wait_for(begun)
+        self.communicator.wait_for(begun)
     }
 }

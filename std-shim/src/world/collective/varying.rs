@@ -9,9 +9,9 @@ use super::call::Call;
 use super::group::Places;
 use super::partition::{Partition, PartitionMut, Table, Tables};
 use crate::rank::Rank;
-use crate::world::World;
+use crate::world::Communicator;
 
-impl World {
+impl Communicator {
     /// Everyone's `data`, of any length, to its block of the root's `into`; the others' is left alone and may have no blocks.
     ///
     /// # Errors
