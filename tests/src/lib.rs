@@ -28,5 +28,7 @@ pub mod repair;
 pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 #[cfg(feature = "rim")]
 pub mod vm;

@@ -1,5 +1,13 @@
 //! The verbs driver: unreliable datagrams and raw work queue entries on InfiniBand and RoCE adapters.
 //!
-//! The crate holds no code yet. Its place is fixed so that the driver can be added beside the other devices without
-//! moving anything: it will implement `unisono_core::device::Device` over UD queue pairs.
+//! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts where
+//! they are absent, and says so when it is asked for the device.
 #![no_std]
+
+#[cfg(feature = "verbs")]
+extern crate alloc;
+#[cfg(feature = "verbs")]
+extern crate std;
+
+#[cfg(feature = "verbs")]
+pub mod ud;
