@@ -30,6 +30,8 @@ pub mod repair;
 pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 #[cfg(feature = "rim")]
 pub mod vm;
 #[cfg(feature = "rim")]
