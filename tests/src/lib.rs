@@ -5,6 +5,8 @@ extern crate alloc;
 #[cfg(feature = "rim")]
 pub mod bar;
 #[cfg(feature = "rim")]
+pub mod bare_metal;
+#[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
 pub mod conformance;
