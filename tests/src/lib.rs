@@ -21,6 +21,8 @@ pub mod incast;
 pub mod job;
 pub mod models;
 #[cfg(feature = "rim")]
+pub mod mps2;
+#[cfg(feature = "rim")]
 pub mod node;
 #[cfg(feature = "rim")]
 pub mod oracle;
