@@ -5,6 +5,8 @@ extern crate alloc;
 #[cfg(feature = "rim")]
 pub mod bar;
 #[cfg(feature = "rim")]
+pub mod bare_metal;
+#[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
 pub mod conformance;
@@ -18,6 +20,8 @@ pub mod incast;
 #[cfg(feature = "rim")]
 pub mod job;
 pub mod models;
+#[cfg(feature = "rim")]
+pub mod mps2;
 #[cfg(feature = "rim")]
 pub mod node;
 #[cfg(feature = "rim")]
