@@ -13,6 +13,7 @@ mod immediate;
 mod in_place;
 mod operation;
 pub(super) mod partition;
+mod persistent;
 mod pull;
 mod request;
 pub(super) mod running;
@@ -26,6 +27,7 @@ pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
+pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 
 pub(super) use group::Group;

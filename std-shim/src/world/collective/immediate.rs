@@ -208,7 +208,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
         let begun = unsafe { world.begin(call, Box::new(operate)) }?;
-        lent.borrow_mut().push(begun);
+        lent.borrow_mut().under_way.push(begun);
         Ok(CollectiveRequest::new(world, lent, Some(begun)))
     }
 }
