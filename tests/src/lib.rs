@@ -23,6 +23,8 @@ pub mod node;
 #[cfg(feature = "rim")]
 pub mod oracle;
 #[cfg(feature = "rim")]
+pub mod rdma_core;
+#[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
 pub mod schedules;
@@ -30,3 +32,5 @@ pub mod schedules;
 pub mod sim;
 #[cfg(feature = "rim")]
 pub mod vm;
+#[cfg(feature = "rim")]
+pub mod wqe;

@@ -1,5 +1,14 @@
 //! The verbs driver: unreliable datagrams and raw work queue entries on InfiniBand and RoCE adapters.
 //!
-//! The crate holds no code yet. Its place is fixed so that the driver can be added beside the other devices without
-//! moving anything: it will implement `unisono_core::device::Device` over UD queue pairs.
+//! [`mlx5`] writes the work queues of ConnectX adapters, through [`order`], the one seam for stores, loads and
+//! barriers. [`registered`] names memory that an adapter may use.
 #![no_std]
+
+#[cfg(test)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod mlx5;
+pub mod order;
+pub mod registered;
