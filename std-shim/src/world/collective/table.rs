@@ -283,18 +283,8 @@ impl Collectives {
         }
     }
 
-    /// A collective begins. Returns its number, and its place in the table.
-    pub(in crate::world) fn begin(&mut self, make: impl FnOnce(CollectiveId) -> Running) -> u32 {
-        let sequence = self.last.id.sequence.wrapping_add(1);
-        let running = make(CollectiveId { context: 0, sequence });
-        self.last = running.what();
-        let Self { ahead, blames, .. } = self;
-        ahead.retain(|ahead| {
-            if ahead.sequence == sequence && ahead.context != running.context {
-                blames.push(Blame { peer: ahead.peer, cause: Cause::Disagrees });
-            }
-            ahead.sequence != sequence
-        });
+    /// One that is to be started. Returns its place in the table.
+    pub(in crate::world) fn insert(&mut self, running: Running) -> u32 {
         let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
         if place == self.running.len() {
             self.running.push(None);
@@ -302,14 +292,27 @@ impl Collectives {
         if let Some(free) = self.running.get_mut(place) {
             *free = Some(running);
         }
-        let place = place as u32;
-        for gone in self.gone.iter().filter(|gone| gone.is_dead) {
-            if let Some(running) = self.running.get_mut(place as usize).and_then(Option::as_mut) {
-                running.executor.handle_failed(Member(gone.peer.0));
+        place as u32
+    }
+
+    /// A collective that is not under way begins, as the next one.
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+        let Self { running, last, ahead, blames, gone, .. } = self;
+        let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let sequence = last.id.sequence.wrapping_add(1);
+        running.executor.restart(CollectiveId { sequence, ..running.executor.id() });
+        (running.since, running.waited, running.ended) = (now, None, None);
+        *last = running.what();
+        ahead.retain(|ahead| {
+            if ahead.sequence == sequence && ahead.context != running.context {
+                blames.push(Blame { peer: ahead.peer, cause: Cause::Disagrees });
             }
+            ahead.sequence != sequence
+        });
+        for gone in gone.iter().filter(|gone| gone.is_dead) {
+            running.executor.handle_failed(Member(gone.peer.0));
         }
         self.list(place);
-        place
     }
 
     /// It is to be looked at.
