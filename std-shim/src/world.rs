@@ -22,8 +22,11 @@ pub mod collective;
 mod communicator;
 mod keys;
 mod lock;
-mod matching;
+mod mail;
+mod mailbox;
 mod near;
+mod parcel;
+mod probe;
 mod process;
 mod progress;
 mod request;
@@ -47,6 +50,7 @@ use unisono_shmem::layout::Waiting;
 
 pub use communicator::Communicator;
 pub use near::{AllocateError, Buffer};
+pub use probe::Message;
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
@@ -152,7 +156,15 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning);
+        let process = Process::new(
+            (rank, size),
+            endpoint,
+            device,
+            membership,
+            silence,
+            node.clone(),
+            (settings.tuning, mailbox::POOL),
+        );
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
             None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
