@@ -16,6 +16,7 @@ use super::process::{Posting, SendFailure};
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
+use super::watchdog::Doing;
 use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use crate::rank::Rank;
@@ -171,7 +172,8 @@ impl Communicator {
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
             match unsafe { process.send(posting, start, bytes.len()) } {
                 Ok(sent) => {
-                    return Ok(sent.map(|(request, region)| Started { request, region, peer: Some(posting.to) }));
+                    let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
+                    return Ok(sent.map(|(request, region)| Started { request, region, peer, what }));
                 }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
@@ -185,8 +187,11 @@ impl Communicator {
         let count = bytes.len();
         // SAFETY: as in `start_send`; the borrow is exclusive.
         let (request, region) = unsafe { self.shared.lock().receive(what, NonNull::from(bytes).cast(), count) }?;
-        let peer = if let Wanted::Like(Pattern { source, .. }) = what { source.map(Rank::from) } else { None };
-        Ok(Started { request, region, peer })
+        let (peer, tag) = match what {
+            Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
+            Wanted::Matched(_) => (None, None),
+        };
+        Ok(Started { request, region, peer, what: Doing::Receive { source: peer, tag } })
     }
 
     /// Ends everything that is under way because of a panic, and tells the others.

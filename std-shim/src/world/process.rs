@@ -7,6 +7,7 @@ mod messages;
 mod near;
 mod retire;
 mod steps;
+mod watch;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -41,10 +41,11 @@ impl Process {
         if let Some(failed) = self.collectives.failed {
             return Err(failed);
         }
-        let (schedule, digest) = self.collectives.choices.schedule(plan, tables.is_some())?;
+        let prepared = self.collectives.choices.schedule(plan, tables.is_some())?;
+        let (schedule, digest) = (prepared.schedule(), prepared.digest());
         let layout = match &tables {
-            None => layout(plan, &schedule),
-            Some(tables) => varying_layout(plan, &schedule, tables)?,
+            None => layout(plan, schedule),
+            Some(tables) => varying_layout(plan, schedule, tables)?,
         };
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
@@ -57,7 +58,7 @@ impl Process {
         let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
         let now = self.now();
         let place = self.collectives.begin(|id| Running {
-            executor: Executor::new(id, schedule),
+            executor: Executor::new(id, prepared),
             layout,
             _tables: tables,
             input,
@@ -66,6 +67,7 @@ impl Process {
             combine,
             context: id.context << 16 | digest >> 16,
             since: now,
+            waited: None,
             is_listed: false,
             ended: None,
             panic: None,
@@ -76,7 +78,11 @@ impl Process {
 
     /// Whether and how a collective has ended; then its place is free.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
+        let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
+        if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
+            running.waited.get_or_insert(now);
+        }
         let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic })
     }
@@ -109,6 +115,7 @@ impl Process {
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
             self.carry_out(now, collective, step, operation);
         }
+        self.answer(now);
         loop {
             if let Some(asker) = self.collectives.asking.pop() {
                 self.handle_ask(now, asker);

@@ -86,5 +86,6 @@ impl Process {
         for peer in late {
             self.ask(now, peer);
         }
+        self.watch(now);
     }
 }
