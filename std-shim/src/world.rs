@@ -154,7 +154,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let mut process =
-            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning);
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning.clone());
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
