@@ -5,6 +5,8 @@ extern crate alloc;
 #[cfg(feature = "rim")]
 pub mod bar;
 #[cfg(feature = "rim")]
+pub mod bare_metal;
+#[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
 pub mod conformance;
@@ -19,9 +21,13 @@ pub mod incast;
 pub mod job;
 pub mod models;
 #[cfg(feature = "rim")]
+pub mod mps2;
+#[cfg(feature = "rim")]
 pub mod node;
 #[cfg(feature = "rim")]
 pub mod oracle;
+#[cfg(feature = "rim")]
+pub mod rdma_core;
 #[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
@@ -32,3 +38,5 @@ pub mod sim;
 pub mod verbs;
 #[cfg(feature = "rim")]
 pub mod vm;
+#[cfg(feature = "rim")]
+pub mod wqe;
