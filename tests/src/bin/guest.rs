@@ -80,11 +80,12 @@ fn run(check: &Check) -> Outcome<()> {
                 let domain = Domain::open(Some(name))?;
                 let (gid, mtu) = (domain.gid(), domain.mtu());
                 println!(
-                    "{name:<8} port {}, GID {} ({:?}, index {}), mtu {mtu}",
+                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}",
                     domain.port(),
                     gid.gid,
                     gid.encapsulation,
-                    gid.index
+                    gid.index,
+                    gid.interface
                 );
             }
         }
