@@ -19,34 +19,39 @@
 //! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
 
 pub mod collective;
+mod communicator;
 mod keys;
 mod lock;
-mod matching;
+mod mail;
+mod mailbox;
 mod near;
+mod parcel;
+mod probe;
 mod process;
 mod progress;
 mod request;
 mod scope;
 mod slice;
 mod small;
+mod watchdog;
 
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use core::ptr::NonNull;
+use core::ops::Deref;
 use core::time::Duration;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::Waiting;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub use communicator::Communicator;
 pub use near::{AllocateError, Buffer};
+pub use probe::Message;
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
@@ -56,8 +61,8 @@ use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
-use process::{Process, SendFailure, Silence};
-use progress::{Awaits, Leaves, Shared};
+use process::{Process, Silence};
+use progress::{Awaits, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -90,15 +95,22 @@ pub enum WorldError {
 }
 
 /// A job that this process is part of. Dropping it finishes; in a panic it gives up instead, which the others are told.
+///
+/// It is the [`Communicator`] of all processes.
 pub struct World {
-    shared: Arc<Shared>,
+    communicator: Communicator,
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
-    node: Option<Arc<Node>>,
-    group: Option<collective::Group>,
-    rank: Rank,
-    size: u32,
     finished: bool,
+}
+
+impl Deref for World {
+    type Target = Communicator;
+
+    #[inline]
+    fn deref(&self) -> &Communicator {
+        &self.communicator
+    }
 }
 
 impl World {
@@ -145,7 +157,16 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning);
+        let mut process = Process::new(
+            (rank, size),
+            endpoint,
+            device,
+            membership,
+            silence,
+            node.clone(),
+            (settings.tuning.clone(), mailbox::POOL),
+        );
+        process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
             None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
@@ -153,27 +174,13 @@ impl World {
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
         let group = node.as_ref().and_then(|node| collective::Group::new(node, size));
-        Ok(Self { shared, thread, tally, node, group, rank, size, finished: false })
-    }
-
-    /// This process's number.
-    pub const fn rank(&self) -> Rank {
-        self.rank
-    }
-
-    /// Processes of the job.
-    pub const fn size(&self) -> u32 {
-        self.size
+        let communicator = Communicator { shared, node, group, rank, size };
+        Ok(Self { communicator, thread, tally, finished: false })
     }
 
     /// The memory that this process shares with the other ranks of its node.
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
-    }
-
-    /// Whether messages to this rank go through shared memory.
-    pub fn shares_memory_with(&self, rank: Rank) -> bool {
-        self.shared.lock().is_near(rank.into())
     }
 
     /// What the endpoint has counted so far.
@@ -191,127 +198,11 @@ impl World {
         self.shared.lock().device.limits().mtu as usize
     }
 
-    /// Bytes of the largest message that needs no receive to be posted before it leaves, whoever it is for: it travels in one
-    /// datagram, or in one piece of a ring.
-    pub fn eager_limit(&self) -> usize {
-        let process = self.shared.lock();
-        let mtu = process.device.limits().mtu as usize;
-        let far = mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
-        let near = process.near.as_ref().map(near::Near::eager_limit);
-        near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
-    }
-
-    /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds
-    /// [`eager_limit`](Self::eager_limit) waits for the receive.
-    ///
-    /// # Errors
-    /// [`Failure`].
-    pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let bytes = data.as_bytes();
-        if self.shared.lock().send_at_once(bytes, to, tag) {
-            return Ok(());
-        }
-        match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
-            None => Ok(()),
-            Some(request) => self.shared.wait(request).map(|_| ()),
-        }
-    }
-
-    /// Receives a message from `source` with `tag`.
-    ///
-    /// # Errors
-    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified.
-    pub fn receive_into<T: IntoBytes + FromBytes>(
-        &self,
-        data: &mut [T],
-        source: Rank,
-        tag: Tag,
-    ) -> Result<Status, Failure> {
-        let bytes = data.as_mut_bytes();
-        if let Some(ended) = self.shared.lock().receive_at_once(bytes, source, tag) {
-            return ended;
-        }
-        let request = self.start_receive(bytes, Some(source), Some(tag))?;
-        self.shared.wait(request)
-    }
-
-    /// Receives the next message from anyone, with any tag where `tag` is `None`.
-    ///
-    /// # Errors
-    /// [`Failure`]; a rank that dies meanwhile ends this, since it may be the one that is waited for.
-    pub fn receive_any_into<T: IntoBytes + FromBytes>(
-        &self,
-        data: &mut [T],
-        tag: Option<Tag>,
-    ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
-        self.shared.wait(request)
-    }
-
-    /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
-    ///
-    /// # Errors
-    /// [`AllocateError`]: this rank's part of the shared memory is used up.
-    pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
-        let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
-        Buffer::new(pool.as_ref(), count)
-    }
-
     /// Makes progress once, and tells whether everything that was sent has arrived.
     pub fn is_flushed(&self) -> bool {
         let mut process = self.shared.lock();
         process.progress(false);
         process.is_flushed()
-    }
-
-    /// Lends buffers to requests that end within `body`: when it returns, all of them have. When it panics while some are under
-    /// way, this process gives up: they end, and the others are told that it failed.
-    ///
-    /// Sends are collected and leave together: when 64 or 256 KiB wait, with the next call that waits or tests, or with
-    /// [`Scope::flush`].
-    pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        scope::run(self, body)
-    }
-
-    fn start_send(
-        &self,
-        bytes: &[u8],
-        to: Rank,
-        tag: Tag,
-        leaves: Leaves,
-    ) -> Result<Option<progress::Started>, Failure> {
-        let start = NonNull::from(bytes).cast();
-        loop {
-            let mut process = self.shared.lock();
-            let started = |(request, region)| progress::Started { request, region, peer: Some(to) };
-            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
-            if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
-                return sent.map(|sent| sent.map(started));
-            }
-            // SAFETY: as above.
-            match unsafe { process.send(to, tag, start, bytes.len()) } {
-                Ok(sent) => {
-                    process.let_leave(leaves, bytes.len());
-                    return Ok(sent.map(started));
-                }
-                Err(SendFailure::Failed(failure)) => return Err(failure),
-                Err(SendFailure::Full) => {
-                    process.progress(false);
-                }
-            }
-        }
-    }
-
-    fn start_receive(
-        &self,
-        bytes: &mut [u8],
-        source: Option<Rank>,
-        tag: Option<Tag>,
-    ) -> Result<progress::Started, Failure> {
-        let count = bytes.len();
-        // SAFETY: as in `start_send`; the borrow is exclusive.
-        let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(progress::Started { request, region, peer: source })
     }
 
     /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone, and everybody who lives
@@ -375,20 +266,6 @@ impl World {
         });
         self.shared.lock().membership = Some(membership);
         fenced
-    }
-
-    /// Ends everything that is under way because of a panic, and tells the others.
-    fn give_up(&self) {
-        if let Some(node) = &self.node {
-            node.retire();
-        }
-        self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
-        self.wait_until_gone();
-    }
-
-    fn wait_until_gone(&self) {
-        let deadline = Instant::now() + FAREWELL;
-        self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
     }
 
     fn stop(&mut self) {

@@ -19,6 +19,8 @@ mod lanes;
 mod on_adapter;
 mod on_shmem;
 mod on_sim;
+#[cfg(feature = "verbs")]
+mod on_ud;
 mod on_udp;
 mod postings;
 mod slots;
@@ -35,6 +37,8 @@ pub use self::{
     breach::Breach, on_adapter::AdapterFixture, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture,
 };
 use bench::Bench;
+#[cfg(feature = "verbs")]
+pub use on_ud::UdFixture;
 
 /// Devices to examine and the world around them.
 pub trait Fixture {

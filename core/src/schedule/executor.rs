@@ -57,6 +57,17 @@ impl<S: Schedule> Executor<S> {
         Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
     }
 
+    /// The same schedule once more, as another collective. What was computed stays so where all of it was kept.
+    pub const fn restart(&mut self, id: CollectiveId) {
+        self.id = id;
+        (self.base, self.from) = (0, 0);
+        (self.begun, self.done) = (0, 0);
+        self.failure = None;
+        if self.computed > WINDOW {
+            self.computed = 0;
+        }
+    }
+
     /// Its schedule.
     pub const fn plan(&self) -> &S {
         &self.plan
@@ -133,6 +144,13 @@ impl<S: Schedule> Executor<S> {
     /// Whom the first step that is not done waits for, if it is under way and a message.
     pub fn awaited(&self) -> Option<Rank> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
+    }
+
+    /// Whom the messages that are under way are with; a rank as often as there are messages with it.
+    pub fn partners(&self) -> impl Iterator<Item = Rank> {
+        let under_way = self.begun & !self.done;
+        let steps = (0..WINDOW).filter(move |b| under_way & bit(*b) != 0).map(|b| self.base.wrapping_add(b));
+        steps.filter_map(|i| partner(&self.plan.step(i)?.operation))
     }
 
     /// What step `i` of the window needs. The steps before it were asked for.

@@ -39,6 +39,10 @@ fn unknown_names_are_refused_by_name() {
 fn bad_values_name_their_variable() {
     assert_eq!(refused(&[("UNISONO_DEVICE", "tcp")]), "UNISONO_DEVICE=tcp: one of auto, shm, udp, verbs is expected");
     assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: a time from 1ms to 120s is expected");
+    assert!(
+        refused(&[("UNISONO_TUNING", "/nonexistent")])
+            .starts_with("UNISONO_TUNING=/nonexistent: the table cannot be read")
+    );
     assert!(refused(&[("UNISONO_LOSS", "105%")]).starts_with("UNISONO_LOSS=105%: "));
     assert!(refused(&[("UNISONO_MTU", "100")]).starts_with("UNISONO_MTU=100: "));
     assert_eq!(
@@ -49,7 +53,7 @@ fn bad_values_name_their_variable() {
         refused(&[("UNISONO_ALLGATHER", "bruck:k=0")]),
         "UNISONO_ALLGATHER=bruck:k=0: k= is a number from 1 to 16"
     );
-    assert_eq!(refused(&[("UNISONO_WATCHDOG", "9s")]), "UNISONO_WATCHDOG: this part of unisono is not built yet");
+    assert_eq!(refused(&[("UNISONO_WATCHDOG", "0s")]), "UNISONO_WATCHDOG=0s: a time from 1ms to 3600s is expected");
 }
 
 #[test]
@@ -86,8 +90,11 @@ fn a_secret_is_never_shown() {
 
 #[test]
 fn every_setting_survives_the_way_to_another_process() {
+    let table = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
     let mut given = SEATED.to_vec();
     given.extend([
+        ("UNISONO_TUNING", table.path().to_str().expect("a path")),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),
         ("UNISONO_NODE", "3"),
@@ -105,6 +112,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_SEED", "7"),
         ("UNISONO_ON_DEATH", "tell"),
         ("UNISONO_SILENCE", "1500ms"),
+        ("UNISONO_WATCHDOG", "5s"),
         ("UNISONO_PIN", "on"),
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),
@@ -124,8 +132,8 @@ fn every_setting_survives_the_way_to_another_process() {
     ]);
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
-    // Not said again: the log's filter and the secret's file, read by this process alone; the watchdog, not built.
-    assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
+    // Not said again: the log's filter and the secret's file, read by this process alone.
+    assert_eq!(variables.len() + 2, Reading::NAMES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
     );

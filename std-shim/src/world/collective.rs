@@ -10,8 +10,10 @@ mod element;
 mod error;
 mod group;
 mod immediate;
+mod in_place;
 mod operation;
 pub(super) mod partition;
+mod persistent;
 mod pull;
 mod request;
 pub(super) mod running;
@@ -25,6 +27,7 @@ pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
+pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 
 pub(super) use group::Group;
@@ -34,11 +37,11 @@ use unisono_core::collective::Verb;
 use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::World;
+use super::Communicator;
 use crate::rank::Rank;
 use call::Call;
 
-impl World {
+impl Communicator {
     /// Waits until every rank has called this.
     ///
     /// # Errors
@@ -189,12 +192,12 @@ impl World {
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.group {
-            Some(group) => group.run(self, &call.plan, call.places, operate),
-            None if self.size == 1 => {
+            Some(group) if call.is_shown() => group.run(self, &call.plan, call.places, operate),
+            _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())
             }
-            None => {
+            _ => {
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate)) }?;
                 self.wait_for(begun)

@@ -6,15 +6,19 @@ use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use unisono_core::message::admission::Mode;
+
 use super::collective::Begun;
+use super::communicator::{CONTEXT, wanted};
+use super::process::Posting;
 use super::progress::{Leaves, Started};
 use super::request::{Failure, Status, Tag};
-use super::{Invariant, World};
+use super::{Communicator, Invariant};
 use crate::rank::Rank;
 
-/// Where requests are started. When [`World::scope`] returns, all have ended.
+/// Where requests are started. When [`Communicator::scope`] returns, all have ended.
 pub struct Scope<'scope, 'env: 'scope> {
-    world: &'env World,
+    communicator: &'env Communicator,
     lent: RefCell<Lent>,
     collectives: RefCell<Begun>,
     scope: Invariant<'scope>,
@@ -54,7 +58,7 @@ impl Lent {
 /// Communication under way. Dropped, it goes on until the scope ends.
 #[must_use = "a request that is not waited for tells nothing of its failure"]
 pub struct Request<'scope> {
-    world: &'scope World,
+    communicator: &'scope Communicator,
     lent: &'scope RefCell<Lent>,
     /// Its place among those of the scope; `None`: it has ended well at once.
     place: Cell<Option<usize>>,
@@ -63,7 +67,7 @@ pub struct Request<'scope> {
 /// A receive under way whose buffer comes back with it, to be lent again within the same scope.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Loan<'scope, T> {
-    world: &'scope World,
+    communicator: &'scope Communicator,
     lent: &'scope RefCell<Lent>,
     place: usize,
     started: Started,
@@ -71,7 +75,10 @@ pub struct Loan<'scope, T> {
     borrow: PhantomData<&'scope mut [T]>,
 }
 
-pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+pub(super) fn run<'env, R>(
+    communicator: &'env Communicator,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> R {
     /// Waits for what is left, also in a panic: the buffers' borrows end with the scope.
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
@@ -81,15 +88,15 @@ pub(super) fn run<'env, R>(world: &'env World, body: impl for<'scope> FnOnce(&'s
             let begun = !self.0.collectives.borrow().is_empty();
             if (begun || left.peek().is_some()) && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
-                self.0.world.give_up();
+                self.0.communicator.give_up();
             }
             for started in left {
-                let _ = self.0.world.shared.wait(started);
+                let _ = self.0.communicator.shared.wait(started);
             }
-            self.0.world.wait_for_all(core::mem::take(&mut *self.0.collectives.borrow_mut()));
+            self.0.communicator.wait_for_all(core::mem::take(&mut *self.0.collectives.borrow_mut()));
         }
     }
-    let scope = Scope { world, lent: RefCell::default(), collectives: RefCell::default(), scope: PhantomData };
+    let scope = Scope { communicator, lent: RefCell::default(), collectives: RefCell::default(), scope: PhantomData };
     let _guard = Guard(&scope);
     body(&scope)
 }
@@ -105,7 +112,44 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        let started = self.world.start_send(data.as_bytes(), to, tag, Leaves::Together)?;
+        self.start_send(data.as_bytes(), to, tag, Mode::Standard)
+    }
+
+    /// As [`immediate_send`](Self::immediate_send); the request ends when the message has met its receive.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was started.
+    pub fn immediate_synchronous_send<T: IntoBytes + Immutable>(
+        &'scope self,
+        data: &'scope [T],
+        to: Rank,
+        tag: Tag,
+    ) -> Result<Request<'scope>, Failure> {
+        self.start_send(data.as_bytes(), to, tag, Mode::Synchronous)
+    }
+
+    /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted. Nothing is made of that.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was started.
+    pub fn immediate_ready_send<T: IntoBytes + Immutable>(
+        &'scope self,
+        data: &'scope [T],
+        to: Rank,
+        tag: Tag,
+    ) -> Result<Request<'scope>, Failure> {
+        self.start_send(data.as_bytes(), to, tag, Mode::Ready)
+    }
+
+    fn start_send(
+        &'scope self,
+        bytes: &'scope [u8],
+        to: Rank,
+        tag: Tag,
+        mode: Mode,
+    ) -> Result<Request<'scope>, Failure> {
+        let posting = Posting { context: CONTEXT, to, tag, mode, leaves: Leaves::Together };
+        let started = self.communicator.start_send(bytes, &posting)?;
         Ok(self.request(started))
     }
 
@@ -119,7 +163,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let started = self.world.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        let started =
+            self.communicator.start_receive(data.as_mut_bytes(), wanted(CONTEXT, source.into(), tag.into()))?;
         Ok(self.request(Some(started)))
     }
 
@@ -137,24 +182,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let started = self.world.start_receive(bytes, source.into(), tag.into())?;
+        let started = self.communicator.start_receive(bytes, wanted(CONTEXT, source.into(), tag.into()))?;
         let place = self.lent.borrow_mut().put(started);
-        Ok(Loan { world: self.world, lent: &self.lent, place, started, buffer, borrow: PhantomData })
+        Ok(Loan { communicator: self.communicator, lent: &self.lent, place, started, buffer, borrow: PhantomData })
     }
 
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
-        self.world.shared.lock().uncork();
+        self.communicator.shared.lock().uncork();
     }
 
-    /// The World, and the collectives of this scope.
-    pub(super) const fn collectives(&'scope self) -> (&'scope World, &'scope RefCell<Begun>) {
-        (self.world, &self.collectives)
+    /// Whose it is, and the collectives of this scope.
+    pub(super) const fn collectives(&'scope self) -> (&'scope Communicator, &'scope RefCell<Begun>) {
+        (self.communicator, &self.collectives)
     }
 
     fn request(&'scope self, started: Option<Started>) -> Request<'scope> {
         let place = started.map(|started| self.lent.borrow_mut().put(started));
-        Request { world: self.world, lent: &self.lent, place: Cell::new(place) }
+        Request { communicator: self.communicator, lent: &self.lent, place: Cell::new(place) }
     }
 }
 
@@ -165,13 +210,13 @@ impl Request<'_> {
     /// [`Failure`] when the communication failed.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
         let Some(started) = self.take() else { return Ok(None) };
-        self.world.shared.wait(started).map(Some)
+        self.communicator.shared.wait(started).map(Some)
     }
 
     /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
     pub fn test(&self) -> Option<Result<Status, Failure>> {
         let started = self.started()?;
-        let result = self.world.shared.test(started);
+        let result = self.communicator.shared.test(started);
         if result.is_some() {
             self.take();
         }
@@ -180,7 +225,18 @@ impl Request<'_> {
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        self.started().is_none_or(|started| self.world.shared.is_done(started))
+        self.started().is_none_or(|started| self.communicator.shared.is_done(started))
+    }
+
+    /// Takes a receive back that has met no message: it has ended, and [`wait`](Self::wait) says `None`. False: it goes on, or is a
+    /// send, or has ended.
+    pub fn cancel(&self) -> bool {
+        let Some(started) = self.started() else { return false };
+        let cancelled = self.communicator.shared.lock().cancel(started.request, started.region);
+        if cancelled {
+            self.take();
+        }
+        cancelled
     }
 
     fn started(&self) -> Option<Started> {
@@ -196,7 +252,7 @@ impl<'scope, T> Loan<'scope, T> {
     /// Waits for the end. Tells how the receive ended, and gives the buffer back.
     pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
         self.lent.borrow_mut().take(self.place);
-        let ended = self.world.shared.wait(self.started);
+        let ended = self.communicator.shared.wait(self.started);
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })

@@ -9,7 +9,7 @@ use super::group::Places;
 use super::partition::Tables;
 use super::{CollectiveError, Operation};
 use crate::rank::Rank;
-use crate::world::World;
+use crate::world::Communicator;
 
 /// Nobody's.
 const NO_ROOT: Rank = Rank(0);
@@ -22,10 +22,27 @@ pub(super) struct Call<'b> {
     pub(super) tables: Option<Tables>,
 }
 
-/// A call, or what is wrong with it.
-type Checked<'b> = Result<Call<'b>, CollectiveError>;
+impl<'b> Call<'b> {
+    /// One whose blocks differ in length.
+    pub(super) const fn varying(plan: Plan, places: Places<'b>, tables: Tables) -> Self {
+        Self { plan, places, tables: Some(tables) }
+    }
 
-impl World {
+    /// Whether ranks of one node show each other their data: who has blocks of many lengths, or one buffer for both, sends messages.
+    pub(super) const fn is_shown(&self) -> bool {
+        self.tables.is_none() && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+    }
+
+    /// Whether one rank copies its blocks at most.
+    pub(super) const fn is_alone(&self) -> bool {
+        self.plan.size == 1 && self.tables.is_none()
+    }
+}
+
+/// A call, or what is wrong with it.
+pub(super) type Checked<'b> = Result<Call<'b>, CollectiveError>;
+
+impl Communicator {
     pub(super) fn call_barrier(&self) -> Call<'static> {
         Call { plan: self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), places: Places::Both(&mut []), tables: None }
     }
@@ -129,7 +146,7 @@ impl World {
         Ok(self.reduction(verb, data.len(), NO_ROOT, places, operation))
     }
 
-    fn reduction<'b, T, O: Operation<T>>(
+    pub(super) fn reduction<'b, T, O: Operation<T>>(
         &self,
         verb: Verb,
         count: usize,

@@ -21,8 +21,9 @@ use unisono_shmem::segment::Site;
 use super::CollectiveError;
 use super::pull::Processes;
 use crate::node::{Node, Standing};
-use crate::world::World;
+use crate::world::Communicator;
 use crate::world::lock::Lock;
+use crate::world::watchdog::{Means, Subject};
 
 /// Polls before a wait looks at anything else, where every rank has a core.
 const POLLS: u32 = 512;
@@ -62,6 +63,8 @@ struct State {
     /// Whether it is known who can read whose memory.
     agreed: bool,
     failed: Option<CollectiveError>,
+    /// What was asked for last.
+    wanted: Verb,
 }
 
 impl Group {
@@ -73,18 +76,25 @@ impl Group {
         let (boards, segment) = (Boards::of(&node.layout()), node.segment());
         let barrier = FlatBarrier::new(segment, &boards, node.local())?;
         let flags = Flags::new(segment, boards, node.local(), false, 0)?;
-        let state = State { flags, sequence: 0, grain_max: grain_max(&boards), agreed: false, failed: None };
+        let state = State {
+            flags,
+            sequence: 0,
+            grain_max: grain_max(&boards),
+            agreed: false,
+            failed: None,
+            wanted: Verb::Barrier,
+        };
         Some(Self { node: node.clone(), barrier, epoch: AtomicU32::new(0), state: Lock::new(state) })
     }
 
     /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
     #[inline]
-    pub(super) fn barrier(&self, world: &World) -> Result<(), CollectiveError> {
+    pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
         let mut from = 0;
         if self.node.waiting() == Waiting::Shared {
-            return self.gather(world, epoch);
+            return self.gather(communicator, epoch);
         }
         self.barrier.arrive(epoch);
         for _ in 0..POLLS {
@@ -93,17 +103,17 @@ impl Group {
             }
             core::hint::spin_loop();
         }
-        self.await_barrier(world, epoch, from, FlatBarrier::poll)
+        self.await_barrier(communicator, epoch, from, FlatBarrier::poll)
     }
 
     /// Rank 0 waits for the others, they for it.
-    fn gather(&self, world: &World, epoch: u32) -> Result<(), CollectiveError> {
+    fn gather(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
         let (own, is_first) = (self.barrier.own(), self.node.local() == 0);
         if !is_first {
             self.barrier.arrive(epoch);
             self.node.sleepers().wake(own);
         }
-        self.await_barrier(world, epoch, 0, FlatBarrier::poll_gathered)?;
+        self.await_barrier(communicator, epoch, 0, FlatBarrier::poll_gathered)?;
         if is_first {
             self.node.sleepers().wake(own);
         }
@@ -113,12 +123,12 @@ impl Group {
     #[cold]
     fn await_barrier(
         &self,
-        world: &World,
+        communicator: &Communicator,
         epoch: u32,
         mut from: usize,
         poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
     ) -> Result<(), CollectiveError> {
-        let mut rest = self.node.rest();
+        let (mut rest, mut waiting) = (self.node.rest(), None);
         while !poll(&self.barrier, epoch, &mut from) {
             let missing = self.barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
@@ -126,7 +136,10 @@ impl Group {
             if look == Look::Nowhere {
                 continue;
             }
-            world.look_round(look)?;
+            let is_behind = |rank: &u32| self.barrier.has_arrived(*rank, epoch) == Some(false);
+            let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
+            waiting.get_or_insert_with(|| Waits(communicator));
+            communicator.look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -180,6 +193,18 @@ impl Group {
         })
     }
 
+    /// Whom this rank waits for: where it needs everyone's part, all who are behind.
+    fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
+        let everyone = match plan.verb {
+            Verb::Gather | Verb::Reduce => plan.rank == plan.root,
+            Verb::Broadcast | Verb::Scatter | Verb::Scan | Verb::Exscan => false,
+            Verb::Barrier | Verb::Allgather | Verb::Alltoall | Verb::Allreduce | Verb::ReduceScatter => true,
+        };
+        let awaited = flags.awaited().map(|awaited| awaited.rank);
+        let is_awaited = move |rank: &Member| awaited == Some(*rank) || everyone && flags.is_behind(*rank);
+        self.others().map(Member).filter(is_awaited)
+    }
+
     /// From now on every collective fails.
     fn fail(&self, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
@@ -201,7 +226,7 @@ impl Group {
 
     pub(super) fn run(
         &self,
-        world: &World,
+        communicator: &Communicator,
         plan: &Plan,
         places: Places<'_>,
         operate: impl Operate,
@@ -213,17 +238,18 @@ impl Group {
         if plan.grain > state.grain_max {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }
+        state.wanted = plan.verb;
         if !state.agreed {
             // What fails is what was asked for.
             let named = |error: CollectiveError| error.of(plan.verb.name());
-            self.agree(world, &mut state).map_err(named)?;
+            self.agree(communicator, &mut state).map_err(named)?;
         }
-        self.complete(world, &mut state, plan, places, operate)
+        self.complete(communicator, &mut state, plan, places, operate)
     }
 
     /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
     #[cold]
-    fn agree(&self, world: &World, state: &mut State) -> Result<(), CollectiveError> {
+    fn agree(&self, communicator: &Communicator, state: &mut State) -> Result<(), CollectiveError> {
         let (own, size) = (self.node.local(), self.node.size());
         let nonce =
             core::hint::black_box(u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(own));
@@ -241,7 +267,7 @@ impl Group {
             kind,
         };
         let places = Places::Apart(&shown, &mut all);
-        self.complete(world, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
+        self.complete(communicator, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
         let reads = |(rank, shown): (u32, &[u8])| {
             let (Some((address, nonce)), mut found) = (shown.split_first_chunk::<8>(), [0; 8]) else { return false };
             let address = u64::from_ne_bytes(*address);
@@ -254,7 +280,7 @@ impl Group {
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
         if let Some(kernel) = kernel(Operation::Min, Element::U8) {
             let plan = of(Verb::Allreduce, 1, unisono_shmem::kernel::kind(Operation::Min, Element::U8));
-            self.complete(world, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
+            self.complete(communicator, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
         }
         tracing::debug!(single_copy = can[0] == 1, "collectives");
         state.flags.set_pulls(can[0] == 1);
@@ -264,7 +290,7 @@ impl Group {
 
     fn complete(
         &self,
-        world: &World,
+        communicator: &Communicator,
         state: &mut State,
         plan: &Plan,
         places: Places<'_>,
@@ -279,7 +305,7 @@ impl Group {
         let flags = &mut state.flags;
         flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
         let shared = self.node.waiting() == Waiting::Shared;
-        let (mut rest, mut polls): (Option<Rest<'_>>, _) = (None, 0);
+        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
         let error = loop {
             let turn = flags.poll();
             if shared {
@@ -313,7 +339,10 @@ impl Group {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    if let Err(error) = world.look_round(look) {
+                    let subject = Subject { means: Means::Slots, context: 0, sequence: state.sequence };
+                    waiting.get_or_insert_with(|| Waits(communicator));
+                    if let Err(error) = communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))
+                    {
                         break error;
                     }
                     if look == Look::Everywhere {
@@ -348,11 +377,27 @@ impl Group {
     }
 }
 
-impl World {
-    /// Other traffic, and now and then what this rank wrote there, while something else is waited for.
+/// Others are told what this thread waits for until this is dropped.
+struct Waits<'c>(&'c Communicator);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.shared.lock().hide_waiting();
+    }
+}
+
+impl Communicator {
+    /// Other traffic, and now and then what this rank wrote there, while a collective waits for these ranks.
     #[cold]
-    fn look_round(&self, look: Look) -> Result<(), CollectiveError> {
+    fn look_round(
+        &self,
+        look: Look,
+        subject: Subject,
+        verb: Verb,
+        awaited: impl Iterator<Item = Member>,
+    ) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
+        process.show_waiting(subject, verb, awaited);
         process.progress(false);
         if look == Look::Everywhere {
             process.look_near(None);

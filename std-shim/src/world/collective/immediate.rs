@@ -23,7 +23,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_barrier(), Moves)
     }
 
-    /// Begins what [`World::broadcast_into`](crate::world::World::broadcast_into) does.
+    /// Begins what [`Communicator::broadcast_into`](crate::world::Communicator::broadcast_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -35,7 +35,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_broadcast(data, root)?, Moves)
     }
 
-    /// Begins what [`World::gather_into`](crate::world::World::gather_into) does.
+    /// Begins what [`Communicator::gather_into`](crate::world::Communicator::gather_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -47,7 +47,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_gather(data, into, root)?, Moves)
     }
 
-    /// Begins what [`World::scatter_into`](crate::world::World::scatter_into) does.
+    /// Begins what [`Communicator::scatter_into`](crate::world::Communicator::scatter_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -64,7 +64,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_scatter(data, into, root)?, Moves)
     }
 
-    /// Begins what [`World::all_gather_into`](crate::world::World::all_gather_into) does.
+    /// Begins what [`Communicator::all_gather_into`](crate::world::Communicator::all_gather_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -76,7 +76,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_all_gather(data, into)?, Moves)
     }
 
-    /// Begins what [`World::all_to_all_into`](crate::world::World::all_to_all_into) does.
+    /// Begins what [`Communicator::all_to_all_into`](crate::world::Communicator::all_to_all_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -88,7 +88,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(world.call_all_to_all(data, into)?, Moves)
     }
 
-    /// Begins what [`World::reduce_into`](crate::world::World::reduce_into) does.
+    /// Begins what [`Communicator::reduce_into`](crate::world::Communicator::reduce_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -107,7 +107,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_reduce(data, into, &operation, root)?, operation)
     }
 
-    /// Begins what [`World::all_reduce_into`](crate::world::World::all_reduce_into) does.
+    /// Begins what [`Communicator::all_reduce_into`](crate::world::Communicator::all_reduce_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -125,7 +125,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_all_reduce(data, into, &operation)?, operation)
     }
 
-    /// Begins what [`World::all_reduce_in_place`](crate::world::World::all_reduce_in_place) does.
+    /// Begins what [`Communicator::all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -138,7 +138,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_all_reduce_in_place(data, &operation), operation)
     }
 
-    /// Begins what [`World::reduce_scatter_block_into`](crate::world::World::reduce_scatter_block_into) does.
+    /// Begins what [`Communicator::reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -156,7 +156,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_reduce_scatter(data, into, &operation)?, operation)
     }
 
-    /// Begins what [`World::scan_into`](crate::world::World::scan_into) does.
+    /// Begins what [`Communicator::scan_into`](crate::world::Communicator::scan_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -174,7 +174,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_scan(Verb::Scan, data, into, &operation)?, operation)
     }
 
-    /// Begins what [`World::exclusive_scan_into`](crate::world::World::exclusive_scan_into) does.
+    /// Begins what [`Communicator::exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -192,7 +192,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_scan(Verb::Exscan, data, into, &operation)?, operation)
     }
 
-    fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
+    pub(super) fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
     where
         T: 'scope,
         O: Operation<T> + 'scope,
@@ -200,15 +200,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
+    pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
         let (world, lent) = self.collectives();
-        if world.size() == 1 {
+        if call.is_alone() {
             call.places.copy_alone(call.plan.verb);
             return Ok(CollectiveRequest::new(world, lent, None));
         }
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
         let begun = unsafe { world.begin(call, Box::new(operate)) }?;
-        lent.borrow_mut().push(begun);
+        lent.borrow_mut().under_way.push(begun);
         Ok(CollectiveRequest::new(world, lent, Some(begun)))
     }
 }

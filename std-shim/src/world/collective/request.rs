@@ -10,23 +10,44 @@ use super::CollectiveError;
 use super::call::Call;
 use super::group::Places;
 use super::running::Combine;
-use crate::world::World;
+use crate::world::Communicator;
 use crate::world::process::Outcome;
 use crate::world::progress::Awaits;
 
 /// A collective under way. Dropped, it goes on until the scope ends.
 #[must_use = "a collective that is not waited for tells nothing of its failure"]
 pub struct CollectiveRequest<'scope> {
-    world: &'scope World,
+    communicator: &'scope Communicator,
     lent: &'scope RefCell<Begun>,
     /// Nothing: it has ended well at once, or was waited for.
     begun: Cell<Option<u32>>,
 }
 
-/// Collectives of a scope that nobody has waited for.
-pub(in crate::world) type Begun = Vec<u32>;
+/// Collectives of a scope.
+#[derive(Debug, Default)]
+pub(in crate::world) struct Begun {
+    /// Those that nobody has waited for.
+    pub(super) under_way: Vec<u32>,
+    /// Those that can be started again.
+    pub(super) kept: Vec<u32>,
+}
 
-impl World {
+impl Begun {
+    /// Whether none is under way.
+    pub(in crate::world) const fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// It was waited for, and will not be started again if it failed.
+    pub(super) fn forget(&mut self, begun: u32, has_failed: bool) {
+        self.under_way.retain(|other| *other != begun);
+        if has_failed {
+            self.kept.retain(|other| *other != begun);
+        }
+    }
+}
+
+impl Communicator {
     /// Begins a collective over messages.
     ///
     /// # Safety
@@ -49,34 +70,40 @@ impl World {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        unsafe { process.begin_collective(&call.plan, call.tables, input, output, combine) }
+        let place = unsafe { process.prepare_collective(&call.plan, call.tables, input, output, combine, false) }?;
+        process.start_collective(place)?;
+        Ok(place)
     }
 
     /// Waits until a collective has ended.
     pub(super) fn wait_for(&self, begun: u32) -> Result<(), CollectiveError> {
-        let outcome = self.outcome(begun);
-        match outcome.panic {
-            // In the midst of another panic one is enough.
-            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
-            _ => outcome.result,
-        }
+        self.outcome(begun).result()
     }
 
     /// Waits until all of these have ended.
-    pub(in crate::world) fn wait_for_all(&self, begun: Begun) {
-        let outcomes: Vec<_> = begun.into_iter().map(|one| self.outcome(one)).collect();
+    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun) {
+        let mut outcomes = Vec::new();
+        for one in core::mem::take(&mut begun.under_way) {
+            let outcome = self.outcome(one);
+            begun.forget(one, outcome.result.is_err());
+            outcomes.push(outcome);
+        }
+        if !begun.kept.is_empty() {
+            let mut process = self.shared.lock();
+            begun.kept.into_iter().for_each(|kept| process.release_collective(kept));
+        }
         let panic = outcomes.into_iter().find_map(|outcome| outcome.panic);
         if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
             std::panic::resume_unwind(panic);
         }
     }
 
-    fn outcome(&self, begun: u32) -> Outcome {
+    pub(super) fn outcome(&self, begun: u32) -> Outcome {
         self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
     }
 
     /// Makes progress once; tells whether a collective has ended.
-    fn has_ended(&self, begun: u32) -> bool {
+    pub(super) fn has_ended(&self, begun: u32) -> bool {
         let mut process = self.shared.lock();
         process.progress(false);
         process.has_ended(begun)
@@ -84,8 +111,12 @@ impl World {
 }
 
 impl<'scope> CollectiveRequest<'scope> {
-    pub(super) const fn new(world: &'scope World, lent: &'scope RefCell<Begun>, begun: Option<u32>) -> Self {
-        Self { world, lent, begun: Cell::new(begun) }
+    pub(super) const fn new(
+        communicator: &'scope Communicator,
+        lent: &'scope RefCell<Begun>,
+        begun: Option<u32>,
+    ) -> Self {
+        Self { communicator, lent, begun: Cell::new(begun) }
     }
 
     /// Waits for the end.
@@ -103,12 +134,12 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        self.begun.get().is_none_or(|begun| self.world.has_ended(begun))
+        self.begun.get().is_none_or(|begun| self.communicator.has_ended(begun))
     }
 
     fn end(&self) -> Result<(), CollectiveError> {
         let Some(begun) = self.begun.take() else { return Ok(()) };
-        self.lent.borrow_mut().retain(|other| *other != begun);
-        self.world.wait_for(begun)
+        self.lent.borrow_mut().forget(begun, false);
+        self.communicator.wait_for(begun)
     }
 }

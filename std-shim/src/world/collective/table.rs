@@ -22,6 +22,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 use crate::world::near::Announced;
 use crate::world::request::{Requests, Status, Tag, of_message};
+use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
 /// Bytes of the longest message that may come before its receive.
 pub(in crate::world) const EAGER_MOST: usize = 1 << 14;
@@ -71,6 +72,10 @@ pub(in crate::world) enum Ends {
     Cell(crate::world::small::Cell),
     /// A transfer.
     Transfer(u32),
+    /// A use of a parcel.
+    Parcel(u32),
+    /// A request.
+    Request(u32),
 }
 
 /// What went wrong with a peer.
@@ -135,6 +140,8 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) failed: Option<CollectiveError>,
     /// This rank takes no part any more, because of that one.
     pub(in crate::world) over: Option<Member>,
+    /// Who waits for whom for too long.
+    pub(in crate::world) watch: Watch,
     /// Something has happened since the table was last looked at.
     pub(in crate::world) has_news: bool,
 }
@@ -179,6 +186,7 @@ impl Collectives {
             asked: Vec::new(),
             failed: None,
             over: None,
+            watch: Watch::default(),
             has_news: false,
         }
     }
@@ -193,6 +201,10 @@ impl Collectives {
         regions: &RefCell<Regions>,
     ) -> Verdict {
         self.has_news = true;
+        if let Some(question) = Question::read(head) {
+            self.watch.heard.push((from, question));
+            return Verdict::Release;
+        }
         self.compare(from, head);
         match self.steps.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
@@ -275,18 +287,8 @@ impl Collectives {
         }
     }
 
-    /// A collective begins. Returns its number, and its place in the table.
-    pub(in crate::world) fn begin(&mut self, make: impl FnOnce(CollectiveId) -> Running) -> u32 {
-        let sequence = self.last.id.sequence.wrapping_add(1);
-        let running = make(CollectiveId { context: 0, sequence });
-        self.last = running.what();
-        let Self { ahead, blames, .. } = self;
-        ahead.retain(|ahead| {
-            if ahead.sequence == sequence && ahead.context != running.context {
-                blames.push(Blame { peer: ahead.peer, cause: Cause::Disagrees });
-            }
-            ahead.sequence != sequence
-        });
+    /// One that is to be started. Returns its place in the table.
+    pub(in crate::world) fn insert(&mut self, running: Running) -> u32 {
         let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
         if place == self.running.len() {
             self.running.push(None);
@@ -294,14 +296,27 @@ impl Collectives {
         if let Some(free) = self.running.get_mut(place) {
             *free = Some(running);
         }
-        let place = place as u32;
-        for gone in self.gone.iter().filter(|gone| gone.is_dead) {
-            if let Some(running) = self.running.get_mut(place as usize).and_then(Option::as_mut) {
-                running.executor.handle_failed(Member(gone.peer.0));
+        place as u32
+    }
+
+    /// A collective that is not under way begins, as the next one.
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+        let Self { running, last, ahead, blames, gone, .. } = self;
+        let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let sequence = last.id.sequence.wrapping_add(1);
+        running.executor.restart(CollectiveId { sequence, ..running.executor.id() });
+        (running.since, running.waited, running.ended) = (now, None, None);
+        *last = running.what();
+        ahead.retain(|ahead| {
+            if ahead.sequence == sequence && ahead.context != running.context {
+                blames.push(Blame { peer: ahead.peer, cause: Cause::Disagrees });
             }
+            ahead.sequence != sequence
+        });
+        for gone in gone.iter().filter(|gone| gone.is_dead) {
+            running.executor.handle_failed(Member(gone.peer.0));
         }
         self.list(place);
-        place
     }
 
     /// It is to be looked at.
@@ -370,6 +385,39 @@ impl Collectives {
     pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = (PeerId, u64)> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| Some((PeerId(running.executor.awaited()?.0), running.since)))
+    }
+
+    /// Those that a thread waits for.
+    pub(in crate::world) fn waited_for(&self) -> impl Iterator<Item = Stuck> {
+        let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
+        pending.filter_map(|running| {
+            let What { id, verb } = running.what();
+            let subject = Subject { means: Means::Messages, context: running.context, sequence: id.sequence };
+            let awaited = running.executor.partners().map(|rank| Rank(rank.0)).collect();
+            Some(Stuck { subject, verb, since: running.waited?, awaited })
+        })
+    }
+
+    /// Where this rank stands in a collective over messages; `None`: it has not begun it.
+    pub(in crate::world) fn standing(&self, subject: Subject) -> Option<Standing> {
+        let same = |running: &&Running| {
+            let what = Subject { context: running.context, ..subject };
+            running.executor.id().sequence == subject.sequence && what.communicator() == subject.communicator()
+        };
+        match self.running.iter().flatten().find(same) {
+            Some(running) if running.ended.is_some() => Some(Standing::Done),
+            Some(running) if running.context == subject.context => {
+                Some(Standing::entered(running.executor.partners().map(|rank| Rank(rank.0))))
+            }
+            Some(running) => {
+                let (communicator, What { id, verb }) = (subject.communicator(), running.what());
+                Some(Standing::Absent(Doing::Collective { verb, communicator, sequence: id.sequence }))
+            }
+            None => {
+                let is_over = self.last.id.sequence.wrapping_sub(subject.sequence).cast_signed() >= 0;
+                is_over.then_some(Standing::Done)
+            }
+        }
     }
 
     /// Whether nothing waits to leave.
