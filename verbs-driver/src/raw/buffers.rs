@@ -142,6 +142,6 @@ impl<'a> Buffers<'a> {
     fn data(&self, index: u32) -> Option<Data> {
         let bytes = GRH as u32 + self.mtu;
         let place = self.slab.part(index as usize * self.stride, bytes as usize)?;
-        Some(Data { address: place.start().expose_provenance().get() as u64, bytes, key: place.key() })
+        Some(Data { address: place.start().expose_provenance().get() as u64, bytes, key: place.key()? })
     }
 }
