@@ -19,6 +19,8 @@
 
 mod called;
 mod entry;
+#[cfg(all(feature = "verbs", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub mod kernel;
 mod path;
 mod queue_pair;
 pub mod ring;
