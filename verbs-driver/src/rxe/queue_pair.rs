@@ -57,6 +57,11 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         })
     }
 
+    /// What completions of received datagrams are read through.
+    pub const fn received_seam(&self) -> &C {
+        self.received.seam()
+    }
+
     /// Most bytes that an entry has room for inline.
     pub const fn inline_max(&self) -> usize {
         send_room(self.send.shape().entry)

@@ -142,6 +142,11 @@ impl<S: Seam> Consumer<S> {
         fits.then_some(Self { seam, shape, next: index, returned: index, put: index })
     }
 
+    /// What it is read through.
+    pub const fn seam(&self) -> &S {
+        &self.seam
+    }
+
     /// How its entries lie.
     pub const fn shape(&self) -> Shape {
         self.shape
