@@ -290,7 +290,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 41] = [
+    const NAMES: [&str; 42] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -332,6 +332,7 @@ impl Reading {
         "SCAN",
         "EXSCAN",
         "TUNING",
+        "SHARING",
     ];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -389,6 +390,13 @@ impl Reading {
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.grace, value),
             "ASSEMBLY" => store(assembly, value),
+            "SHARING" => match value.parse() {
+                Ok(ranks @ 1..) => {
+                    tuning.set_sharing(ranks);
+                    None
+                }
+                _ => Some("a number of ranks from 1 to 65535 is expected".to_owned()),
+            },
             "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
             // Read where the log is set up.
             "LOG" => None,
