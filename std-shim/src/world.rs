@@ -22,8 +22,11 @@ pub mod collective;
 mod communicator;
 mod keys;
 mod lock;
-mod matching;
+mod mail;
+mod mailbox;
 mod near;
+mod parcel;
+mod probe;
 mod process;
 mod progress;
 mod request;
@@ -48,6 +51,7 @@ use unisono_shmem::layout::Waiting;
 
 pub use communicator::Communicator;
 pub use near::{AllocateError, Buffer};
+pub use probe::Message;
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
@@ -153,8 +157,15 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let mut process =
-            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings.tuning.clone());
+        let mut process = Process::new(
+            (rank, size),
+            endpoint,
+            device,
+            membership,
+            silence,
+            node.clone(),
+            (settings.tuning.clone(), mailbox::POOL),
+        );
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,

@@ -4,19 +4,37 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use unisono_core::device::Device as _;
+use unisono_core::device::{Device as _, PeerId};
+use unisono_core::message::admission::{Head, Mode};
+use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::collective::Group;
+use super::mailbox::Wanted;
 use super::near::{AllocateError, Buffer, Near};
-use super::process::SendFailure;
+use super::process::{Posting, SendFailure};
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
-use super::{FAREWELL, PANICKED, matching};
+use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use crate::rank::Rank;
+
+/// That of all processes.
+pub(super) const CONTEXT: Context = Context(0);
+/// Rounds of progress that a send makes before what may not leave is offered instead.
+const ROUNDS: u32 = 256;
+
+/// What a receive or a probe asks for.
+pub(super) fn pattern(context: Context, source: Option<Rank>, tag: Option<Tag>) -> Pattern {
+    Pattern { context, source: source.map(PeerId::from), tag: tag.map(|tag| MessageTag(tag.0)) }
+}
+
+/// As that, to be received.
+pub(super) fn wanted(context: Context, source: Option<Rank>, tag: Option<Tag>) -> Wanted {
+    Wanted::Like(pattern(context, source, tag))
+}
 
 /// Processes of the job, numbered from 0 on. Messages and collectives are called on it.
 pub struct Communicator {
@@ -49,7 +67,7 @@ impl Communicator {
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
-        let far = mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
+        let far = mtu.saturating_sub(unisono_core::wire::HEADER + Head::EAGER);
         let near = process.near.as_ref().map(Near::eager_limit);
         near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
     }
@@ -61,13 +79,35 @@ impl Communicator {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
-        if self.shared.lock().send_at_once(bytes, to, tag) {
+        if self.shared.lock().send_at_once(bytes, CONTEXT, to, tag) {
             return Ok(());
         }
-        match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
+        match self
+            .start_send(bytes, &Posting { context: CONTEXT, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce })?
+        {
             None => Ok(()),
             Some(request) => self.shared.wait(request).map(|_| ()),
         }
+    }
+
+    /// As [`send`](Self::send), and waits until the message has met its receive.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let posting = Posting { context: CONTEXT, to, tag, mode: Mode::Synchronous, leaves: Leaves::AtOnce };
+        match self.start_send(data.as_bytes(), &posting)? {
+            None => Ok(()),
+            Some(request) => self.shared.wait(request).map(|_| ()),
+        }
+    }
+
+    /// As [`send`](Self::send), where the receive is known to be posted. Nothing is made of that: it may be wrong.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn ready_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        self.send(data, to, tag)
     }
 
     /// Receives a message from `source` with `tag`.
@@ -81,10 +121,10 @@ impl Communicator {
         tag: Tag,
     ) -> Result<Status, Failure> {
         let bytes = data.as_mut_bytes();
-        if let Some(ended) = self.shared.lock().receive_at_once(bytes, source, tag) {
+        if let Some(ended) = self.shared.lock().receive_at_once(bytes, CONTEXT, source, tag) {
             return ended;
         }
-        let request = self.start_receive(bytes, Some(source), Some(tag))?;
+        let request = self.start_receive(bytes, wanted(CONTEXT, Some(source), Some(tag)))?;
         self.shared.wait(request)
     }
 
@@ -97,7 +137,7 @@ impl Communicator {
         data: &mut [T],
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
+        let request = self.start_receive(data.as_mut_bytes(), wanted(CONTEXT, None, tag))?;
         self.shared.wait(request)
     }
 
@@ -119,27 +159,21 @@ impl Communicator {
         run(self, body)
     }
 
-    pub(super) fn start_send(
-        &self,
-        bytes: &[u8],
-        to: Rank,
-        tag: Tag,
-        leaves: Leaves,
-    ) -> Result<Option<Started>, Failure> {
+    pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
         let start = NonNull::from(bytes).cast();
+        let mut rounds = if posting.leaves == Leaves::AtOnce { ROUNDS } else { 1 };
         loop {
             let mut process = self.shared.lock();
-            let started =
-                |(request, region)| Started { request, region, peer: Some(to), what: Doing::Send { to, tag } };
-            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
-            if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
-                return sent.map(|sent| sent.map(started));
+            if rounds > 0 && !process.may_leave(posting.to) {
+                rounds -= 1;
+                process.progress(false);
+                continue;
             }
-            // SAFETY: as above.
-            match unsafe { process.send(to, tag, start, bytes.len()) } {
+            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+            match unsafe { process.send(posting, start, bytes.len()) } {
                 Ok(sent) => {
-                    process.let_leave(leaves, bytes.len());
-                    return Ok(sent.map(started));
+                    let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
+                    return Ok(sent.map(|(request, region)| Started { request, region, peer, what }));
                 }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
@@ -149,16 +183,15 @@ impl Communicator {
         }
     }
 
-    pub(super) fn start_receive(
-        &self,
-        bytes: &mut [u8],
-        source: Option<Rank>,
-        tag: Option<Tag>,
-    ) -> Result<Started, Failure> {
+    pub(super) fn start_receive(&self, bytes: &mut [u8], what: Wanted) -> Result<Started, Failure> {
         let count = bytes.len();
         // SAFETY: as in `start_send`; the borrow is exclusive.
-        let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(Started { request, region, peer: source, what: Doing::Receive { source, tag } })
+        let (request, region) = unsafe { self.shared.lock().receive(what, NonNull::from(bytes).cast(), count) }?;
+        let (peer, tag) = match what {
+            Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
+            Wanted::Matched(_) => (None, None),
+        };
+        Ok(Started { request, region, peer, what: Doing::Receive { source: peer, tag } })
     }
 
     /// Ends everything that is under way because of a panic, and tells the others.

@@ -11,9 +11,9 @@ use super::steps::living;
 use crate::world::collective::table::Outgoing;
 use crate::world::near;
 
-/// Kinds of messages that are neither of matching nor of steps: who asks is told when this rank takes no part any more.
-pub(in crate::world) const ASK: u8 = 8;
-pub(in crate::world) const GONE: u8 = 9;
+/// Kinds of messages that are neither of two ranks nor of steps: who asks is told when this rank takes no part any more.
+pub(in crate::world) const ASK: u8 = 32;
+pub(in crate::world) const GONE: u8 = 33;
 /// Nanoseconds after which the rank that a collective waits for is asked.
 const PATIENCE: u64 = 40_000_000;
 
