@@ -290,7 +290,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 40] = [
+    const NAMES: [&str; 41] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -331,6 +331,7 @@ impl Reading {
         "REDUCE_SCATTER",
         "SCAN",
         "EXSCAN",
+        "TUNING",
     ];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -388,6 +389,7 @@ impl Reading {
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.grace, value),
             "ASSEMBLY" => store(assembly, value),
+            "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
             // Read where the log is set up.
             "LOG" => None,
             _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {

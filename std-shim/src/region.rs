@@ -212,7 +212,7 @@ impl Regions {
         }
         entry.alive = false;
         if entry.owner == Owner::Caller {
-            entry.known = Known::default();
+            entry.known = Known::NONE;
         }
         match entry.life.checked_add(1) {
             Some(life) if entry.owner == Owner::Caller => {
@@ -251,7 +251,7 @@ impl Regions {
         if entry.life != region.life() {
             return false;
         }
-        entry.known = Known::default();
+        entry.known = Known::NONE;
         // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
         // no address is in use.
         unsafe { dealloc(entry.start.as_ptr(), layout) };

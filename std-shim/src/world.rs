@@ -164,7 +164,7 @@ impl World {
             membership,
             silence,
             node.clone(),
-            (settings.tuning, mailbox::POOL),
+            (settings.tuning.clone(), mailbox::POOL),
         );
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {

@@ -43,6 +43,8 @@ mod present {
     }
 
     impl Known {
+        pub(in super::super) const NONE: Self = Self(None);
+
         pub(in super::super) fn key(&self) -> Key {
             self.0.as_ref().map(Registration::key)
         }
@@ -72,6 +74,8 @@ mod present {
     }
 
     impl Known {
+        pub(in super::super) const NONE: Self = Self;
+
         pub(in super::super) const fn key(&self) -> Key {}
     }
 }

@@ -161,7 +161,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.gso = gso.or(transport.gso);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
-    options.overrides.lay_over(&mut settings.tuning);
+    options.overrides.lay_over(&mut settings.tuning)?;
     settings.assembly = assembly.or(settings.assembly);
     let launching = &mut settings.launching;
     launching.rsh = rsh.or(launching.rsh.take());

@@ -1,7 +1,7 @@
 //! Memory that datagrams arrive in: buffers of one slab, and what is known of each in private memory.
 
-use super::path::{GRH, Source};
-use super::segment::Data;
+use super::Data;
+use super::source::{GRH, Source};
 use crate::order::BLOCK;
 use crate::registered::{Registered, Slab, read};
 
@@ -112,7 +112,8 @@ impl<'a> Buffers<'a> {
     /// A posted one that did not get a datagram.
     pub(super) fn free(&mut self, index: u32) {
         let next = self.free;
-        if let Some(buffer) = self.table.get_mut(index as usize) {
+        let buffer = self.table.get_mut(index as usize);
+        if let Some(buffer) = buffer.filter(|buffer| !matches!(buffer.state, State::Free { .. })) {
             buffer.state = State::Free { next };
             self.free = index;
         }
