@@ -71,8 +71,8 @@ unsafe impl Registered for AdapterAddress {
         self.address.bytes()
     }
 
-    fn key(self) -> u32 {
-        self.key
+    fn key(self) -> Option<u32> {
+        Some(self.key)
     }
 }
 

@@ -324,10 +324,9 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
                 copied = [inline.get(..bytes).unwrap_or_default()];
                 Payload::Inline(&copied)
             } else {
-                pieces = [
-                    piece(head.start(), head_bytes, head.key()),
-                    payload.map_or(Data::default(), |payload| piece(payload.start(), payload.bytes(), payload.key())),
-                ];
+                let payload = payload.map_or(Some(Data::default()), |payload| piece(payload, payload.bytes()));
+                let (Some(head), Some(payload)) = (piece(head, head_bytes), payload) else { return false };
+                pieces = [head, payload];
                 Payload::Gather(&pieces)
             };
             state.queues.post((&path, transmit.at), payload, transmit.solicited, ticket)
@@ -339,8 +338,10 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     }
 }
 
-fn piece(start: NonNull<u8>, bytes: usize, key: u32) -> Data {
-    Data { address: start.expose_provenance().get() as u64, bytes: bytes as u32, key }
+/// `None`: it is not registered.
+fn piece(memory: impl Registered, bytes: usize) -> Option<Data> {
+    let address = memory.start().expose_provenance().get() as u64;
+    Some(Data { address, bytes: bytes as u32, key: memory.key()? })
 }
 
 /// A free send entry.
@@ -485,7 +486,8 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
             return Armed::Pending;
         }
         state.queues.arm(lane == Lane::Interrupt);
-        Armed::Armed
+        // Not every adapter raises an event for what came before it was asked.
+        if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
     }
 
     fn ask(&mut self, wish: Wish) {
