@@ -6,10 +6,11 @@
 //! collectives that go on while the caller does something else.
 
 mod call;
+pub(super) mod context;
 mod element;
 mod error;
-mod group;
 mod immediate;
+pub(super) mod node_group;
 mod operation;
 pub(super) mod partition;
 mod pull;
@@ -27,7 +28,7 @@ pub use operation::{Operation, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use request::CollectiveRequest;
 
-pub(super) use group::Group;
+pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
 
 use unisono_core::collective::Verb;
@@ -45,8 +46,8 @@ impl Communicator {
     /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) => group.barrier(self),
+        match &self.on_node {
+            Some(on_node) => on_node.barrier(self),
             None => self.run(self.call_barrier(), Moves),
         }
     }
@@ -188,8 +189,8 @@ impl Communicator {
     }
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) => group.run(self, &call.plan, call.places, operate),
+        match &self.on_node {
+            Some(on_node) => on_node.run(self, &call.plan, call.places, operate),
             None if self.size == 1 => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())

@@ -1,5 +1,7 @@
 //! The processes that communicate with each other apart from others: messages between them, what they do together.
 
+mod create;
+
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use std::time::Instant;
@@ -7,12 +9,15 @@ use std::time::Instant;
 use unisono_core::device::Device as _;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::Group;
+use super::collective::NodeGroup;
+use super::group::Group;
 use super::near::{AllocateError, Buffer, Near};
 use super::process::SendFailure;
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
+pub use create::CreateError;
+
 use super::{FAREWELL, PANICKED, matching};
 use crate::node::Node;
 use crate::rank::Rank;
@@ -21,8 +26,10 @@ use crate::rank::Rank;
 pub struct Communicator {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Option<Arc<Node>>,
-    /// Where all share memory.
-    pub(super) group: Option<Group>,
+    /// Where all ranks of the job share memory, and are members.
+    pub(super) on_node: Option<NodeGroup>,
+    pub(super) context: u32,
+    pub(super) members: Group,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
@@ -38,9 +45,14 @@ impl Communicator {
         self.size
     }
 
+    /// Its members, in order.
+    pub fn group(&self) -> Group {
+        self.members.clone()
+    }
+
     /// Whether messages to this rank go through shared memory.
     pub fn shares_memory_with(&self, rank: Rank) -> bool {
-        self.shared.lock().is_near(rank.into())
+        self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_near(rank.into()))
     }
 
     /// Bytes of the largest message that needs no receive to be posted before it leaves, whoever it is for: it travels in one
@@ -171,5 +183,11 @@ impl Communicator {
     pub(super) fn wait_until_gone(&self) {
         let deadline = Instant::now() + FAREWELL;
         self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.shared.lock().free_context(self.context);
     }
 }

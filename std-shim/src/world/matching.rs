@@ -19,7 +19,6 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::{Above, Verdict};
@@ -27,9 +26,8 @@ use unisono_core::message::steps::head::Kind;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 
-use super::collective::table::{Collectives, Gone};
+use super::collective::table::Collectives;
 use super::near::Announced;
-use super::process::{ASK, GONE};
 use super::request::{Failure, Requests, Status, Tag};
 use crate::rank::Rank;
 use crate::region::{Address, Regions};
@@ -332,14 +330,6 @@ impl Above for Mail<'_> {
             }
             TRUNCATED => {
                 self.matching.errands.push_back(Errand::Truncated { to: from, sending: second });
-                Verdict::Release
-            }
-            ASK => {
-                self.collectives.handle_ask(from);
-                Verdict::Release
-            }
-            GONE => {
-                self.collectives.handle_gone(Gone { peer: from, cause: Member(second), is_dead: false });
                 Verdict::Release
             }
             _ => Verdict::Release,

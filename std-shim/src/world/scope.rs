@@ -1,6 +1,6 @@
 //! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -17,6 +17,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
     lent: RefCell<Lent>,
     collectives: RefCell<Begun>,
+    /// Of another communicator.
+    next: OnceCell<Box<Self>>,
     scope: Invariant<'scope>,
 }
 
@@ -79,25 +81,40 @@ pub(super) fn run<'env, R>(
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
-            let left = core::mem::take(&mut *self.0.lent.borrow_mut());
-            let mut left = left.started.into_iter().flatten().peekable();
-            let begun = !self.0.collectives.borrow().is_empty();
-            if (begun || left.peek().is_some()) && std::thread::panicking() {
+            let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
+            let take = |scope: &Scope<'_, '_>| core::mem::take(&mut *scope.lent.borrow_mut()).started;
+            let mut left = all().flat_map(take).flatten().collect::<Vec<_>>().into_iter().peekable();
+            let begun: Begun = all().flat_map(|scope| core::mem::take(&mut *scope.collectives.borrow_mut())).collect();
+            if (!begun.is_empty() || left.peek().is_some()) && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
                 self.0.communicator.give_up();
             }
             for started in left {
                 let _ = self.0.communicator.shared.wait(started);
             }
-            self.0.communicator.wait_for_all(core::mem::take(&mut *self.0.collectives.borrow_mut()));
+            self.0.communicator.wait_for_all(begun);
         }
     }
-    let scope = Scope { communicator, lent: RefCell::default(), collectives: RefCell::default(), scope: PhantomData };
+    let scope = Scope::new(communicator);
     let _guard = Guard(&scope);
     body(&scope)
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
+    fn new(communicator: &'env Communicator) -> Self {
+        let (lent, collectives) = (RefCell::default(), RefCell::default());
+        Self { communicator, lent, collectives, next: OnceCell::new(), scope: PhantomData }
+    }
+
+    /// The same scope, for requests on another communicator.
+    pub fn on(&'scope self, communicator: &'env Communicator) -> &'scope Self {
+        let mut scope = self;
+        while !core::ptr::eq(scope.communicator, communicator) {
+            scope = scope.next.get_or_init(|| Box::new(Self::new(communicator)));
+        }
+        scope
+    }
+
     /// Starts sending. The buffer is borrowed until the scope ends.
     ///
     /// # Errors

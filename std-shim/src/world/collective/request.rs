@@ -8,7 +8,7 @@ use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
 use super::call::Call;
-use super::group::Places;
+use super::node_group::Places;
 use super::running::Combine;
 use crate::world::Communicator;
 use crate::world::process::Outcome;
@@ -49,7 +49,7 @@ impl Communicator {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        unsafe { process.begin_collective(&call.plan, call.tables, input, output, combine) }
+        unsafe { process.begin_collective(self.context, &call.plan, call.tables, input, output, combine) }
     }
 
     /// Waits until a collective has ended.

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::CollectiveError;
 use super::call::Call;
-use super::group::Places;
+use super::node_group::Places;
 use super::partition::{Partition, PartitionMut, Table, Tables};
 use crate::rank::Rank;
 use crate::world::Communicator;

@@ -1,12 +1,11 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::world::collective::table::Gone;
+use crate::world::collective::table::Leaving;
 use crate::world::request::{Failure, message_of};
 
 impl Process {
@@ -27,7 +26,7 @@ impl Process {
         let posted = self.matching.posted.iter();
         let mut wanted: Vec<PeerId> =
             posted.clone().filter_map(|posted| posted.source).chain(granted).chain(sendings).collect();
-        wanted.extend(self.collectives.awaited().map(|(peer, _)| peer).filter(|peer| !self.is_near(*peer)));
+        wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
         let waits_for_anyone = !self.matching.posted.is_empty();
         if waits_for_anyone || !wanted.is_empty() {
@@ -106,7 +105,7 @@ impl Process {
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
             ended.extend(neighbour.end(failure));
         }
-        self.collectives.handle_gone(Gone { peer, cause: Member(peer.0), is_dead: true });
+        self.collectives.handle_leaving(Leaving::Dead(peer));
         // Those of collectives are told by theirs.
         ended.retain(|request| {
             let message = message_of(*request);

@@ -4,7 +4,6 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::Verdict;
 use unisono_core::message::steps::Head;
@@ -18,11 +17,11 @@ use super::{BUDGET, Process, Sending, put};
 use crate::node::Standing;
 use crate::rank::Rank;
 use crate::region::Regions;
-use crate::world::collective::table::{Collectives, Gone};
+use crate::world::collective::table::Collectives;
 use crate::world::matching::{Errand, Matching, outcome};
 use crate::world::near::{
-    ABORT, ANNOUNCE, ASK, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, GONE, HELLO, Near,
-    Neighbour, Place, REFUSED, STEP, STEP_ANNOUNCE, copy_out, private,
+    ABORT, ANNOUNCE, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, HELLO, Near, Neighbour,
+    Place, REFUSED, STEP, STEP_ANNOUNCE, WORD, copy_out, private,
 };
 use crate::world::request::{Failure, Requests, Status, Tag};
 
@@ -448,9 +447,9 @@ impl Desk<'_> {
             FRAGMENT => return self.place(neighbour, number, entry),
             STEP => return self.take_step(from, entry.payload),
             STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
-            ASK => self.collectives.handle_ask(from),
-            GONE => {
-                self.collectives.handle_gone(Gone { peer: from, cause: Member(number), is_dead: false });
+            WORD => {
+                let said: [u8; super::retire::WORD] = private(entry.payload).ok_or(Nonsense)?;
+                self.collectives.handle_word(from, &said);
             }
             GO => {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
