@@ -6,7 +6,7 @@ mod period;
 pub mod tuning;
 
 pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
-pub use period::{Assembly, Grace, Period, PeriodError, Silence};
+pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
@@ -80,6 +80,8 @@ pub struct Transport {
     pub on_death: OnDeath,
     /// Silence that counts as death, if that is to be decided by silence alone.
     pub silence: Option<Silence>,
+    /// Waiting after which it is said who is missing.
+    pub watchdog: Option<Watchdog>,
 }
 
 impl Transport {
@@ -189,6 +191,7 @@ impl Settings {
             if faults.seed == 0 { None } else { text("SEED", &faults.seed) },
             text("ON_DEATH", &transport.on_death),
             transport.silence.and_then(|silence| text("SILENCE", &silence)),
+            transport.watchdog.and_then(|watchdog| text("WATCHDOG", &watchdog)),
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
@@ -293,12 +296,6 @@ pub enum SettingsError {
         /// The other.
         other: &'static str,
     },
-    /// A setting whose part this version does not contain.
-    #[error("{PREFIX}{name}: this part of unisono is not built yet")]
-    NotBuilt {
-        /// The setting, without prefix.
-        name: &'static str,
-    },
 }
 
 #[derive(Default)]
@@ -402,7 +399,7 @@ impl Reading {
             "SEED" => replace(&mut faults.seed, value),
             "ON_DEATH" => replace(&mut transport.on_death, value),
             "SILENCE" => store(&mut transport.silence, value),
-            "WATCHDOG" => return Err(SettingsError::NotBuilt { name }),
+            "WATCHDOG" => store(&mut transport.watchdog, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),

@@ -31,6 +31,7 @@ mod request;
 mod scope;
 mod slice;
 mod small;
+mod watchdog;
 
 use alloc::sync::Arc;
 use core::marker::PhantomData;
@@ -165,7 +166,8 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings);
+        let mut process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings);
+        process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
             None => settings.locality.size.is_none_or(|ranks| ranks > processors()),

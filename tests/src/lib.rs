@@ -28,3 +28,5 @@ pub mod repair;
 pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;
+#[cfg(feature = "rim")]
+pub mod vm;

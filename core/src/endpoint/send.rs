@@ -110,6 +110,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    /// Whether there is an operation left: who is alive can be sent something.
+    pub const fn has_room(&self) -> bool {
+        !self.free_operations.is_empty()
+    }
+
     /// Whether nothing that was asked for is under way.
     pub fn is_idle(&self) -> bool {
         self.posted.is_empty() && self.ready.is_empty() && self.windowless.is_empty() && self.noticed == 0

@@ -29,11 +29,13 @@
 mod answer;
 mod arrive;
 mod head;
+mod lend;
 mod lose;
 mod peer;
 mod probe;
 mod receive;
 mod send;
+mod short;
 mod turn;
 
 use super::envelope::{Envelope, Tag};
@@ -50,6 +52,7 @@ pub use peer::Peer;
 pub use probe::Promise;
 pub use receive::{Message, Receive};
 pub use send::{Leaves, Mode, Outgoing, Send, SendError};
+pub use short::Credit;
 
 use head::{Flags, Kind};
 use probe::Probe;
@@ -173,7 +176,7 @@ pub enum Outcome {
         /// The message.
         status: Status,
     },
-    /// The peer granted memory for a message: placed there, it is done.
+    /// The peer granted memory for a message, or for its next part: placed there, that is done.
     Place {
         /// The message.
         user: u32,
@@ -181,6 +184,8 @@ pub enum Outcome {
         placement: PlacementId,
         /// What allows it.
         key: Key,
+        /// Memory for the parts behind this one follows.
+        more: bool,
     },
     /// The message is done: taken, or too long for its receive.
     Sent {

@@ -81,7 +81,7 @@ impl<R: Body> Posted<R> {
         }
     }
 
-    fn free_link(&mut self) -> &mut u32 {
+    pub(super) fn free_link(&mut self) -> &mut u32 {
         let [link, _] = &mut self.links;
         &mut link.next
     }
@@ -184,12 +184,12 @@ pub struct Full;
 pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
     pub(super) receives: S::Receives,
     pub(super) messages: S::Messages,
-    posted: Queues<S::Buckets, RECEIVE_CLASSES>,
+    pub(super) posted: Queues<S::Buckets, RECEIVE_CLASSES>,
     kept: Queues<S::Buckets, PATTERNS>,
     /// Receives that wait, by the class of their pattern.
     waiting: [u32; PATTERNS as usize],
     pub(super) posts: u64,
-    free_receives: List,
+    pub(super) free_receives: List,
     free_messages: List,
 }
 

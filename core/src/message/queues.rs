@@ -54,6 +54,32 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         Self { buckets, seed }
     }
 
+    /// How many buckets there are.
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.as_ref().len()
+    }
+
+    /// Other buckets, at least as many.
+    pub(super) fn rehash<R: Queued>(&mut self, records: &mut [R], mut buckets: B) {
+        buckets.as_mut().fill(NONE);
+        let each = self.each().max(1);
+        let old = core::mem::replace(&mut self.buckets, buckets);
+        for (bucket, first) in old.as_ref().iter().enumerate() {
+            let class = (bucket as u32).checked_div(each).unwrap_or(0) as u8;
+            let mut at = *first;
+            while let Some(record) = records.get(at as usize) {
+                let (key, chain) = (record.key(class), record.link(class).chain);
+                let bucket = self.bucket(&key);
+                let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
+                let behind = core::mem::replace(head, at);
+                if let Some(record) = records.get_mut(at as usize) {
+                    record.link_mut(class).chain = behind;
+                }
+                at = chain;
+            }
+        }
+    }
+
     /// Whether there is a bucket for each class.
     pub(super) fn has_buckets(&self) -> bool {
         self.buckets.as_ref().len() >= CLASSES as usize
@@ -152,9 +178,15 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         }
     }
 
+    /// Buckets of a class.
+    #[inline]
+    fn each(&self) -> u32 {
+        (self.buckets.as_ref().len() as u32).checked_div(CLASSES as u32).unwrap_or(0)
+    }
+
     #[inline]
     fn bucket(&self, key: &Key) -> usize {
-        let each = (self.buckets.as_ref().len() as u32).checked_div(CLASSES as u32).unwrap_or(0);
+        let each = self.each();
         let mut hash = self.seed ^ key.context;
         for word in [key.peer, key.tag] {
             hash = hash.wrapping_mul(0x9e37_79b1);

@@ -135,6 +135,13 @@ impl<S: Schedule> Executor<S> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
     }
 
+    /// Whom the messages that are under way are with; a rank as often as there are messages with it.
+    pub fn partners(&self) -> impl Iterator<Item = Rank> {
+        let under_way = self.begun & !self.done;
+        let steps = (0..WINDOW).filter(move |b| under_way & bit(*b) != 0).map(|b| self.base.wrapping_add(b));
+        steps.filter_map(|i| partner(&self.plan.step(i)?.operation))
+    }
+
     /// What step `i` of the window needs. The steps before it were asked for.
     fn needs(&mut self, i: u32) -> Option<u64> {
         let needs = self.needs.get_mut((i % WINDOW) as usize)?;

@@ -96,7 +96,7 @@ impl Pair {
                 assert_eq!(self.pool[slot as usize], None, "kept over another");
                 self.pool[slot as usize] = payload;
             }
-            Outcome::Place { user, placement, .. } => {
+            Outcome::Place { user, placement, more: false, .. } => {
                 self.arrived[placement.0 as usize] = Some(user);
                 self.done += 1;
             }

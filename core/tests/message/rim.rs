@@ -250,7 +250,8 @@ impl Job {
                 assert!(status.bytes > self.ranks[to].posted[user as usize].room);
                 self.ranks[to].posted[user as usize].state = State::Done(message);
             }
-            Outcome::Place { user, placement, key } => {
+            Outcome::Place { user, placement, key, more } => {
+                assert!(!more, "nobody grants parts here");
                 let message = user as usize;
                 assert_eq!(key.0, user.into());
                 self.placements.push((message, from, placement.0 as usize));

@@ -72,6 +72,10 @@ fn schedule_names_whom_it_waits_for_and_the_first_that_failed() {
     assert_eq!(executor.awaited(), None);
     let Turn::Do(_, Operation::Send { to, .. }) = executor.poll() else { panic!("the root sends") };
     assert_eq!(executor.awaited(), Some(to));
+    assert!(executor.partners().eq([to]));
+    while let Turn::Do(..) = executor.poll() {}
+    let children: Vec<Rank> = executor.partners().collect();
+    assert!(children.len() == 2 && children[0] == to && children[1] != to, "{children:?}");
     executor.fail(to, Cause::Disagrees);
     executor.handle_failed(Rank(1));
     executor.handle_failed(Rank(2));

@@ -10,6 +10,8 @@ pub struct Period<const LIMIT: u64>(Duration);
 pub type Silence = Period<120>;
 /// Time that a rank has to end itself.
 pub type Grace = Period<600>;
+/// Waiting in one collective after which it is said who is missing.
+pub type Watchdog = Period<3600>;
 /// Time that a job has to assemble.
 pub type Assembly = Period<3600>;
 

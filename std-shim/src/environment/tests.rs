@@ -49,7 +49,7 @@ fn bad_values_name_their_variable() {
         refused(&[("UNISONO_ALLGATHER", "bruck:k=0")]),
         "UNISONO_ALLGATHER=bruck:k=0: k= is a number from 1 to 16"
     );
-    assert_eq!(refused(&[("UNISONO_WATCHDOG", "9s")]), "UNISONO_WATCHDOG: this part of unisono is not built yet");
+    assert_eq!(refused(&[("UNISONO_WATCHDOG", "0s")]), "UNISONO_WATCHDOG=0s: a time from 1ms to 3600s is expected");
 }
 
 #[test]
@@ -105,6 +105,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_SEED", "7"),
         ("UNISONO_ON_DEATH", "tell"),
         ("UNISONO_SILENCE", "1500ms"),
+        ("UNISONO_WATCHDOG", "5s"),
         ("UNISONO_PIN", "on"),
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),
@@ -124,8 +125,8 @@ fn every_setting_survives_the_way_to_another_process() {
     ]);
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
-    // Not said again: the log's filter and the secret's file, read by this process alone; the watchdog, not built.
-    assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
+    // Not said again: the log's filter and the secret's file, read by this process alone.
+    assert_eq!(variables.len() + 2, Reading::NAMES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
     );

@@ -16,6 +16,7 @@ use super::process::SendFailure;
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
+use super::watchdog::Doing;
 pub use create::CreateError;
 
 use super::{FAREWELL, PANICKED, matching};
@@ -140,7 +141,8 @@ impl Communicator {
         let start = NonNull::from(bytes).cast();
         loop {
             let mut process = self.shared.lock();
-            let started = |(request, region)| Started { request, region, peer: Some(to) };
+            let started =
+                |(request, region)| Started { request, region, peer: Some(to), what: Doing::Send { to, tag } };
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
             if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
                 return sent.map(|sent| sent.map(started));
@@ -168,7 +170,7 @@ impl Communicator {
         let count = bytes.len();
         // SAFETY: as in `start_send`; the borrow is exclusive.
         let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(Started { request, region, peer: source })
+        Ok(Started { request, region, peer: source, what: Doing::Receive { source, tag } })
     }
 
     /// Ends everything that is under way because of a panic, and tells the others.

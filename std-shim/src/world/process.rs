@@ -8,6 +8,7 @@ mod messages;
 mod near;
 mod retire;
 mod steps;
+mod watch;
 
 use alloc::sync::Arc;
 use core::cell::RefCell;

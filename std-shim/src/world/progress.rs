@@ -15,6 +15,7 @@ use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
+use super::watchdog::Doing;
 use crate::environment::Progress;
 use crate::node::Node;
 use crate::rank::Rank;
@@ -50,6 +51,8 @@ pub(super) struct Started {
     pub(super) region: Region,
     /// With whom, unless with anyone.
     pub(super) peer: Option<Rank>,
+    /// What a thread does that waits for it.
+    pub(super) what: Doing,
 }
 
 /// What a wait is for.
@@ -202,8 +205,18 @@ impl Shared {
 
     /// Waits for a request; its memory is free afterwards.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
+        let mut waits = false;
         self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
-            let result = process.requests.result(started.request)?;
+            let Some(result) = process.requests.result(started.request) else {
+                if !waits {
+                    process.note_waiting(started.request, started.what);
+                    waits = true;
+                }
+                return None;
+            };
+            if waits {
+                process.note_over(started.request);
+            }
             process.revoke(started.request, started.region);
             Some(result)
         })

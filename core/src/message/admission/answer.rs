@@ -39,9 +39,10 @@ impl<S: Storage> Admission<S> {
         message: u32,
         placement: PlacementId,
         key: Key,
+        more: bool,
     ) -> Option<Outcome> {
-        let user = self.end_announced(from, message)?;
-        Some(Outcome::Place { user, placement, key })
+        let user = if more { self.announced(from, message)? } else { self.end_announced(from, message)? };
+        Some(Outcome::Place { user, placement, key, more })
     }
 
     pub(super) fn hear_taken(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
@@ -68,11 +69,16 @@ impl<S: Storage> Admission<S> {
         Some(Outcome::Sent { user, truncated: !fits })
     }
 
-    fn end_announced(&mut self, from: PeerId, message: u32) -> Option<u32> {
+    /// A message that the peer may ask the payload of: as it was given.
+    fn announced(&self, from: PeerId, message: u32) -> Option<u32> {
         if self.stage(from, message)? != Stage::Announced {
             return None;
         }
-        let user = self.sends.as_ref().get(message as usize)?.user;
+        Some(self.sends.as_ref().get(message as usize)?.user)
+    }
+
+    fn end_announced(&mut self, from: PeerId, message: u32) -> Option<u32> {
+        let user = self.announced(from, message)?;
         self.free_send(message);
         Some(user)
     }

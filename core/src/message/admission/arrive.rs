@@ -13,7 +13,15 @@ impl<S: Storage> Admission<S> {
     /// there is. O(1) expected.
     #[inline]
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Outcome {
-        let Some(Read { flags, freed, settled, said }) = Read::of(head) else { return Outcome::Nonsense };
+        match Read::of(head) {
+            Some(read) => self.react(from, read, bytes),
+            None => Outcome::Nonsense,
+        }
+    }
+
+    #[inline]
+    pub(super) fn react(&mut self, from: PeerId, read: Read, bytes: u32) -> Outcome {
+        let Read { flags, freed, settled, said } = read;
         if self.peer(from).is_none_or(|peer| peer.is_gone) {
             return Outcome::Nonsense;
         }
@@ -22,7 +30,9 @@ impl<S: Storage> Admission<S> {
             Said::Announce(shown) => self.arrive_announced(from, &shown, flags),
             Said::Offer(shown) => self.arrive_offer(from, &shown),
             Said::Credit => Some(Outcome::Nothing),
-            Said::Grant { message, placement, key } => self.hear_grant(from, message, placement, key),
+            Said::Grant { message, placement, key } => {
+                self.hear_grant(from, message, placement, key, flags.contains(Flags::MORE))
+            }
             Said::Taken(message) => self.hear_taken(from, message),
             Said::Truncated(message) => self.hear_truncated(from, message),
             Said::Flush => {

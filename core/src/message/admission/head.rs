@@ -68,6 +68,8 @@ bitflags! {
         const PROMPT = 4;
         /// A want of any tag.
         const ANY_TAG = 8;
+        /// A grant of a part, which is not the last.
+        const MORE = 16;
     }
 }
 

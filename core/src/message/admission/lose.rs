@@ -90,6 +90,34 @@ impl<S: Storage> Admission<S> {
         }
     }
 
+    /// A peer that was [lost](Self::lose) has another life, which knows nothing of the one before. What was kept of that may still
+    /// be received, as far as there are records beyond headers × peers. O(messages).
+    pub fn revive(&mut self, peer: PeerId) {
+        if self.peer(peer).is_none_or(|peer| !peer.is_gone) {
+            return;
+        }
+        for record in 0..self.matching.messages.as_ref().len() as u32 {
+            let Some(message) = self.matching.message_of(record) else { continue };
+            let known = self.matching.message(message);
+            if known.is_none_or(|(envelope, body)| envelope.source != peer || body.is_spare) {
+                continue;
+            }
+            let left = self.spare.checked_sub(1);
+            if left.is_none() && self.matching.take(message) {
+                self.release(message);
+                continue;
+            }
+            self.spare = left.unwrap_or(0);
+            if let Some(kept) = self.matching.messages.as_mut().get_mut(record as usize) {
+                kept.body.is_spare = true;
+            }
+        }
+        if let Some(peer) = self.peer(peer) {
+            let Peer { active_link, holding_link, is_active, is_holding, .. } = *peer;
+            *peer = Peer { active_link, holding_link, is_active, is_holding, ..Peer::NEW };
+        }
+    }
+
     /// Whether a peer was asked about something and has not answered.
     pub fn is_asked(&self, peer: PeerId) -> bool {
         let peer = self.peers.as_ref().get(peer.0 as usize);

@@ -248,6 +248,13 @@ impl<S: Storage> Admission<S> {
         Some((from, head.word(message).word(placement.0).long(key.0)))
     }
 
+    /// As [`grant`](Self::grant), for the next part of the message only: more grants follow, in the order of the parts.
+    pub fn grant_part(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
+        let Receive { from, message, .. } = self.pulled(receive)?;
+        let head = self.head(from, Kind::Grant, Flags::MORE);
+        Some((from, head.word(message).word(placement.0).long(key.0)))
+    }
+
     /// A pulled message cannot be brought: its sender is gone.
     pub fn abandon(&mut self, receive: ReceiveId) {
         if self.pulled(receive).is_some() {

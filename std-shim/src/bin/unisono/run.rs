@@ -4,7 +4,7 @@ use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, process::ExitCode};
 use unisono::{
-    environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch},
+    environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog},
     fault::Probability,
     launch::{HostList, Job, LaunchError, Layout, LayoutError, run as launch},
 };
@@ -69,9 +69,9 @@ pub(crate) struct Options {
     /// Begin every line of output with [rank]
     #[arg(long)]
     tag_output: bool,
-    /// Not built yet
-    #[arg(long, value_name = "TIME", hide = true)]
-    watchdog: Option<String>,
+    /// Waiting in one collective after which it is said who is missing
+    #[arg(long, value_name = "TIME")]
+    watchdog: Option<Watchdog>,
     /// Not built yet
     #[arg(long, value_name = "K", hide = true)]
     bare_metal: Option<String>,
@@ -121,13 +121,12 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    for (option, given) in [("--watchdog", &options.watchdog), ("--bare-metal", &options.bare_metal)] {
-        if given.is_some() {
-            return Err(Refusal::usage(format_args!("{option}: this part of unisono is not built yet")));
-        }
+    if options.bare_metal.is_some() {
+        return Err(Refusal::usage("--bare-metal: this part of unisono is not built yet"));
     }
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, .. } = options;
-    let Options { loss, reorder, dup, corrupt, seed, on_death, silence, grace, assembly, tag_output, .. } = options;
+    let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
+        options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
         let Settings { transport, tuning, launching, .. } = settings;
@@ -153,6 +152,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
     transport.silence = silence.or(transport.silence);
+    transport.watchdog = watchdog.or(transport.watchdog);
     options.overrides.lay_over(&mut settings.tuning);
     settings.assembly = assembly.or(settings.assembly);
     let launching = &mut settings.launching;
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_whole_grammar_is_understood() {
         let line = "-n 4 --device udp --nodes 2 --progress hybrid --pin --mtu 1500 --gso off --loss 5% --reorder 5% \
-                    --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --tag-output --allgather bruck:k=2 \
+                    --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --watchdog 5s --tag-output --allgather bruck:k=2 \
                     -- prog --flag -n";
         let job = parse(&line.split_whitespace().collect::<Vec<_>>().join(" "), &[]).expect("good");
         assert_eq!((job.layout.size(), job.layout.berths()[3].node), (4, 1));
@@ -207,6 +207,7 @@ mod tests {
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.gso), (Some(1500), Some(Switch::Off)));
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
+        assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
         assert_eq!(job.settings.launching.pin, Some(Switch::On));
         assert_eq!(job.settings.tuning.variables().collect::<Vec<_>>(), [("ALLGATHER", "bruck:k=2".to_owned())]);
     }
@@ -253,7 +254,7 @@ mod tests {
             ("-n 2 --on-death never -- prog", "one of end, tell, silent"),
             ("-n 2 --alltoall ring -- prog", "one of direct, pairwise, bruck, doubling, standard-exchange is expected"),
             ("-n 2 --gather knomial:radix=1 -- prog", "radix= is a number from 2 to 17"),
-            ("-n 2 --watchdog 3s -- prog", "--watchdog: this part of unisono is not built yet"),
+            ("-n 2 --watchdog 2h -- prog", "a time from 1ms to 3600s"),
             ("-n 2 --bare-metal 1 -- prog", "--bare-metal: this part of unisono is not built yet"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {

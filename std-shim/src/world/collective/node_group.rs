@@ -23,6 +23,7 @@ use super::pull::Processes;
 use crate::node::{Node, Standing};
 use crate::world::Communicator;
 use crate::world::lock::Lock;
+use crate::world::watchdog::{Means, Subject};
 
 /// Polls before a wait looks at anything else, where every rank has a core.
 const POLLS: u32 = 512;
@@ -69,6 +70,8 @@ struct State {
     /// Whether it is known who can read whose memory.
     agreed: bool,
     failed: Option<CollectiveError>,
+    /// What was asked for last.
+    wanted: Verb,
 }
 
 impl NodeGroup {
@@ -80,7 +83,14 @@ impl NodeGroup {
         let (boards, segment) = (Boards::of(&node.layout()), node.segment());
         let barrier = FlatBarrier::new(segment, &boards, node.local())?;
         let flags = Flags::new(segment, boards, node.local(), false, 0)?;
-        let state = State { flags, sequence: 0, grain_max: grain_max(&boards), agreed: false, failed: None };
+        let state = State {
+            flags,
+            sequence: 0,
+            grain_max: grain_max(&boards),
+            agreed: false,
+            failed: None,
+            wanted: Verb::Barrier,
+        };
         let way = if node.waiting() == Waiting::Shared { SHARED } else { SPINNING };
         let way = Arc::new(AtomicU32::new(way));
         Some(Self { node: node.clone(), barrier, way, epoch: AtomicU32::new(0), state: Lock::new(state) })
@@ -133,7 +143,7 @@ impl NodeGroup {
         mut from: usize,
         poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
     ) -> Result<(), CollectiveError> {
-        let mut rest = self.node.rest();
+        let (mut rest, mut waiting) = (self.node.rest(), None);
         while !poll(&self.barrier, epoch, &mut from) {
             let missing = self.barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
@@ -141,7 +151,12 @@ impl NodeGroup {
             if look == Look::Nowhere {
                 continue;
             }
-            communicator.look_round(look).map_err(|error| self.fail(error))?;
+            let is_behind = |rank: &u32| self.barrier.has_arrived(*rank, epoch) == Some(false);
+            let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
+            waiting.get_or_insert_with(|| Waits(communicator));
+            communicator
+                .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
+                .map_err(|error| self.fail(error))?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -195,6 +210,18 @@ impl NodeGroup {
         })
     }
 
+    /// Whom this rank waits for: where it needs everyone's part, all who are behind.
+    fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
+        let everyone = match plan.verb {
+            Verb::Gather | Verb::Reduce => plan.rank == plan.root,
+            Verb::Broadcast | Verb::Scatter | Verb::Scan | Verb::Exscan => false,
+            Verb::Barrier | Verb::Allgather | Verb::Alltoall | Verb::Allreduce | Verb::ReduceScatter => true,
+        };
+        let awaited = flags.awaited().map(|awaited| awaited.rank);
+        let is_awaited = move |rank: &Member| awaited == Some(*rank) || everyone && flags.is_behind(*rank);
+        self.others().map(Member).filter(is_awaited)
+    }
+
     /// From now on every collective fails.
     fn fail(&self, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
@@ -231,6 +258,7 @@ impl NodeGroup {
         if plan.grain > state.grain_max {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }
+        state.wanted = plan.verb;
         if !state.agreed {
             // What fails is what was asked for.
             let named = |error: CollectiveError| error.of(plan.verb.name());
@@ -297,7 +325,7 @@ impl NodeGroup {
         let flags = &mut state.flags;
         flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
         let shared = self.node.waiting() == Waiting::Shared;
-        let (mut rest, mut polls): (Option<Rest<'_>>, _) = (None, 0);
+        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
         let error = loop {
             let turn = flags.poll();
             if shared {
@@ -331,7 +359,10 @@ impl NodeGroup {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    if let Err(error) = communicator.look_round(look) {
+                    let subject = Subject { means: Means::Slots, context: 0, sequence: state.sequence };
+                    waiting.get_or_insert_with(|| Waits(communicator));
+                    if let Err(error) = communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))
+                    {
                         break error;
                     }
                     if look == Look::Everywhere {
@@ -366,11 +397,27 @@ impl NodeGroup {
     }
 }
 
+/// Others are told what this thread waits for until this is dropped.
+struct Waits<'c>(&'c Communicator);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.shared.lock().hide_waiting();
+    }
+}
+
 impl Communicator {
-    /// Other traffic, and now and then what this rank wrote there, while something else is waited for.
+    /// Other traffic, and now and then what this rank wrote there, while a collective waits for these ranks.
     #[cold]
-    fn look_round(&self, look: Look) -> Result<(), CollectiveError> {
+    fn look_round(
+        &self,
+        look: Look,
+        subject: Subject,
+        verb: Verb,
+        awaited: impl Iterator<Item = Member>,
+    ) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
+        process.show_waiting(subject, verb, awaited);
         process.progress(false);
         if look == Look::Everywhere {
             process.look_near(None);

@@ -6,12 +6,13 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Cause, CollectiveId, Failure, Rank as Member, Turn, Verb};
 use unisono_core::device::Memory as _;
-use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Span};
+use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Schedule as _, Span};
 use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
 use super::partition::Tables;
+use super::schedule::Prepared;
 use super::store::Kept;
 use crate::region::{Address, Regions};
 
@@ -20,7 +21,7 @@ pub(in crate::world) type Combine = Box<dyn Operate + Send>;
 
 /// One collective.
 pub(in crate::world) struct Running {
-    pub(in crate::world) executor: Executor,
+    pub(in crate::world) executor: Executor<Prepared>,
     pub(in crate::world) layout: Layout<'static>,
     /// What the layout names.
     pub(in crate::world) _tables: Option<Tables>,
@@ -33,6 +34,8 @@ pub(in crate::world) struct Running {
     pub(in crate::world) context: u32,
     /// When it began.
     pub(in crate::world) since: u64,
+    /// Since when a thread waits for its end.
+    pub(in crate::world) waited: Option<u64>,
     /// Whether it waits to be looked at.
     pub(in crate::world) is_listed: bool,
     pub(in crate::world) ended: Option<Result<(), CollectiveError>>,
@@ -164,8 +167,8 @@ impl Running {
     }
 
     /// Which one it is.
-    pub(in crate::world) const fn what(&self) -> What {
-        What { id: self.executor.id(), verb: self.executor.plan().call().verb }
+    pub(in crate::world) fn what(&self) -> What {
+        What { id: self.executor.id(), verb: self.executor.plan().verb() }
     }
 }
 

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Plan, Verb};
 use unisono_core::schedule;
-use unisono_core::schedule::{Choice, Cut, Layout, Link, Refused};
+use unisono_core::schedule::{Cut, Layout, Link, Schedule, Step};
 
 use super::CollectiveError;
 use super::partition::{BLOCK_MOST, Table, Tables};
@@ -19,12 +19,59 @@ const REMEMBERED: usize = 64;
 /// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks.
 const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200 };
 
+/// Steps of the longest schedule that is written down.
+const WRITTEN: u32 = 64;
+
+/// What a rank does in one collective, computed once for all that are called alike.
+#[derive(Clone, Debug)]
+pub(in crate::world) struct Prepared(Arc<Preparation>);
+
+#[derive(Debug)]
+struct Preparation {
+    plan: Plan,
+    varying: bool,
+    schedule: schedule::Plan,
+    /// Its steps, unless there are too many.
+    steps: Box<[Step]>,
+    /// Of all that ranks must agree on.
+    digest: u32,
+}
+
+impl Prepared {
+    /// Of all that ranks must agree on.
+    pub(in crate::world) fn digest(&self) -> u32 {
+        self.0.digest
+    }
+
+    pub(in crate::world) fn schedule(&self) -> &schedule::Plan {
+        &self.0.schedule
+    }
+}
+
+impl Schedule for Prepared {
+    fn verb(&self) -> Verb {
+        self.0.plan.verb
+    }
+
+    fn steps(&self) -> u32 {
+        self.0.schedule.steps()
+    }
+
+    #[inline]
+    fn step(&self, i: u32) -> Option<Step> {
+        match self.0.steps.get(i as usize) {
+            Some(step) => Some(*step),
+            None => self.0.schedule.step(i),
+        }
+    }
+}
+
 /// Which schedules were chosen, so that nobody computes them twice.
 #[derive(Debug)]
 pub(in crate::world) struct Choices {
     tuning: Tuning,
     link: Link,
-    known: Box<[Option<(Plan, bool, Choice)>]>,
+    known: Box<[Option<Prepared>]>,
 }
 
 impl Choices {
@@ -34,28 +81,25 @@ impl Choices {
         Self { tuning, link, known: vec![None; REMEMBERED].into() }
     }
 
-    /// The choice for a collective: what it says does not depend on who asks.
-    fn of(&mut self, plan: &Plan, varying: bool) -> Result<Choice, Refused> {
-        let place = hash(plan) as usize % REMEMBERED;
-        if let Some(Some((of, varies, choice))) = self.known.get(place)
-            && (of, *varies) == (plan, varying)
+    /// The schedule of a collective.
+    pub(in crate::world) fn schedule(&mut self, plan: &Plan, varying: bool) -> Result<Prepared, CollectiveError> {
+        let hash = hash(plan);
+        let place = hash as usize % REMEMBERED;
+        if let Some(Some(known)) = self.known.get(place)
+            && (&known.0.plan, known.0.varying) == (plan, varying)
         {
-            return Ok(*choice);
+            return Ok(known.clone());
         }
-        let choice = self.tuning.choose(plan, varying, &self.link)?;
+        let prepared = self.prepare(plan, varying, hash)?;
         if let Some(known) = self.known.get_mut(place) {
-            *known = Some((*plan, varying, choice));
+            *known = Some(prepared.clone());
         }
-        Ok(choice)
+        Ok(prepared)
     }
 
-    /// The schedule of a collective, and a digest of all that ranks must agree on.
-    pub(in crate::world) fn schedule(
-        &mut self,
-        plan: &Plan,
-        varying: bool,
-    ) -> Result<(schedule::Plan, u32), CollectiveError> {
-        let choice = self.of(plan, varying).map_err(|_| CollectiveError::TooLong)?;
+    /// What it says does not depend on who asks, but for the steps.
+    fn prepare(&self, plan: &Plan, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
+        let choice = self.tuning.choose(plan, varying, &self.link).map_err(|_| CollectiveError::TooLong)?;
         let mut call = choice.call(plan, varying);
         let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
@@ -63,7 +107,14 @@ impl Choices {
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
-        Ok((schedule, mix(mix(hash(plan), way), call.segments)))
+        let written = if schedule.steps() <= WRITTEN { schedule.steps() } else { 0 };
+        Ok(Prepared(Arc::new(Preparation {
+            plan: *plan,
+            varying,
+            schedule,
+            steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
+            digest: mix(mix(hash, way), call.segments),
+        })))
     }
 }
 
@@ -151,10 +202,10 @@ mod tests {
 
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: Plan| choices().schedule(&plan, false).expect("a schedule").1;
+        let digest = |plan: Plan| choices().schedule(&plan, false).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
-            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }, false).expect("a schedule").1, digest(PLAN));
+            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }, false).expect("a schedule").digest(), digest(PLAN));
         }
         let others = [
             Plan { verb: Verb::Scan, ..PLAN },
@@ -175,7 +226,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = Plan { verb: Verb::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let (schedule, _) = choices().schedule(&plan, false).expect("a schedule");
-        assert!(schedule.call().segments >= 20);
+        let prepared = choices().schedule(&plan, false).expect("a schedule");
+        assert!(prepared.schedule().call().segments >= 20);
     }
 }

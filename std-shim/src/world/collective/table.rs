@@ -14,7 +14,7 @@ use unisono_core::schedule::Operation;
 use unisono_core::span::Span as Bytes;
 
 use super::context::{Context, Contexts, EVERY, Gone, Offered};
-use super::running::Running;
+use super::running::{Running, What};
 use super::schedule::Choices;
 use super::store::{Kept, Store};
 use super::transfer::{Holder, Transfers};
@@ -24,6 +24,7 @@ use crate::world::group::Group;
 use crate::world::near::Announced;
 use crate::world::process::{ASK, GONE, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
+use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
 /// Bytes of the longest message that may come before its receive.
 pub(in crate::world) const EAGER_MOST: usize = 1 << 14;
@@ -152,6 +153,8 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) asked: Vec<(PeerId, u32)>,
     /// This rank has finished.
     pub(in crate::world) is_over: bool,
+    /// Who waits for whom for too long.
+    pub(in crate::world) watch: Watch,
     /// Something has happened since the table was last looked at.
     pub(in crate::world) has_news: bool,
     /// Something came that is for nobody.
@@ -197,6 +200,7 @@ impl Collectives {
             askers: Vec::new(),
             asked: Vec::new(),
             is_over: false,
+            watch: Watch::default(),
             has_news: false,
             has_waste: false,
         }
@@ -212,6 +216,10 @@ impl Collectives {
         regions: &RefCell<Regions>,
     ) -> Verdict {
         self.has_news = true;
+        if let Some(question) = Question::read(head) {
+            self.watch.heard.push((from, question));
+            return Verdict::Release;
+        }
         if head.first().is_some_and(|kind| *kind >= ASK) {
             self.handle_word(from, head);
             return Verdict::Release;
@@ -448,6 +456,44 @@ impl Collectives {
             let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
             Some(Awaited { peer: peer.into(), context, since: running.since })
         })
+    }
+
+    /// Those that a thread waits for.
+    pub(in crate::world) fn waited_for(&self) -> impl Iterator<Item = Stuck> {
+        let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
+        pending.filter_map(|running| {
+            let What { id, verb } = running.what();
+            let subject = Subject { means: Means::Messages, context: running.context, sequence: id.sequence };
+            let awaited = self.partners(running).collect();
+            Some(Stuck { subject, verb, since: running.waited?, awaited })
+        })
+    }
+
+    /// The ranks of the job that one waits for.
+    fn partners(&self, running: &Running) -> impl Iterator<Item = Rank> {
+        let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());
+        running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)))
+    }
+
+    /// Where this rank stands in a collective over messages; `None`: it has not begun it.
+    pub(in crate::world) fn standing(&self, subject: Subject) -> Option<Standing> {
+        let same = |running: &&Running| {
+            let what = Subject { context: running.context, ..subject };
+            running.executor.id().sequence == subject.sequence && what.communicator() == subject.communicator()
+        };
+        match self.running.iter().flatten().find(same) {
+            Some(running) if running.ended.is_some() => Some(Standing::Done),
+            Some(running) if running.context == subject.context => Some(Standing::entered(self.partners(running))),
+            Some(running) => {
+                let (communicator, What { id, verb }) = (subject.communicator(), running.what());
+                Some(Standing::Absent(Doing::Collective { verb, communicator, sequence: id.sequence }))
+            }
+            None => {
+                let last = self.contexts.get(subject.communicator())?.last.id.sequence;
+                let is_over = last.wrapping_sub(subject.sequence).cast_signed() >= 0;
+                is_over.then_some(Standing::Done)
+            }
+        }
     }
 
     /// Whether nothing waits to leave.

@@ -50,10 +50,11 @@ impl Process {
         }
         let (generation, [far, near]) = (of.generation, &mut self.collectives.choices);
         let choices = if of.is_near { near } else { far };
-        let (schedule, digest) = choices.schedule(plan, tables.is_some())?;
+        let prepared = choices.schedule(plan, tables.is_some())?;
+        let (schedule, digest) = (prepared.schedule(), prepared.digest());
         let layout = match &tables {
-            None => layout(plan, &schedule),
-            Some(tables) => varying_layout(plan, &schedule, tables)?,
+            None => layout(plan, schedule),
+            Some(tables) => varying_layout(plan, schedule, tables)?,
         };
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
@@ -66,7 +67,7 @@ impl Process {
         let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
         let now = self.now();
         let place = self.collectives.begin(context, |id| Running {
-            executor: Executor::new(id, schedule),
+            executor: Executor::new(id, prepared),
             layout,
             _tables: tables,
             input,
@@ -75,6 +76,7 @@ impl Process {
             combine,
             context: id.context << 16 | mix(digest, generation) >> 16,
             since: now,
+            waited: None,
             is_listed: false,
             ended: None,
             panic: None,
@@ -85,7 +87,11 @@ impl Process {
 
     /// Whether and how a collective has ended; then its place is free.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
+        let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
+        if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
+            running.waited.get_or_insert(now);
+        }
         let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic })
     }
@@ -118,6 +124,7 @@ impl Process {
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
             self.carry_out(now, collective, step, operation);
         }
+        self.answer(now);
         loop {
             if let Some((asker, context)) = self.collectives.asking.pop() {
                 self.handle_ask(now, asker, context);

@@ -99,5 +99,6 @@ impl Process {
         for Awaited { peer, context, .. } in late {
             self.ask(now, peer, context);
         }
+        self.watch(now);
     }
 }

@@ -1,0 +1,147 @@
+//! The watchdog: who is missing from what is stuck.
+//!
+//! A rank that has waited for so long in a collective asks those that it waits for. Who takes part in it says whom it waits for
+//! itself, and they are asked next; who does not, or does not answer, is missing. It is told once, on the standard error. Every rank
+//! answers, also without a watchdog of its own.
+
+mod inquiry;
+mod words;
+
+use core::fmt;
+use core::fmt::Write as _;
+use std::io;
+use std::io::Write as _;
+
+use unisono_core::collective::Verb;
+use unisono_core::device::PeerId;
+
+use crate::environment::Watchdog;
+use crate::rank::Rank;
+use inquiry::Inquiry;
+pub(super) use words::{Doing, Means, Question, Standing, Subject};
+
+/// A collective that a thread waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stuck {
+    pub(super) subject: Subject,
+    pub(super) verb: Verb,
+    /// Since when.
+    pub(super) since: u64,
+    /// Whom for.
+    pub(super) awaited: Vec<Rank>,
+}
+
+/// A message of two ranks that a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Wait {
+    request: u32,
+    what: Doing,
+    since: u64,
+    told: bool,
+}
+
+/// What waits for what, and the questions that are open.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Nanoseconds of waiting after which it is asked; `None`: never.
+    patience: Option<u64>,
+    inquiries: Vec<Inquiry>,
+    waits: Vec<Wait>,
+    /// The collective through shared memory that a thread waits in.
+    shown: Option<Stuck>,
+    /// Questions and answers that have arrived.
+    pub(super) heard: Vec<(PeerId, Question)>,
+}
+
+impl Watch {
+    /// From now on waiting for so long is looked into.
+    pub(super) fn set_patience(&mut self, patience: Option<Watchdog>) {
+        self.patience = patience.map(|time| u64::try_from(time.duration().as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub(super) const fn patience(&self) -> Option<u64> {
+        self.patience
+    }
+
+    /// What a rank answers.
+    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: Subject, standing: Standing) {
+        let inquiry = self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(subject));
+        inquiry.into_iter().for_each(|inquiry| inquiry.handle_answer(now, from, standing));
+    }
+
+    /// A thread waits in a collective through shared memory.
+    pub(super) fn show(&mut self, now: u64, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
+        match self.shown.as_mut().filter(|shown| shown.subject == subject) {
+            Some(shown) => {
+                shown.awaited.clear();
+                shown.awaited.extend(awaited);
+            }
+            None => self.shown = Some(Stuck { subject, verb, since: now, awaited: awaited.collect() }),
+        }
+    }
+
+    /// It waits there no more.
+    pub(super) fn hide(&mut self) {
+        self.shown = None;
+    }
+
+    pub(super) const fn shown(&self) -> Option<&Stuck> {
+        self.shown.as_ref()
+    }
+
+    /// A thread waits for a message.
+    pub(super) fn note_waiting(&mut self, now: u64, request: u32, what: Doing) {
+        self.waits.push(Wait { request, what, since: now, told: false });
+    }
+
+    /// It waits for it no more.
+    pub(super) fn note_over(&mut self, request: u32) {
+        self.waits.retain(|wait| wait.request != request);
+    }
+
+    /// The message that a thread waits for.
+    pub(super) fn awaited_message(&self) -> Option<Doing> {
+        self.waits.last().map(|wait| wait.what)
+    }
+
+    /// What is stuck now: inquiries about anything else end, and those about this go on.
+    pub(super) fn look(&mut self, now: u64, own: Rank, size: u32, stuck: &[Stuck]) {
+        let Some(patience) = self.patience else { return };
+        self.inquiries.retain(|inquiry| stuck.iter().any(|stuck| inquiry.is_about(stuck.subject)));
+        for stuck in stuck {
+            match self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(stuck.subject)) {
+                Some(inquiry) => inquiry.repeat(now, patience, &stuck.awaited),
+                None => self.inquiries.push(Inquiry::new(stuck, own, size)),
+            }
+        }
+    }
+
+    /// A rank that is to be asked.
+    pub(super) fn poll_question(&mut self, now: u64) -> Option<(Rank, Subject)> {
+        self.inquiries.iter_mut().find_map(|inquiry| Some((inquiry.poll(now)?, inquiry.subject())))
+    }
+
+    /// What was found out, as a line for people.
+    pub(super) fn poll_finding(&mut self, now: u64) -> Option<String> {
+        if let Some(found) = self.inquiries.iter_mut().find_map(|inquiry| inquiry.poll_finding(now)) {
+            return Some(found);
+        }
+        let patience = self.patience?;
+        let late = |wait: &&mut Wait| !wait.told && now.saturating_sub(wait.since) >= patience;
+        let wait = self.waits.iter_mut().find(late)?;
+        wait.told = true;
+        Some(format!("{} since {}", wait.what, seconds(now.saturating_sub(wait.since))))
+    }
+}
+
+/// A time, for people.
+fn seconds(ns: u64) -> impl fmt::Display {
+    fmt::from_fn(move |to| write!(to, "{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10))
+}
+
+/// A line for people, in one piece. Nobody to read it is no reason to fail.
+pub(super) fn say(rank: Rank, what: &str) {
+    let mut line = String::new();
+    let _ = writeln!(line, "unisono: rank {rank} {what}");
+    let _ = io::stderr().write_all(line.as_bytes());
+}

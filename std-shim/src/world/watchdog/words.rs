@@ -1,0 +1,239 @@
+//! Questions and answers, as they travel among the messages of collectives.
+//!
+//! ```text
+//! question  48  means  0     0     context  sequence
+//! answer    49  means  what  verb  context  sequence  four words
+//!
+//! what      four words
+//! entered   ranks that it waits for; 2³² − 1: no more
+//! done      –
+//! nothing   –
+//! collective  communicator  sequence
+//! receive   source, or 2³² − 1: anyone   tag   1: with this tag only
+//! send      to                           tag
+//! ```
+//! Numbers are little-endian; context, as in the key of a collective's message, holds the communicator and a digest of the call.
+
+use core::fmt;
+
+use unisono_core::collective::Verb;
+
+use crate::rank::Rank;
+use crate::world::request::Tag;
+
+/// Their first bytes: no kinds of `unisono_core::message::steps`.
+const QUESTION: u8 = 48;
+const ANSWER: u8 = 49;
+/// The answers.
+const ENTERED: u8 = 0;
+const DONE: u8 = 1;
+const NOTHING: u8 = 2;
+const COLLECTIVE: u8 = 3;
+const RECEIVE: u8 = 4;
+const SEND: u8 = 5;
+/// No rank.
+const NOBODY: u32 = u32::MAX;
+/// Ranks that an answer has room for.
+pub(super) const AWAITED: usize = 4;
+/// Bytes of the longest.
+const WORDS: usize = 28;
+
+/// What carries a collective; each counts its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::world) enum Means {
+    /// Messages.
+    Messages,
+    /// Slots in shared memory.
+    Slots,
+    /// The barrier's words in shared memory.
+    Barrier,
+}
+
+/// A collective that is asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::world) struct Subject {
+    pub(in crate::world) means: Means,
+    /// Communicator and digest.
+    pub(in crate::world) context: u32,
+    pub(in crate::world) sequence: u32,
+}
+
+impl Subject {
+    pub(in crate::world) const fn communicator(self) -> u32 {
+        self.context >> 16
+    }
+}
+
+/// What a rank does that does not take part in something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::world) enum Doing {
+    /// It is in no call that waits.
+    Nothing,
+    Collective {
+        verb: Verb,
+        communicator: u32,
+        sequence: u32,
+    },
+    Receive {
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    },
+    Send {
+        to: Rank,
+        tag: Tag,
+    },
+}
+
+/// Where a rank stands in a collective.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::world) enum Standing {
+    /// It waits for these itself.
+    Entered([Option<Rank>; AWAITED]),
+    /// It has done its part.
+    Done,
+    Absent(Doing),
+}
+
+impl Standing {
+    /// It waits for these, of which the first are told.
+    pub(in crate::world) fn entered(awaited: impl Iterator<Item = Rank>) -> Self {
+        let mut ranks = [None; AWAITED];
+        ranks.iter_mut().zip(awaited).for_each(|(place, rank)| *place = Some(rank));
+        Self::Entered(ranks)
+    }
+}
+
+/// One of both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::world) enum Question {
+    Of(Subject),
+    Answer(Subject, Standing),
+}
+
+impl Question {
+    pub(in crate::world) fn write(self) -> [u8; WORDS] {
+        let (kind, subject, what, verb, words) = match self {
+            Self::Of(subject) => (QUESTION, subject, 0, None, [0; 4]),
+            Self::Answer(subject, standing) => {
+                let (what, verb, words) = answer(standing);
+                (ANSWER, subject, what, verb, words)
+            }
+        };
+        let verb = verb.map_or(0, |verb: Verb| verb as u8);
+        let first = u32::from_le_bytes([kind, subject.means as u8, what, verb]);
+        let [a, b, c, d] = words;
+        let mut bytes = [0; WORDS];
+        let words = [first, subject.context, subject.sequence, a, b, c, d];
+        bytes.chunks_exact_mut(4).zip(words).for_each(|(into, word)| into.copy_from_slice(&word.to_le_bytes()));
+        bytes
+    }
+
+    /// `None`: it is neither.
+    pub(in crate::world) fn read(head: &[u8]) -> Option<Self> {
+        let word = |at: usize| head.get(4 * at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let [kind @ (QUESTION | ANSWER), means, what, verb] = *head.first_chunk()? else { return None };
+        let means = [Means::Messages, Means::Slots, Means::Barrier].get(usize::from(means)).copied()?;
+        let subject = Subject { means, context: word(1)?, sequence: word(2)? };
+        match kind {
+            QUESTION => Some(Self::Of(subject)),
+            ANSWER => {
+                let words = [word(3)?, word(4)?, word(5)?, word(6)?];
+                Some(Self::Answer(subject, standing(what, verb, words)?))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn answer(standing: Standing) -> (u8, Option<Verb>, [u32; 4]) {
+    let source = |rank: Option<Rank>| rank.map_or(NOBODY, |rank| rank.0);
+    match standing {
+        Standing::Entered(awaited) => (ENTERED, None, awaited.map(source)),
+        Standing::Done => (DONE, None, [0; 4]),
+        Standing::Absent(Doing::Nothing) => (NOTHING, None, [0; 4]),
+        Standing::Absent(Doing::Collective { verb, communicator, sequence }) => {
+            (COLLECTIVE, Some(verb), [communicator, sequence, 0, 0])
+        }
+        Standing::Absent(Doing::Receive { source: of, tag }) => {
+            (RECEIVE, None, [source(of), tag.map_or(0, |tag| tag.0), tag.is_some().into(), 0])
+        }
+        Standing::Absent(Doing::Send { to, tag }) => (SEND, None, [to.0, tag.0, 0, 0]),
+    }
+}
+
+fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Standing> {
+    let source = |word: u32| (word != NOBODY).then_some(Rank(word));
+    let [a, b, c, _] = words;
+    Some(match what {
+        ENTERED => Standing::Entered(words.map(source)),
+        DONE => Standing::Done,
+        NOTHING => Standing::Absent(Doing::Nothing),
+        COLLECTIVE => {
+            let verb = *Verb::ALL.iter().find(|known| **known as u8 == verb)?;
+            Standing::Absent(Doing::Collective { verb, communicator: a, sequence: b })
+        }
+        RECEIVE => Standing::Absent(Doing::Receive { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
+        SEND => Standing::Absent(Doing::Send { to: Rank(a), tag: Tag(b) }),
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => to.write_str("is in no call that waits"),
+            Self::Collective { verb, communicator, sequence } => {
+                write!(to, "waits in {} {sequence} of communicator {communicator}", verb.name())
+            }
+            Self::Receive { source, tag } => {
+                to.write_str("waits for a message from ")?;
+                match source {
+                    Some(rank) => write!(to, "rank {rank}")?,
+                    None => to.write_str("anyone")?,
+                }
+                tag.map_or(Ok(()), |tag| write!(to, " with tag {tag}"))
+            }
+            Self::Send { to: rank, tag } => write!(to, "waits for rank {rank} to receive a message with tag {tag}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (four, two) = ([0, 1, 2, 3].map(|rank| Some(Rank(rank))), [Some(Rank(7)), Some(Rank(0)), None, None]);
+        let doings = [
+            Doing::Nothing,
+            Doing::Collective { verb: Verb::Exscan, communicator: 3, sequence: u32::MAX },
+            Doing::Receive { source: None, tag: None },
+            Doing::Receive { source: Some(Rank(4)), tag: Some(Tag(0)) },
+            Doing::Send { to: Rank(9), tag: Tag(u32::MAX) },
+        ];
+        let standings = [Standing::Entered(four), Standing::Entered(two), Standing::Done];
+        for means in [Means::Messages, Means::Slots, Means::Barrier] {
+            let subject = Subject { means, context: 0xfedc_ba98, sequence: 17 };
+            let answers = standings.into_iter().chain(doings.map(Standing::Absent));
+            let all = answers.map(|standing| Question::Answer(subject, standing)).chain([Question::Of(subject)]);
+            for question in all {
+                assert_eq!(Question::read(&question.write()), Some(question));
+                assert_eq!(Question::read(&question.write()[..11]), None);
+            }
+        }
+        assert_eq!(Standing::entered((0..9).map(Rank)), Standing::Entered(four));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 46_u8..52) {
+            let mut bytes = bytes;
+            bytes.first_mut().into_iter().for_each(|first| *first = kind);
+            if let Some(question) = Question::read(&bytes) {
+                prop_assert_eq!(Question::read(&question.write()), Some(question));
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Proofs on Soft-RoCE devices in a virtual machine that this program boots.
+//!
+//! `cargo run --release -p unisono-tests --bin vm`: every check in a machine of its own. `… --bin vm -- COMMAND`: a line for
+//! the machine's shell. Ends with status 1 when a check failed or a machine gave no verdict. docs/building.md says what it fetches.
+
+use core::time::Duration;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use unisono_tests::vm::{Outcome, Parts, Task};
+
+/// Boots machines with Soft-RoCE devices.
+#[derive(Parser, Debug)]
+struct Options {
+    /// Soft-RoCE devices of the machine
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
+    devices: u32,
+    /// Seconds that the command may take
+    #[arg(long, default_value_t = 240)]
+    limit: u64,
+    /// Runs only the checks whose name contains this
+    #[arg(long, conflicts_with = "command")]
+    only: Option<String>,
+    /// A line for the machine's shell instead of the checks; programs lie in /host
+    #[arg(trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// A check: a command that ends with status 0 when what its name says holds.
+struct Check {
+    name: &'static str,
+    devices: u32,
+    limit: u64,
+    command: &'static str,
+}
+
+const CHECKS: [Check; 1] = [Check {
+    name: "devices are up and reach each other",
+    devices: 2,
+    limit: 30,
+    command: "set -e
+        test $(ibv_devinfo | grep -c PORT_ACTIVE) = 2
+        ibv_ud_pingpong -d rxe1 -g 1 -n 100 >server & sleep 1; ibv_ud_pingpong -d rxe0 -g 1 -n 100 127.0.0.1; wait $!
+        grep -q '100 iters' server",
+}];
+
+/// Programs that the machine is given.
+const PROGRAMS: [&str; 0] = [];
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("vm: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Outcome<bool> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests have no parent folder")?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let parts = Parts::fetch(&target.join("vm"))?;
+    build(&parts, &target)?;
+    let processor = parts.processor();
+    println!("processor        {processor:?}");
+    if !options.command.is_empty() {
+        let command = options.command.join(" ");
+        let limit = Duration::from_secs(options.limit);
+        let task = Task { devices: options.devices, command: &command, limit, processor };
+        let verdict = parts.boot(&task, |line| println!("{line}"))?;
+        return Ok(verdict.status == 0);
+    }
+    let mut failed = 0;
+    let only = options.only.as_deref().unwrap_or_default();
+    for check in CHECKS.iter().filter(|check| check.name.contains(only)) {
+        let limit = Duration::from_secs(check.limit);
+        let task = Task { devices: check.devices, command: check.command, limit, processor };
+        let mut said = Vec::new();
+        let verdict = parts.boot(&task, |line| said.push(line.to_owned()));
+        let kept = verdict.as_ref().is_ok_and(|verdict| verdict.status == 0);
+        let ended = match verdict {
+            Ok(verdict) => {
+                let (boot, all) = (verdict.boot.as_secs_f64(), verdict.all.as_secs_f64());
+                format!("status {}, boot {boot:.1} s, all {all:.1} s", verdict.status)
+            }
+            Err(error) => error.to_string(),
+        };
+        println!("{:<6} {} ({ended})", if kept { "passed" } else { "FAILED" }, check.name);
+        if !kept {
+            failed += 1;
+            said.iter().for_each(|line| println!("       | {line}"));
+        }
+    }
+    println!("verdict          {}", if failed == 0 { "passed".to_owned() } else { format!("{failed} FAILED") });
+    Ok(failed == 0)
+}
+
+/// Builds the machine's programs, and shares them.
+fn build(parts: &Parts, target: &Path) -> Outcome<()> {
+    for program in PROGRAMS {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let status = cargo.args(["build", "--release", "--locked", "--quiet", "--bin", program]).status()?;
+        if !status.success() {
+            return Err(format!("{program} does not build").into());
+        }
+        parts.share(&target.join("release").join(program))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! QEMU: one run from power-on to power-off, read from its serial line.
+
+use core::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Instant;
+
+use super::{Outcome, Parts, Task};
+
+/// Beyond the command's limit: boot, and power off. Emulated, on a busy host, that takes half a minute.
+const SLACK: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(90)];
+
+/// How a machine ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// Exit status of the command; 124 when it was ended, 101..=103 when the machine has no modules, devices or share.
+    pub status: i32,
+    /// From power-on until the command began.
+    pub boot: Duration,
+    /// From power-on to power-off.
+    pub all: Duration,
+}
+
+/// What executes the machine's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Processor {
+    /// The host's processor, through KVM.
+    Own,
+    /// QEMU's translator.
+    Emulated,
+}
+
+/// Ends QEMU however the run is left.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots, reads until the machine powers off, and says how the command ended.
+pub(super) fn boot(parts: &Parts, task: &Task<'_>, mut each: impl FnMut(&str)) -> Outcome<Verdict> {
+    let started = Instant::now();
+    let mut running = Running(qemu(parts, task).spawn()?);
+    let output = running.0.stdout.take().ok_or("QEMU has no serial line")?;
+    let (line_to, lines) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            let Ok(line) = line else { return };
+            if line_to.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    let slack = match task.processor {
+        Processor::Own => SLACK[0],
+        Processor::Emulated => SLACK[1],
+    };
+    let deadline = started + task.limit + slack;
+    let (mut status, mut boot) = (None, Duration::ZERO);
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                if line.starts_with("VM: ready") {
+                    boot = started.elapsed();
+                }
+                if let Some(verdict) = line.strip_prefix("VM: EXIT rc=") {
+                    status = verdict.split_whitespace().next().and_then(|code| code.parse().ok());
+                }
+                each(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("the machine hangs: no verdict after {} s", started.elapsed().as_secs()).into());
+            }
+        }
+    }
+    let _ = reader.join();
+    let ended = running.0.wait()?;
+    let status = status.ok_or_else(|| format!("the machine gave no verdict; QEMU ended with {ended}"))?;
+    Ok(Verdict { status, boot, all: started.elapsed() })
+}
+
+fn qemu(parts: &Parts, task: &Task<'_>) -> Command {
+    let Parts { packages, initramfs, share, .. } = parts;
+    let mut qemu = Command::new(packages.join("usr/bin/qemu-system-x86_64"));
+    qemu.env("LD_LIBRARY_PATH", packages.join("usr/lib/x86_64-linux-gnu"));
+    qemu.env("QEMU_MODULE_DIR", packages.join("usr/lib/x86_64-linux-gnu/qemu"));
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        qemu.arg("-L").arg(packages.join(firmware));
+    }
+    match task.processor {
+        Processor::Own => qemu.args(["-accel", "kvm", "-cpu", "host"]),
+        Processor::Emulated => qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+    };
+    qemu.args(["-M", "q35", "-smp", "2", "-m", "1024", "-nodefaults", "-no-user-config", "-no-reboot"]);
+    qemu.args(["-display", "none", "-serial", "stdio"]);
+    qemu.arg("-kernel").arg(packages.join("vmlinux")).arg("-initrd").arg(initramfs);
+    let (devices, limit) = (task.devices, task.limit.as_secs());
+    qemu.arg("-append")
+        .arg(format!("console=ttyS0 quiet panic=-1 hugepages=96 mitigations=off devices={devices} limit={limit}"));
+    qemu.arg("-virtfs").arg(share_option(share));
+    qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+    qemu
+}
+
+fn share_option(share: &Path) -> String {
+    format!("local,path={},mount_tag=host,security_model=none,multidevs=remap", share.display())
+}
