@@ -144,6 +144,12 @@ impl<'a> Producer<'a> {
         LINE as u32 * if half == 0 { 1 } else { half }
     }
 
+    /// Whether [`put`](Self::put) finds room. Constant time.
+    #[inline(always)]
+    pub fn has_room(&mut self) -> bool {
+        self.expect_room().is_ok()
+    }
+
     /// Puts a message of up to [`INLINE`] bytes. Constant time.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
-//! Where a process keeps an endpoint's records: boxed slices, sized when the endpoint is made.
+//! Where a process keeps the records of an endpoint and of its messages: boxed slices.
 
 use unisono_core::endpoint::{Endpoint, Notice, Pools, Sender};
+use unisono_core::message::admission::{self, Admission};
+use unisono_core::message::matching::{self, Body, Kept, Posted};
 use unisono_core::operation::Operation;
 use unisono_core::peer::Peer;
 use unisono_core::placement::Placement;
@@ -60,4 +62,28 @@ impl Sizes {
             notices: vec![Notice::FREE; self.notices].into(),
         }
     }
+}
+
+/// The messages of a process.
+pub type ProcessMessages = Admission<BoxedMessages>;
+
+/// Records in boxed slices.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BoxedMessages;
+
+impl<R: Body, M: Body> matching::Storage<R, M> for BoxedMessages {
+    type Receives = Box<[Posted<R>]>;
+    type Messages = Box<[Kept<M>]>;
+    type Buckets = Box<[u32]>;
+}
+
+impl admission::Storage for BoxedMessages {
+    type Sends = Box<[admission::Send]>;
+    type Peers = Box<[admission::Peer]>;
+    type Slots = Box<[u32]>;
+}
+
+/// Hash buckets for so many records.
+pub fn buckets(records: usize) -> Box<[u32]> {
+    vec![0; records * 4 + 8].into()
 }

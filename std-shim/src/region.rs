@@ -66,6 +66,32 @@ impl Address {
     }
 }
 
+/// Bytes of a region, as many as there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The region.
+    pub region: Region,
+    /// The first of them.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+}
+
+impl Extent {
+    /// At most `most` of them from byte `at` on, and at most 2³² − 1.
+    pub fn part(self, at: usize, most: usize) -> Span {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
+        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
+    }
+}
+
+impl From<Span> for Extent {
+    fn from(span: Span) -> Self {
+        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
+    }
+}
+
 /// Why memory was not registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegisterError {
@@ -203,6 +229,14 @@ impl Regions {
     /// How many regions live.
     pub fn live(&self) -> usize {
         self.entries.iter().filter(|entry| entry.alive).count()
+    }
+
+    /// Where an extent lies, and how many bytes it has.
+    pub fn whole(&self, extent: Extent) -> Option<(NonNull<u8>, usize)> {
+        let start = self.address(extent.part(0, 0))?.start;
+        let entry = self.entries.get(extent.region.index() as usize)?;
+        let end = extent.offset.checked_add(extent.bytes)?;
+        (end <= entry.bytes).then_some((start, extent.bytes))
     }
 
     fn insert(&mut self, start: NonNull<u8>, bytes: usize, owner: Owner) -> Result<Region, RegisterError> {

@@ -23,8 +23,11 @@ mod communicator;
 mod group;
 mod keys;
 mod lock;
-mod matching;
+mod mail;
+mod mailbox;
 mod near;
+mod parcel;
+mod probe;
 mod process;
 mod progress;
 mod request;
@@ -50,6 +53,7 @@ use unisono_shmem::layout::Waiting;
 pub use communicator::{Communicator, CreateError};
 pub use group::{Group, GroupError};
 pub use near::{AllocateError, Buffer};
+pub use probe::Message;
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
@@ -60,7 +64,7 @@ use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
 use collective::context::WORLD;
-use process::{Process, Silence};
+use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
@@ -166,7 +170,8 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let mut process = Process::new((rank, size), endpoint, device, membership, silence, node.clone(), settings);
+        let mut process =
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, mailbox::POOL));
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
@@ -178,8 +183,16 @@ impl World {
         if let Some(world) = shared.lock().collectives.contexts.get_mut(WORLD) {
             world.way = on_node.as_ref().map(collective::NodeGroup::way);
         }
-        let communicator =
-            Communicator { shared, node, on_node, context: WORLD, members: Group::all(size), rank, size };
+        let communicator = Communicator {
+            shared,
+            node,
+            on_node,
+            context: WORLD,
+            named: named(WORLD, 0),
+            members: Group::all(size),
+            rank,
+            size,
+        };
         Ok(Self { communicator, thread, tally, finished: false })
     }
 

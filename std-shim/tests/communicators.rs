@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use program::{expect, run};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation};
-use unisono::world::{Communicator, CreateError, World};
+use unisono::world::{Communicator, CreateError, Failure, Tag, World};
 
 /// Over which means, and who makes progress.
 const EVERYWHERE: [&str; 6] = [
@@ -28,6 +28,8 @@ fn main() -> ExitCode {
             Some("split") => splits(&world),
             Some("again") => contexts_are_used_again(&world),
             Some("misuse") => misuse(&world),
+            Some("messages") => messages_stay_apart(&world),
+            Some("revoke") => revoked(&world),
             Some("late") => return late(world),
             part => panic!("{part:?} is no part"),
         }
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         ("many_collectives_are_under_way_on_four_communicators", || everywhere("many")),
         ("splits_nest_and_order_by_key", splits_nest_and_order_by_key),
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
+        ("messages_of_communicators_never_mix", || everywhere("messages")),
+        ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
         ("communicators_outlive_the_world_in_vain", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
         ("ranks_that_were_started_otherwise_are_named", ranks_that_were_started_otherwise_are_named),
@@ -219,6 +223,103 @@ fn contexts_are_used_again(world: &World) {
     }
 }
 
+/// The same tags and lengths on three communicators at a time, received in another order than they were sent.
+fn messages_stay_apart(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let backwards = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let copy = world.duplicate().expect("a duplicate");
+    let all: [&Communicator; 3] = [world, &backwards, &copy];
+    for count in [1, 2, 100, 5000, 40_000] {
+        let content = |on: usize, from: Rank| -> Vec<u64> {
+            (0..count).map(|at| (on as u64) << 40 | u64::from(from.0) << 32 | at).collect()
+        };
+        let given: Vec<Vec<u64>> = (0..3).map(|on| content(on, world.rank())).collect();
+        let mut into = vec![vec![0; count as usize]; 3];
+        world.scope(|scope| {
+            let right = |on: &Communicator| Rank((on.rank().0 + 1) % size);
+            let sends: Vec<_> = (0..3)
+                .map(|on| scope.on(all[on]).immediate_send(&given[on], right(all[on]), Tag(7)).expect("begun"))
+                .collect();
+            for (on, into) in into.iter_mut().enumerate().rev() {
+                let left = Rank((all[on].rank().0 + size - 1) % size);
+                // Any source is any of this communicator's.
+                let source = (on != 1).then_some(left);
+                let receive = scope.on(all[on]).immediate_receive_into(into, source, Tag(7)).expect("begun");
+                let status = receive.wait().expect("a message").expect("its status");
+                assert_eq!((status.source, status.tag, status.bytes), (left, Tag(7), 8 * count as usize));
+            }
+            sends.into_iter().for_each(|send| _ = send.wait().expect("sent"));
+        });
+        for (on, into) in into.iter().enumerate() {
+            let left = all[on].group().world_rank(Rank((all[on].rank().0 + size - 1) % size)).expect("a member");
+            assert_eq!(*into, content(on, left), "{count} on {on}");
+        }
+    }
+    assert_eq!(copy.send(&[1_u8], Rank(size), Tag(0)), Err(Failure::UnknownRank(Rank(size))));
+    // Freed by its sender, while its message is on the way or waits: not used again before it is received.
+    if rank == 0 {
+        copy.send(&[41_u32], Rank(1), Tag(9)).expect("sent");
+        drop(copy);
+        for round in 0..50_u32 {
+            let other = world.duplicate().expect("a duplicate");
+            other.send(&[round], Rank(1), Tag(9)).expect("sent");
+        }
+    } else {
+        for round in 0..50_u32 {
+            let (other, mut into) = (world.duplicate().expect("a duplicate"), [0]);
+            if rank == 1 {
+                other.receive_any_into(&mut into, None).expect("a message");
+                assert_eq!(into, [round]);
+            }
+        }
+        let mut into = [0_u32];
+        if rank == 1 {
+            copy.receive_any_into(&mut into, None).expect("a message");
+            assert_eq!(into, [41]);
+        }
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
+fn revoked(world: &World) {
+    let kept = world.duplicate().expect("a duplicate");
+    for round in 0..3 {
+        let backwards = kept.split_by_color_with_key(0, -(world.rank().0 as i32)).expect("a split").expect("a member");
+        let on: &Communicator = if round < 2 { &backwards } else { world };
+        assert!(!on.is_revoked());
+        let ended = match on.rank() {
+            Rank(0) => {
+                std::thread::sleep(core::time::Duration::from_millis(30));
+                on.revoke();
+                on.send(&[1_u8], Rank(1), Tag(1))
+            }
+            Rank(1) => on.receive_into(&mut [0_u64; 4], Rank(0), Tag(1)).map(|_| ()),
+            Rank(2) if round == 1 => on.send(&vec![1_u8; 1 << 20], Rank(0), Tag(1)),
+            Rank(2) => on.synchronous_send(&[1_u8], Rank(0), Tag(1)),
+            _ => match on.all_reduce_in_place(&mut [1.0_f64], SystemOperation::sum()) {
+                Err(CollectiveError::Revoked) => Err(Failure::Revoked),
+                other => panic!("{other:?}"),
+            },
+        };
+        assert_eq!(ended, Err(Failure::Revoked), "rank {} of {round}", on.rank());
+        assert!(on.is_revoked());
+        assert_eq!(on.barrier(), Err(CollectiveError::Revoked));
+        assert_eq!(on.broadcast_into(&mut [1_u8], Rank(3)), Err(CollectiveError::Revoked));
+        assert_eq!(on.probe(Rank(2), None).map(|_| ()), Err(Failure::Revoked));
+        assert_eq!(on.receive_any_into(&mut [1_u8], None).map(|_| ()), Err(Failure::Revoked));
+        assert!(matches!(on.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Revoked))));
+        on.revoke();
+        // The others go on.
+        assert_eq!(sum_of(&kept, world), (0..world.size()).sum::<u32>());
+        let (right, left) = ((world.rank().0 + 1) % 4, (world.rank().0 + 3) % 4);
+        let mut into = [0];
+        kept.send(&[round], Rank(right), Tag(1)).expect("sent");
+        kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
+        assert_eq!(into, [round]);
+    }
+}
+
 fn misuse(world: &World) {
     let (rank, size) = (world.rank(), world.size());
     let pair = world.split_by_color(u32::from(rank.0 > 1)).expect("a split").expect("a member");
@@ -258,9 +359,10 @@ fn late(world: World) -> ExitCode {
     let copy = world.duplicate().expect("a duplicate");
     let alone = world.split_by_color(world.rank().0).expect("a split").expect("a member");
     world.finish().expect("a good end");
-    assert_eq!(copy.barrier(), Err(CollectiveError::Ended(unisono::world::Failure::Finished)));
+    assert_eq!(copy.barrier(), Err(CollectiveError::Ended(Failure::Finished)));
     assert!(matches!(copy.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Ended(_)))));
     assert_eq!(alone.size(), 1);
+    assert_eq!(copy.send(&[1_u8], Rank(0), Tag(0)), Err(Failure::Finished));
     println!("finished");
     ExitCode::SUCCESS
 }

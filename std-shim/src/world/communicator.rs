@@ -1,27 +1,34 @@
 //! The processes that communicate with each other apart from others: messages between them, what they do together.
 
 mod create;
+mod recover;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use unisono_core::device::Device as _;
+use unisono_core::device::{Device as _, PeerId};
+use unisono_core::message::admission::{Head, Mode};
+use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::collective::NodeGroup;
 use super::group::Group;
+use super::mailbox::Wanted;
 use super::near::{AllocateError, Buffer, Near};
-use super::process::SendFailure;
+use super::process::{Posting, SendFailure};
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
 pub use create::CreateError;
 
-use super::{FAREWELL, PANICKED, matching};
+use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use crate::rank::Rank;
+
+/// Rounds of progress that a send makes before what may not leave is offered instead.
+const ROUNDS: u32 = 256;
 
 /// Processes of the job, numbered from 0 on. Messages and collectives are called on it.
 pub struct Communicator {
@@ -30,6 +37,8 @@ pub struct Communicator {
     /// Where all ranks of the job share memory, and are members.
     pub(super) on_node: Option<NodeGroup>,
     pub(super) context: u32,
+    /// What its messages of two ranks name.
+    pub(super) named: Context,
     pub(super) members: Group,
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -61,7 +70,7 @@ impl Communicator {
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
-        let far = mtu.saturating_sub(unisono_core::wire::HEADER + matching::EAGER_HEAD);
+        let far = mtu.saturating_sub(unisono_core::wire::HEADER + Head::EAGER);
         let near = process.near.as_ref().map(Near::eager_limit);
         near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
     }
@@ -73,13 +82,34 @@ impl Communicator {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
-        if self.shared.lock().send_at_once(bytes, to, tag) {
+        let posting = self.posting(to, tag, Mode::Standard, Leaves::AtOnce)?;
+        if self.shared.lock().send_at_once(bytes, self.named, posting.to, tag) {
             return Ok(());
         }
-        match self.start_send(bytes, to, tag, Leaves::AtOnce)? {
+        match self.start_send(bytes, &posting)? {
             None => Ok(()),
-            Some(request) => self.shared.wait(request).map(|_| ()),
+            Some(request) => self.wait(request).map(|_| ()),
         }
+    }
+
+    /// As [`send`](Self::send), and waits until the message has met its receive.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let posting = self.posting(to, tag, Mode::Synchronous, Leaves::AtOnce)?;
+        match self.start_send(data.as_bytes(), &posting)? {
+            None => Ok(()),
+            Some(request) => self.wait(request).map(|_| ()),
+        }
+    }
+
+    /// As [`send`](Self::send), where the receive is known to be posted. Nothing is made of that: it may be wrong.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn ready_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        self.send(data, to, tag)
     }
 
     /// Receives a message from `source` with `tag`.
@@ -93,11 +123,12 @@ impl Communicator {
         tag: Tag,
     ) -> Result<Status, Failure> {
         let bytes = data.as_mut_bytes();
-        if let Some(ended) = self.shared.lock().receive_at_once(bytes, source, tag) {
-            return ended;
+        let from = self.world_rank(source)?;
+        if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
+            return self.own(ended);
         }
-        let request = self.start_receive(bytes, Some(source), Some(tag))?;
-        self.shared.wait(request)
+        let request = self.start_receive(bytes, self.wanted(Some(source), Some(tag))?)?;
+        self.wait(request)
     }
 
     /// Receives the next message from anyone, with any tag where `tag` is `None`.
@@ -109,8 +140,8 @@ impl Communicator {
         data: &mut [T],
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), None, tag)?;
-        self.shared.wait(request)
+        let request = self.start_receive(data.as_mut_bytes(), self.wanted(None, tag)?)?;
+        self.wait(request)
     }
 
     /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
@@ -131,29 +162,87 @@ impl Communicator {
         run(self, body)
     }
 
-    pub(super) fn start_send(
-        &self,
-        bytes: &[u8],
-        to: Rank,
-        tag: Tag,
-        leaves: Leaves,
-    ) -> Result<Option<Started>, Failure> {
+    /// The job's rank of a member.
+    pub(super) fn world_rank(&self, rank: Rank) -> Result<Rank, Failure> {
+        self.members.world_rank(rank).ok_or(Failure::UnknownRank(rank))
+    }
+
+    /// A message to a member.
+    pub(super) fn posting(&self, to: Rank, tag: Tag, mode: Mode, leaves: Leaves) -> Result<Posting, Failure> {
+        Ok(Posting { context: self.named, to: self.world_rank(to)?, tag, mode, leaves })
+    }
+
+    /// What a receive or a probe asks for.
+    pub(super) fn pattern(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
+        let source = source.map(|source| self.world_rank(source)).transpose()?.map(PeerId::from);
+        Ok(Pattern { context: self.named, source, tag: tag.map(|tag| MessageTag(tag.0)) })
+    }
+
+    /// As that, to be received.
+    pub(super) fn wanted(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Wanted, Failure> {
+        self.pattern(source, tag).map(Wanted::Like)
+    }
+
+    /// A message as this communicator numbers its sender.
+    pub(super) fn own_status(&self, status: Status) -> Status {
+        Status { source: self.members.number(status.source).unwrap_or(status.source), ..status }
+    }
+
+    /// A failure as this communicator numbers its members; who ends the job keeps its number there.
+    pub(super) fn own_failure(&self, failure: Failure) -> Failure {
+        let number = |rank| self.members.number(rank).unwrap_or(rank);
+        match failure {
+            Failure::PeerFailed(rank) => Failure::PeerFailed(number(rank)),
+            Failure::Parted(rank) => Failure::Parted(number(rank)),
+            // Who has heard of it takes nothing any more.
+            Failure::TooLongForReceive(_) if self.is_revoked() => Failure::Revoked,
+            Failure::TooLongForReceive(rank) => Failure::TooLongForReceive(number(rank)),
+            Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
+            Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
+            _ => failure,
+        }
+    }
+
+    /// Both.
+    pub(super) fn own(&self, ended: Result<Status, Failure>) -> Result<Status, Failure> {
+        match ended {
+            Ok(status) => Ok(self.own_status(status)),
+            Err(failure) => Err(self.own_failure(failure)),
+        }
+    }
+
+    /// Waits for a request of this communicator's.
+    pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
+        self.ended(&started, self.shared.wait(started))
+    }
+
+    /// How a request has ended.
+    pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
+        match (ended, started.what) {
+            // It may have been dropped by who had heard of it, and told of that before.
+            (Ok(_), Doing::Send { .. }) if self.is_revoked() => Err(Failure::Revoked),
+            _ => self.own(ended),
+        }
+    }
+
+    pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
         let start = NonNull::from(bytes).cast();
+        let mut rounds = if posting.leaves == Leaves::AtOnce { ROUNDS } else { 1 };
         loop {
             let mut process = self.shared.lock();
-            let started =
-                |(request, region)| Started { request, region, peer: Some(to), what: Doing::Send { to, tag } };
-            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
-            if let Some(sent) = unsafe { process.send_near(to, tag, start, bytes.len()) } {
-                return sent.map(|sent| sent.map(started));
+            process.expect_open(self.context)?;
+            if rounds > 0 && !process.may_leave(posting.to) {
+                rounds -= 1;
+                process.progress(false);
+                continue;
             }
-            // SAFETY: as above.
-            match unsafe { process.send(to, tag, start, bytes.len()) } {
+            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+            match unsafe { process.send(posting, start, bytes.len()) } {
                 Ok(sent) => {
-                    process.let_leave(leaves, bytes.len());
-                    return Ok(sent.map(started));
+                    let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
+                    return Ok(sent.map(|(request, region)| Started { request, region, peer, what }));
                 }
-                Err(SendFailure::Failed(failure)) => return Err(failure),
+                Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
                 Err(SendFailure::Full) => {
                     process.progress(false);
                 }
@@ -161,16 +250,17 @@ impl Communicator {
         }
     }
 
-    pub(super) fn start_receive(
-        &self,
-        bytes: &mut [u8],
-        source: Option<Rank>,
-        tag: Option<Tag>,
-    ) -> Result<Started, Failure> {
-        let count = bytes.len();
+    pub(super) fn start_receive(&self, bytes: &mut [u8], what: Wanted) -> Result<Started, Failure> {
+        let (count, mut process) = (bytes.len(), self.shared.lock());
+        process.expect_open(self.context)?;
         // SAFETY: as in `start_send`; the borrow is exclusive.
-        let (request, region) = unsafe { self.shared.lock().receive(source, tag, NonNull::from(bytes).cast(), count) }?;
-        Ok(Started { request, region, peer: source, what: Doing::Receive { source, tag } })
+        let received = unsafe { process.receive(what, NonNull::from(bytes).cast(), count) };
+        let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
+        let (peer, tag) = match what {
+            Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
+            Wanted::Matched(_) => (None, None),
+        };
+        Ok(Started { request, region, peer, what: Doing::Receive { source: peer, tag } })
     }
 
     /// Ends everything that is under way because of a panic, and tells the others.
@@ -178,7 +268,10 @@ impl Communicator {
         if let Some(node) = &self.node {
             node.retire();
         }
-        self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
+        let mut process = self.shared.lock();
+        let rank = process.rank;
+        process.abort(Failure::Aborted { rank, code: PANICKED });
+        drop(process);
         self.wait_until_gone();
     }
 

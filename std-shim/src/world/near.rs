@@ -2,19 +2,21 @@
 //!
 //! A note is what it is about and a tag or a number; the first that fits of these carries a message:
 //! ```text
-//! eager     tag        payload, in the entry or in the bulk
-//! announce  tag        the sender's number · where · bytes · check · address or offset (64): what is too long for that
+//! eager     tag        what it says of the other's messages in the note: settled since then (8), freed (16); payload, in the
+//!                      entry or in the bulk: short messages of the first context that leave at once
+//! eager in  tag        as that; context, payload
+//! head      check      head of messages (core, `message::admission`); eager: payload
 //! ```
-//! The receiver copies what was announced, once, from the segment or out of the other process, and says `done`; or it says
-//! `go` with a number of its own, and the sender fills the bulk with `fragment`s one behind the other; or `refused`, when the
-//! receive is too short.
+//! What was announced the receiver copies, once, from the segment or out of the other process, and says so; or it grants memory
+//! under a number of its own, and the sender fills the bulk with `fragment`s one behind the other. Where an announced message
+//! lies: its address or offset, doubled, and 1 for an offset.
 //!
 //! ```text
 //! step           0      head of a collective's message · payload, in the entry or in the bulk
-//! step announce  0      head of what is too long for that · as of announce
+//! step announce  0      head of what is too long for that · the sender's number · where · bytes · check · address or offset (64)
 //! word           0      what is said of a communicator (`process/retire.rs`)
 //! ```
-//! `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
+//! The receiver of that says `done`, or `go` with a number for the fragments. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
 //! rank's part.
 
 mod pace;
@@ -26,6 +28,7 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_core::device::{Memory, PeerId};
+use unisono_core::message::admission::{Credit, Head as MessageHead};
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
@@ -34,21 +37,21 @@ use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
 
-use super::request::{Failure, Tag};
+use super::request::Failure;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::region::{Address, Regions};
+use crate::region::{Address, Extent, Regions};
 use pace::Pace;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
 pub(super) use source::{Nonce, Source};
 
 pub(super) const EAGER: u32 = 0;
-pub(super) const ANNOUNCE: u32 = 1;
+pub(super) const EAGER_IN: u32 = 1;
 pub(super) const GO: u32 = 2;
 pub(super) const FRAGMENT: u32 = 3;
 pub(super) const DONE: u32 = 4;
-pub(super) const REFUSED: u32 = 5;
+pub(super) const HEAD: u32 = 5;
 pub(super) const HELLO: u32 = 6;
 pub(super) const BYE: u32 = 7;
 pub(super) const ABORT: u32 = 8;
@@ -79,6 +82,20 @@ pub(super) enum Place {
     Private(u64),
     /// At this byte of the segment.
     Shared(u64),
+}
+
+impl Place {
+    /// As one word.
+    pub(super) const fn to_word(self) -> u64 {
+        match self {
+            Self::Private(at) => at << 1,
+            Self::Shared(at) => at << 1 | 1,
+        }
+    }
+
+    pub(super) const fn of_word(word: u64) -> Self {
+        if word & 1 == 0 { Self::Private(word >> 1) } else { Self::Shared(word >> 1) }
+    }
 }
 
 impl Announced {
@@ -129,9 +146,22 @@ pub(super) fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYT
 /// What waits for room in a ring, in order.
 #[derive(Clone, Copy, Debug)]
 enum Queued {
-    Short { note: [u32; 2], bytes: [u8; INLINE], length: usize },
-    Eager { tag: Tag, from: Span, request: u32 },
-    Step { head: Head, from: Span, request: u32 },
+    Short {
+        note: [u32; 2],
+        bytes: [u8; INLINE],
+        length: usize,
+    },
+    /// A head of messages, and its payload.
+    Eager {
+        head: MessageHead,
+        from: Span,
+        request: u32,
+    },
+    Step {
+        head: Head,
+        from: Span,
+        request: u32,
+    },
 }
 
 /// A message on its way in fragments.
@@ -139,8 +169,8 @@ enum Queued {
 struct Stream {
     /// The receiver's number for it.
     placing: u32,
-    from: Span,
-    sent: u32,
+    from: Extent,
+    sent: usize,
     request: u32,
 }
 
@@ -159,6 +189,8 @@ pub(super) struct Neighbour {
     sleepers: Sleepers<'static>,
     queue: VecDeque<Queued>,
     streams: VecDeque<Stream>,
+    /// The number of settled messages that was said last, there and here.
+    settled: [u32; 2],
 }
 
 impl Neighbour {
@@ -185,6 +217,12 @@ impl Neighbour {
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether the next short message has room.
+    #[inline(always)]
+    pub(super) fn has_room(&mut self) -> bool {
+        self.queue.is_empty() && self.outward.has_room()
     }
 
     /// Whether what this rank wrote to the rings still stands there.
@@ -234,8 +272,93 @@ impl Neighbour {
         Ok(())
     }
 
-    pub(super) fn announce(&mut self, tag: Tag, message: Announced) -> Result<(), Corrupted> {
-        self.tell([ANNOUNCE, tag.0], &message.to_bytes())
+    /// The note of a short message that says this. `None`: it takes a head.
+    #[inline(always)]
+    pub(super) const fn note(&mut self, what: u32, credit: Credit, tag: u32) -> Option<[u32; 2]> {
+        let [_, said] = &mut self.settled;
+        let more = credit.settled.wrapping_sub(*said);
+        if more > 0xff {
+            return None;
+        }
+        *said = credit.settled;
+        Some([what | more << 8 | (credit.freed as u32) << 16, tag])
+    }
+
+    /// What such a note says.
+    #[inline(always)]
+    pub(super) const fn credit(&mut self, note: u32) -> Credit {
+        let [heard, _] = &mut self.settled;
+        *heard = heard.wrapping_add(note >> 8 & 0xff);
+        Credit { freed: (note >> 16) as u16, settled: *heard }
+    }
+
+    /// As [`tell`](Self::tell), a head without payload.
+    pub(super) fn tell_head(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
+        self.say(head);
+        self.tell([HEAD, check(head.as_ref())], head.as_ref())
+    }
+
+    /// A head leaves behind those before it.
+    fn say(&mut self, head: &MessageHead) {
+        let [_, said] = &mut self.settled;
+        *said = settled(head.as_ref());
+    }
+
+    /// A head that has arrived. `None`: it is none.
+    pub(super) fn hear_head(&mut self, note: u32, shown: &[u8]) -> Option<()> {
+        // What it announces has no payload behind it.
+        let length = if shown.first() == Some(&0) { MessageHead::EAGER } else { shown.len() };
+        let head = shown.get(..length).filter(|head| check(head) == note)?;
+        let [heard, _] = &mut self.settled;
+        *heard = settled(head);
+        Some(())
+    }
+
+    /// Puts a head and the payload of `bytes` bytes behind it.
+    ///
+    /// # Safety
+    /// The bytes are valid and nobody changes them.
+    pub(super) unsafe fn put_eager(
+        &mut self,
+        head: &MessageHead,
+        from: NonNull<u8>,
+        bytes: u32,
+    ) -> Result<(), PutError> {
+        self.say(head);
+        // SAFETY: as the caller says.
+        unsafe { self.put_behind([HEAD, check(head.as_ref())], head.as_ref(), from, bytes) }
+    }
+
+    /// Puts a payload of `bytes` bytes behind a few others.
+    ///
+    /// # Safety
+    /// As for [`put_eager`](Self::put_eager).
+    pub(super) unsafe fn put_behind(
+        &mut self,
+        note: [u32; 2],
+        front: &[u8],
+        from: NonNull<u8>,
+        bytes: u32,
+    ) -> Result<(), PutError> {
+        let total = front.len() + bytes as usize;
+        if total <= INLINE {
+            let mut entry = [0; INLINE];
+            let (head, rest) = entry.split_at_mut(front.len());
+            head.copy_from_slice(front);
+            // SAFETY: as the caller says; `rest` has room for them and is another object.
+            unsafe { from.copy_to_nonoverlapping(NonNull::from(rest).cast(), bytes as usize) };
+            return self.put(note, entry.get(..total).unwrap_or_default());
+        }
+        let fill = |piece: Cells<'_>| {
+            let _ = piece.part(0, front.len()).and_then(|cells| cells.write(front));
+            if let Some(part) = piece.part(front.len(), bytes as usize) {
+                // SAFETY: as the caller says; a ring's bulk is nobody's buffer.
+                unsafe { part.start().copy_from_nonoverlapping(from, bytes as usize) };
+            }
+        };
+        self.outward.put_piece(note, u32::try_from(total).map_err(|_| PutError::TooLong)?, fill)?;
+        self.woke();
+        Ok(())
     }
 
     /// Puts a collective's message of `bytes` bytes, which `gather` hands over part by part.
@@ -290,13 +413,14 @@ impl Neighbour {
         self.tell([STEP_ANNOUNCE, 0], bytes.get(..head.len() + Announced::BYTES).unwrap_or_default())
     }
 
-    /// Sends this once there is room.
-    pub(super) fn queue(&mut self, tag: Tag, from: Span, request: u32) {
-        self.queue.push_back(Queued::Eager { tag, from, request });
+    /// Puts this head and its payload once there is room.
+    pub(super) fn queue(&mut self, head: MessageHead, from: Span, request: u32) {
+        self.say(&head);
+        self.queue.push_back(Queued::Eager { head, from, request });
     }
 
     /// Sends this in fragments.
-    pub(super) fn stream(&mut self, placing: u32, from: Span, request: u32) {
+    pub(super) fn stream(&mut self, placing: u32, from: Extent, request: u32) {
         self.streams.push_back(Stream { placing, from, sent: 0, request });
     }
 
@@ -308,8 +432,15 @@ impl Neighbour {
                 Some(Queued::Short { note, bytes, length }) => {
                     self.put(note, bytes.get(..length).unwrap_or_default()).map(|()| None)
                 }
-                Some(Queued::Eager { tag, from, request }) => {
-                    self.put_span([EAGER, tag.0], from, regions).map(|()| Some(request))
+                Some(Queued::Eager { head, from, request }) => {
+                    let put = match regions.address(from) {
+                        // SAFETY: the region lives, so its bytes are lent.
+                        Some(address) => unsafe {
+                            self.put_behind([HEAD, check(head.as_ref())], head.as_ref(), address.start(), from.bytes)
+                        },
+                        None => Ok(()),
+                    };
+                    put.map(|()| Some(request))
                 }
                 Some(Queued::Step { head, from, request }) => {
                     let part = regions.address(from);
@@ -330,16 +461,16 @@ impl Neighbour {
         }
         let longest = FRAGMENT_BYTES.min(self.outward.longest());
         while let Some(Stream { placing, from, sent, request }) = self.streams.front().copied() {
-            let part = from.part(sent, longest);
+            let part = from.part(sent, longest as usize);
             let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
             match put {
-                Ok(()) if part.bytes == 0 || sent + part.bytes >= from.bytes => {
+                Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {
                     self.streams.pop_front();
                     ended(request);
                 }
                 Ok(()) => {
                     if let Some(stream) = self.streams.front_mut() {
-                        stream.sent += part.bytes;
+                        stream.sent += part.bytes as usize;
                     }
                 }
                 Err(PutError::Full) => return Ok(moved),
@@ -390,6 +521,18 @@ impl Neighbour {
             self.sleepers.wake(word);
         }
     }
+}
+
+/// Tells what somebody else wrote over a head: its sender would wait for ever.
+fn check(head: &[u8]) -> u32 {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let mix = |sum: u32, bytes: &[u8]| (sum ^ word(bytes)).wrapping_mul(0x9e37_79b9).rotate_left(13);
+    head.chunks(4).fold(head.len() as u32, mix)
+}
+
+/// What a head says is settled.
+fn settled(head: &[u8]) -> u32 {
+    head.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// Copies a payload to where `room` bytes are, as much as fits.
@@ -446,6 +589,7 @@ impl Near {
                 sleepers: node.sleepers(),
                 queue: VecDeque::new(),
                 streams: VecDeque::new(),
+                settled: [0; 2],
             };
             // Fresh rings have room; garbage in one is found when it is looked at.
             let _ = neighbour.put([HELLO, 0], &nonce.greeting());

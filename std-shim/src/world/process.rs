@@ -10,6 +10,7 @@ mod retire;
 mod steps;
 mod watch;
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::cell::RefCell;
 use std::time::Instant;
@@ -18,23 +19,27 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, Lane, PeerId};
 use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::Event;
+use unisono_core::message::Context;
+use unisono_core::message::admission::Head;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 
 pub(super) use collectives::Outcome;
-pub(super) use messages::SendFailure;
+pub(super) use contexts::named;
+pub(super) use messages::{Posting, SendFailure};
 pub(super) use retire::{ASK, GONE, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
 use super::collective::schedule::Choices;
-use super::collective::table::Collectives;
+use super::collective::table::{Collectives, Outgoing};
 use super::group::Group;
 use super::keys::Keys;
-use super::matching::{EAGER_HEAD, Mail, Matching, SharedRegions};
-use super::near::Near;
+use super::mail::Mail;
+use super::mailbox::{Mailbox, SharedRegions};
+use super::near::{EAGER_LIMIT, Near};
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of};
 use super::small::{Cell, SmallCells};
@@ -51,7 +56,7 @@ const BUDGET: u32 = 64;
 /// Rounds that the progress thread receives before it sends.
 const ROUNDS: u32 = 64;
 /// Bytes of an eager message that fit behind its head in the endpoint's own.
-const SHORT: usize = unisono_core::wire::MESSAGE_HEAD - EAGER_HEAD;
+const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEAD - Head::EAGER;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
 /// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
@@ -76,7 +81,7 @@ enum Use {
     Request(u32, PeerId),
 }
 
-/// A long message that is announced.
+/// A collective's message that is announced to a rank of this node.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     to: PeerId,
@@ -89,7 +94,6 @@ struct Sending {
 struct Granted {
     placement: PlacementId,
     to: PeerId,
-    tag: Tag,
     request: u32,
 }
 
@@ -115,9 +119,16 @@ pub(super) struct Process {
     /// A digest of those that must be equal on all ranks.
     pub(super) settings: u64,
     pub(super) aborted: Option<Failure>,
+    /// A communicator was revoked; their contexts.
+    has_revoked: bool,
+    revoked: Vec<Context>,
     clock: Instant,
     regions: RefCell<Regions>,
-    matching: Matching,
+    pub(super) mailbox: Mailbox,
+    /// Messages that found the endpoint full.
+    outbox: VecDeque<Outgoing>,
+    /// Something was handed to the endpoint since it last transmitted.
+    has_posted: bool,
     small: SmallCells,
     keys: Keys,
     uses: Vec<Use>,
@@ -143,11 +154,12 @@ impl Process {
         membership: Membership,
         silence: Silence,
         node: Option<Arc<Node>>,
-        settings: &Settings,
+        (settings, pool): (&Settings, usize),
     ) -> Self {
         let near = node.and_then(Near::new);
         let mut regions = Regions::new();
         let small = SmallCells::new(&mut regions);
+        let mailbox = Mailbox::new(seat.1, pool, &mut regions);
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
@@ -170,9 +182,13 @@ impl Process {
             silence,
             settings: u64::from(digests.tuning) << 32 | u64::from(digests.transport),
             aborted: None,
+            has_revoked: false,
+            revoked: Vec::new(),
             clock: Instant::now(),
             regions: RefCell::new(regions),
-            matching: Matching::new(),
+            mailbox,
+            outbox: VecDeque::new(),
+            has_posted: false,
             small,
             keys: Keys::new(),
             uses: Vec::new(),
@@ -187,6 +203,12 @@ impl Process {
             corked: Corked::default(),
             latest: 0,
         };
+        let own = PeerId::from(process.rank);
+        process.mailbox.set_limit(own, EAGER_LIMIT as u32);
+        for neighbour in process.near.iter().flat_map(|near| near.neighbours.iter()).flatten() {
+            let limit = neighbour.longest().saturating_sub(Head::EAGER as u32).min(EAGER_LIMIT as u32);
+            process.mailbox.set_limit(neighbour.peer, limit);
+        }
         for (rank, entry) in membership.table().iter().enumerate() {
             process.meet(Rank(rank as u32), entry);
         }
@@ -216,6 +238,8 @@ impl Process {
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
         self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
+        self.mailbox.machine.revive(rank.into());
+        self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
@@ -234,9 +258,9 @@ impl Process {
     }
 
     fn progress_far(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self { endpoint, device, requests, counters, regions, matching, collectives, .. } = self;
+        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
         let regions = SharedRegions(regions);
-        let mut mail = Mail { matching, requests, regions: regions.0, counters, collectives };
+        let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
         let mut moved = false;
         if interrupt {
             moved = receive(now, Lane::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
@@ -247,6 +271,10 @@ impl Process {
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
+        if core::mem::take(&mut self.has_posted) {
+            // What was asked for is told now: the next call may be long in coming.
+            self.push(now);
+        }
         moved | self.follow_collectives()
     }
 
@@ -266,8 +294,8 @@ impl Process {
     /// Lets what was asked for leave, without receiving.
     fn push(&mut self, now: u64) {
         self.corked = Corked::default();
-        let Self { endpoint, device, requests, counters, regions, matching, collectives, .. } = self;
-        let mut mail = Mail { matching, requests, regions, counters, collectives };
+        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
+        let mut mail = Mail { mailbox, requests, regions, counters, collectives };
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }
@@ -277,7 +305,7 @@ impl Process {
         let corked = &mut self.corked;
         if corked.sends == 0 {
             let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + EAGER_HEAD), most);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + Head::EAGER), most);
         }
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
@@ -301,14 +329,7 @@ impl Process {
             moved = true;
             self.handle_event(now, event);
         }
-        let mut left = self.matching.errands.len();
-        while left > 0
-            && let Some(errand) = self.matching.errands.pop_front()
-        {
-            left -= 1;
-            moved = true;
-            self.run(now, errand);
-        }
+        moved |= self.follow_messages();
         moved
     }
 
@@ -331,10 +352,9 @@ impl Process {
                     Some(Use::Nothing) | None => {}
                 }
             }
-            Event::Delivered(placement, bytes) => {
+            Event::Delivered(placement, _) => {
                 if let Some(granted) = self.granted.get_mut(placement.record()).and_then(Option::take) {
-                    let status = Status { source: granted.to.into(), tag: granted.tag, bytes: bytes as usize };
-                    self.requests.finish(granted.request, Ok(status));
+                    self.mailbox.fill(granted.request, &mut self.requests);
                 }
             }
             Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
@@ -362,11 +382,14 @@ impl Process {
     }
 
     /// Whether everything that was sent has arrived.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(super) fn is_flushed(&mut self) -> bool {
+        self.mailbox.ask_for_parcels();
         let is_over = |sending: &Sending| {
             message_of(sending.request).is_some_and(|message| self.collectives.transfers.is_orphan(message))
         };
         self.sendings.iter().flatten().all(is_over)
+            && self.mailbox.parcels.is_empty()
+            && self.outbox.is_empty()
             && self.collectives.is_flushed()
             && self.endpoint.is_acknowledged()
             && self.near.as_ref().is_none_or(Near::is_flushed)

@@ -78,11 +78,24 @@ pub(super) struct Requests {
     finished: u64,
     /// Messages of collectives that have ended, in that order.
     pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
+    /// Parcels that were read once more, or will not be.
+    pub(super) read: VecDeque<(u32, Option<Failure>)>,
 }
 
 const NONE: u32 = u32::MAX;
-/// From this number on they are no requests of users but messages of collectives.
+/// From this number on they are no requests of users but messages of collectives, or parcels.
 const MESSAGES: u32 = 1 << 31;
+const PARCELS: u32 = 1 << 30;
+
+/// The number of a parcel among requests.
+pub(super) const fn of_parcel(parcel: u32) -> u32 {
+    PARCELS | parcel
+}
+
+/// The parcel that has this number among requests.
+const fn parcel_of(request: u32) -> Option<u32> {
+    if request < MESSAGES { request.checked_sub(PARCELS) } else { None }
+}
 
 /// The number of a collective's message among requests.
 pub(super) const fn of_message(message: u32) -> u32 {
@@ -96,7 +109,7 @@ pub(super) const fn message_of(request: u32) -> Option<u32> {
 
 impl Requests {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, finished: 0, moved: VecDeque::new() }
+        Self { entries: Vec::new(), free: NONE, finished: 0, moved: VecDeque::new(), read: VecDeque::new() }
     }
 
     /// A request that is under way.
@@ -124,6 +137,8 @@ impl Requests {
             self.finished += 1;
         } else if let Some(message) = message_of(request) {
             self.moved.push_back((message, result.map(|_| ())));
+        } else if let Some(parcel) = parcel_of(request) {
+            self.read.push_back((parcel, result.err()));
         }
     }
 

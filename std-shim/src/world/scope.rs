@@ -6,6 +6,8 @@ use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use unisono_core::message::admission::Mode;
+
 use super::collective::Begun;
 use super::progress::{Leaves, Started};
 use super::request::{Failure, Status, Tag};
@@ -125,7 +127,44 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        let started = self.communicator.start_send(data.as_bytes(), to, tag, Leaves::Together)?;
+        self.start_send(data.as_bytes(), to, tag, Mode::Standard)
+    }
+
+    /// As [`immediate_send`](Self::immediate_send); the request ends when the message has met its receive.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was started.
+    pub fn immediate_synchronous_send<T: IntoBytes + Immutable>(
+        &'scope self,
+        data: &'scope [T],
+        to: Rank,
+        tag: Tag,
+    ) -> Result<Request<'scope>, Failure> {
+        self.start_send(data.as_bytes(), to, tag, Mode::Synchronous)
+    }
+
+    /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted. Nothing is made of that.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was started.
+    pub fn immediate_ready_send<T: IntoBytes + Immutable>(
+        &'scope self,
+        data: &'scope [T],
+        to: Rank,
+        tag: Tag,
+    ) -> Result<Request<'scope>, Failure> {
+        self.start_send(data.as_bytes(), to, tag, Mode::Ready)
+    }
+
+    fn start_send(
+        &'scope self,
+        bytes: &'scope [u8],
+        to: Rank,
+        tag: Tag,
+        mode: Mode,
+    ) -> Result<Request<'scope>, Failure> {
+        let posting = self.communicator.posting(to, tag, mode, Leaves::Together)?;
+        let started = self.communicator.start_send(bytes, &posting)?;
         Ok(self.request(started))
     }
 
@@ -139,7 +178,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let started = self.communicator.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        let wanted = self.communicator.wanted(source.into(), tag.into())?;
+        let started = self.communicator.start_receive(data.as_mut_bytes(), wanted)?;
         Ok(self.request(Some(started)))
     }
 
@@ -157,7 +197,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let started = self.communicator.start_receive(bytes, source.into(), tag.into())?;
+        let started = self.communicator.start_receive(bytes, self.communicator.wanted(source.into(), tag.into())?)?;
         let place = self.lent.borrow_mut().put(started);
         Ok(Loan { communicator: self.communicator, lent: &self.lent, place, started, buffer, borrow: PhantomData })
     }
@@ -185,13 +225,13 @@ impl Request<'_> {
     /// [`Failure`] when the communication failed.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
         let Some(started) = self.take() else { return Ok(None) };
-        self.communicator.shared.wait(started).map(Some)
+        self.communicator.wait(started).map(Some)
     }
 
     /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
     pub fn test(&self) -> Option<Result<Status, Failure>> {
         let started = self.started()?;
-        let result = self.communicator.shared.test(started);
+        let result = self.communicator.shared.test(started).map(|ended| self.communicator.ended(&started, ended));
         if result.is_some() {
             self.take();
         }
@@ -201,6 +241,17 @@ impl Request<'_> {
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
         self.started().is_none_or(|started| self.communicator.shared.is_done(started))
+    }
+
+    /// Takes a receive back that has met no message: it has ended, and [`wait`](Self::wait) says `None`. False: it goes on, or is a
+    /// send, or has ended.
+    pub fn cancel(&self) -> bool {
+        let Some(started) = self.started() else { return false };
+        let cancelled = self.communicator.shared.lock().cancel(started.request, started.region);
+        if cancelled {
+            self.take();
+        }
+        cancelled
     }
 
     fn started(&self) -> Option<Started> {
@@ -216,7 +267,7 @@ impl<'scope, T> Loan<'scope, T> {
     /// Waits for the end. Tells how the receive ended, and gives the buffer back.
     pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
         self.lent.borrow_mut().take(self.place);
-        let ended = self.communicator.shared.wait(self.started);
+        let ended = self.communicator.wait(self.started);
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })

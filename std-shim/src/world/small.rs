@@ -17,15 +17,16 @@ pub(super) struct Cell {
 struct Slab {
     region: Region,
     bytes: usize,
+    cells: u32,
     free: Vec<u32>,
 }
 
 impl Slab {
     fn new(bytes: usize, cells: u32, regions: &mut Regions) -> Self {
         match regions.allocate(bytes * cells as usize) {
-            Ok(region) => Self { region, bytes, free: (0..cells).rev().collect() },
+            Ok(region) => Self { region, bytes, cells, free: (0..cells).rev().collect() },
             // Without a slab every payload is lent.
-            Err(_) => Self { region: Region::default(), bytes, free: Vec::new() },
+            Err(_) => Self { region: Region::default(), bytes, cells, free: Vec::new() },
         }
     }
 }
@@ -44,16 +45,22 @@ impl SmallCells {
         self.take_of(0, bytes)
     }
 
-    /// As that, for a message of a collective: up to [`EAGER_MOST`] bytes, so that who only sends need not wait.
+    /// As that, for up to [`EAGER_MOST`] bytes: so that who only sends need not wait.
     pub(super) fn take_longer(&mut self, bytes: usize) -> Option<(Cell, Span)> {
         self.take_of(0, bytes).or_else(|| self.take_of(1, bytes))
     }
 
     fn take_of(&mut self, slab: u8, bytes: usize) -> Option<(Cell, Span)> {
-        let Slab { region, bytes: each, free } =
+        let Slab { region, bytes: each, free, .. } =
             self.0.get_mut(usize::from(slab)).filter(|slab| bytes <= slab.bytes)?;
         let index = free.pop()?;
         Some((Cell { slab, index }, Span { region: *region, offset: index as usize * *each, bytes: bytes as u32 }))
+    }
+
+    /// Whether less than half of those for so many bytes are left.
+    pub(super) fn are_scarce(&self, bytes: usize) -> bool {
+        let slab = self.0.iter().find(|slab| bytes <= slab.bytes);
+        slab.is_none_or(|slab| slab.free.len() < slab.cells as usize / 2)
     }
 
     pub(super) fn give_back(&mut self, cell: Cell) {

@@ -19,6 +19,9 @@
 
 use bitflags::bitflags;
 
+use super::short::Credit;
+use crate::list::NONE;
+use crate::message::envelope::{Context, Tag};
 use crate::placement::{Key, PlacementId};
 
 /// What a head says.
@@ -85,6 +88,12 @@ impl Head {
     pub const LONGEST: usize = 36;
     /// Bytes before an eager message's payload.
     pub const EAGER: usize = 20;
+
+    /// That of a message which leaves [short](super::Admission::send_short).
+    pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
+        let head = Self::new(Kind::Eager, Flags::empty(), credit.freed, credit.settled);
+        head.word(context.0).word(tag.0).word(NONE)
+    }
 
     pub(super) fn new(kind: Kind, flags: Flags, freed: u16, settled: u32) -> Self {
         let mut head = Self { bytes: [0; Self::LONGEST], length: 0 };

@@ -74,6 +74,10 @@ pub(in crate::world) enum Ends {
     Cell(crate::world::small::Cell),
     /// A transfer.
     Transfer(u32),
+    /// A use of a parcel.
+    Parcel(u32),
+    /// A request.
+    Request(u32),
 }
 
 /// What went wrong with a peer.

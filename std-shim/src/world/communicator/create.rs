@@ -13,6 +13,7 @@ use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::collective::schedule::mix;
 use crate::world::collective::{CollectiveError, UserOperation};
 use crate::world::group::Group;
+use crate::world::process::named;
 
 /// No rank.
 const NOBODY: u64 = u64::MAX;
@@ -225,7 +226,7 @@ impl Communicator {
         process.open_context(context, generation, members.clone(), is_near);
         drop(process);
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
-        Self { shared, node, on_node: None, context, members, rank, size }
+        Self { shared, node, on_node: None, context, named: named(context, generation), members, rank, size }
     }
 }
 

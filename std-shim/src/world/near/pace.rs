@@ -33,7 +33,7 @@ impl Pace {
     }
 
     /// Whether the message that is announced at this place is read out of there.
-    pub(in crate::world) fn reads(&mut self, place: u64, bytes: u32) -> bool {
+    pub(in crate::world) fn reads(&mut self, place: u64, bytes: u64) -> bool {
         if self.distance(place, bytes).is_none_or(|distance| distance > REUSED) {
             return false;
         }
@@ -54,9 +54,9 @@ impl Pace {
     }
 
     /// Bytes announced since the last message there began; `None`: there was none, as far as is remembered.
-    fn distance(&mut self, place: u64, bytes: u32) -> Option<u64> {
+    fn distance(&mut self, place: u64, bytes: u64) -> Option<u64> {
         let before = self.announced;
-        self.announced += u64::from(bytes);
+        self.announced += bytes;
         if let Some((_, last)) = self.places.iter_mut().find(|(at, _)| *at == place) {
             return Some(before - core::mem::replace(last, before));
         }

@@ -6,6 +6,8 @@ use unisono_core::peer::Life;
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
 use crate::world::collective::table::Leaving;
+use crate::world::mailbox::Receiving;
+use crate::world::parcel::Owner;
 use crate::world::request::{Failure, message_of};
 
 impl Process {
@@ -21,14 +23,23 @@ impl Process {
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
         self.look_near(None);
+        self.drop_revoked();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
-        let posted = self.matching.posted.iter();
-        let mut wanted: Vec<PeerId> =
-            posted.clone().filter_map(|posted| posted.source).chain(granted).chain(sendings).collect();
+        let parcels = self.mailbox.parcels.iter().map(|(_, parcel)| parcel.to);
+        let receives = self.mailbox.receivings().filter_map(|receiving| receiving.source);
+        // There may be very many for few ranks.
+        let mut named = vec![false; self.size as usize];
+        granted.chain(sendings).chain(parcels).chain(receives).for_each(|peer| {
+            if let Some(named) = named.get_mut(peer.0 as usize) {
+                *named = true;
+            }
+        });
+        let named = (0..).zip(named).filter(|(_, named)| *named).map(|(rank, _)| PeerId(rank));
+        let mut wanted: Vec<PeerId> = named.filter(|peer| *peer != self.rank.into()).collect();
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
-        let waits_for_anyone = !self.matching.posted.is_empty();
+        let waits_for_anyone = self.mailbox.receivings().next().is_some();
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.successor());
         }
@@ -85,7 +96,18 @@ impl Process {
     /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
     /// wait for.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
-        let mut ended = self.matching.lose(peer, anyone);
+        let mut ended = self.mailbox.lose(peer, false, failure);
+        if anyone {
+            let may_be_its =
+                |receiving: &Receiving| receiving.source.is_none() && self.is_member(receiving.context, peer.into());
+            let waiting = self.mailbox.waiting(may_be_its);
+            ended.extend(
+                waiting
+                    .into_iter()
+                    .filter(|(_, id)| self.mailbox.machine.cancel(*id).is_some())
+                    .map(|(request, _)| request),
+            );
+        }
         for place in self.sendings.iter_mut() {
             if let Some(sending) = place.take_if(|sending| sending.to == peer) {
                 ended.push(sending.request);
@@ -103,9 +125,15 @@ impl Process {
             }
         }
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
-            ended.extend(neighbour.end(failure));
+            for request in neighbour.end(failure) {
+                // A parcel's use ends with it.
+                self.requests.finish(request, Err(failure));
+            }
         }
         self.collectives.handle_leaving(Leaving::Dead(peer));
+        ended.extend(self.end_lost(peer));
+        ended.sort_unstable();
+        ended.dedup();
         // Those of collectives are told by theirs.
         ended.retain(|request| {
             let message = message_of(*request);
@@ -116,8 +144,27 @@ impl Process {
             self.untold.push(peer.into());
         }
         for request in ended {
+            self.mailbox.take(request);
             self.requests.finish(request, Err(failure));
         }
+    }
+
+    /// Ends the parcels to a peer that is gone which nobody reads. Returns the requests that they are lent to.
+    fn end_lost(&mut self, peer: PeerId) -> Vec<u32> {
+        while let Some((parcel, _)) = self.requests.read.pop_front() {
+            if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+                parcel.uses = parcel.uses.saturating_sub(1);
+            }
+            self.end_parcel(parcel);
+        }
+        let lost = self.mailbox.parcels.iter().filter(|(_, parcel)| parcel.to == peer);
+        let lost: Vec<(u32, Owner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
+        let requests = lost.into_iter().filter_map(|(i, owner)| {
+            // What the device may still read ends when it has.
+            let ends = self.end_parcel(i);
+            if let Owner::Request(request) = owner { ends.then_some(request) } else { None }
+        });
+        requests.collect()
     }
 
     /// Gives up: whatever is under way ends with `failure`, and the others are told.

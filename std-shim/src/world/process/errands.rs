@@ -1,68 +1,196 @@
-//! Errands: what messages ask for once the endpoint is free again.
+//! Errands: what messages ask for once the carriers are free again.
 
+use unisono_core::device::PeerId;
 use unisono_core::endpoint::GrantError;
+use unisono_core::message::admission::Action;
+use unisono_core::message::matching::ReceiveId;
 use unisono_core::operation::SendError;
-use unisono_core::placement::Key;
+use unisono_core::placement::{Key, PlacementId};
 
 use super::messages::failure;
-use super::{Granted, Process, Sending, Use, put};
-use crate::world::matching::{Errand, grant, truncation};
-use crate::world::request::Failure;
+use super::{Granted, Process, Use, put};
+use crate::region::Extent;
+use crate::world::mailbox::{Errand, Fetched, Receiving, told};
+use crate::world::near::Place;
+use crate::world::request::{Failure, of_parcel};
+
+/// Bytes of a message that memory is granted for at a time.
+const PART: usize = 1 << 31;
 
 impl Process {
-    pub(super) fn run(&mut self, now: u64, errand: Errand) {
+    #[inline(always)]
+    pub(in crate::world) fn follow_if_needed(&mut self) {
+        if self.mailbox.has_news() {
+            self.follow_messages();
+        }
+    }
+
+    /// What follows for messages. Returns whether anything moved.
+    pub(super) fn follow_messages(&mut self) -> bool {
+        let now = self.latest;
+        let mut moved = self.empty_outbox(now);
+        let mut left = self.mailbox.errands.len();
+        while left > 0
+            && let Some(errand) = self.mailbox.errands.pop_front()
+        {
+            left -= 1;
+            moved = true;
+            self.run(now, errand);
+        }
+        while let Some((parcel, failure)) = self.requests.read.pop_front() {
+            moved = true;
+            if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+                parcel.uses = parcel.uses.saturating_sub(1);
+                parcel.failure = parcel.failure.or(failure);
+            }
+            self.end_parcel(parcel);
+        }
+        while let Some(action) = self.mailbox.machine.poll_action() {
+            moved = true;
+            self.carry_out_action(action);
+        }
+        moved
+    }
+
+    fn carry_out_action(&mut self, action: Action) {
+        match action {
+            Action::Head { to, head } => self.carry_head(to, &head, None),
+            Action::Eager { to, user, head, done } => {
+                if let Some(parcel) = self.mailbox.parcels.get(user) {
+                    parcel.is_over |= done;
+                    parcel.is_asked = false;
+                }
+                self.carry_head(to, &head, Some(user));
+                self.end_parcel(user);
+            }
+            Action::Sent { user } => self.sent(user, None),
+            Action::Pull { receive, user, from, at, .. } => {
+                let near = at.filter(|_| self.is_near(from)).map(Place::of_word);
+                let receiving = self.mailbox.receiving(user).copied();
+                self.mailbox.errands.push_back(match (near, receiving) {
+                    (Some(place), Some(Receiving { into, met: Some(met), .. })) => {
+                        let into = Extent { bytes: into.bytes.min(met.bytes as usize), ..into };
+                        let ends = Fetched::Message { receive, request: user };
+                        Errand::Fetch { from, place, into, fetched: 0, ends }
+                    }
+                    _ => Errand::Grant { receive, request: user, from, granted: 0 },
+                });
+            }
+        }
+    }
+
+    /// The peer needs a message of ours no longer.
+    fn sent(&mut self, parcel: u32, failure: Option<Failure>) {
+        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+            parcel.is_over = true;
+            parcel.failure = parcel.failure.or(failure);
+        }
+        self.end_parcel(parcel);
+    }
+
+    fn run(&mut self, now: u64, errand: Errand) {
         match errand {
-            Errand::Grant { to, sending, into, request, tag } => {
-                let key = Key(self.keys.next());
-                let placement = match self.endpoint.grant(to, into, key) {
-                    Ok(placement) => placement,
-                    Err(GrantError::Full) => return self.matching.errands.push_back(errand),
-                    Err(GrantError::UnknownPeer) => {
-                        return self.requests.finish(request, Err(Failure::PeerFailed(to.into())));
-                    }
-                };
-                match self.endpoint.send(now, to, &grant(sending, placement, key), None) {
-                    Ok(operation) => self.note(operation, Use::Nothing),
-                    Err(error) => {
-                        self.endpoint.withdraw(placement);
-                        if error == SendError::Full {
-                            self.matching.errands.push_back(errand);
-                        } else {
-                            self.requests.finish(request, Err(failure(error, to)));
-                        }
-                        return;
-                    }
-                }
-                put(&mut self.granted, placement.record() as u32, Granted { placement, to, tag, request });
-            }
+            Errand::Grant { receive, request, from, granted } => self.grant(receive, request, from, granted),
             Errand::Fetch { .. } => self.fetch(errand),
-            Errand::Refuse { to, sending } if self.is_near(to) => self.refuse(to, sending),
-            Errand::Refuse { to, sending } => {
-                match self.endpoint.send(now, to, &truncation(sending), None) {
-                    Ok(operation) => self.note(operation, Use::Nothing),
-                    Err(SendError::Full) => self.matching.errands.push_back(errand),
-                    // Who is gone need not be told.
-                    Err(_) => {}
-                }
+            Errand::Sent { parcel, failure } => self.sent(parcel, failure),
+            Errand::Place { to, parcel, placement, key, more } => {
+                self.place_parcel(now, to, parcel, (placement, key), more);
             }
-            Errand::Place { to, sending, placement, key } => {
-                let Some(place) = self.sendings.get_mut(sending as usize) else { return };
-                let Some(Sending { from, request, .. }) = place.take_if(|sending| sending.to == to) else { return };
-                match self.endpoint.place(now, to, placement, key, from) {
-                    Ok(operation) => self.note(operation, Use::Request(request, to)),
-                    Err(SendError::Full) => {
-                        *place = Some(Sending { to, from, request });
-                        self.matching.errands.push_back(errand);
-                    }
-                    Err(error) => self.requests.finish(request, Err(failure(error, to))),
-                }
-            }
-            Errand::Truncated { to, sending } => {
-                let Some(place) = self.sendings.get_mut(sending as usize) else { return };
-                if let Some(sending) = place.take_if(|sending| sending.to == to) {
-                    self.requests.finish(sending.request, Err(Failure::TooLongForReceive(to.into())));
+            Errand::GiveUp { peer } => {
+                tracing::error!(rank = peer.0, "says what no rank says");
+                if self.is_near(peer) {
+                    self.disown(peer);
+                } else {
+                    self.endpoint.fail(now, peer);
                 }
             }
         }
+    }
+
+    /// Memory for a message that cannot be fetched: all of it, or the next part.
+    fn grant(&mut self, receive: ReceiveId, request: u32, from: PeerId, granted: usize) {
+        let Some(Receiving { into, met: Some(met), .. }) = self.mailbox.receiving(request).copied() else {
+            return self.mailbox.machine.abandon(receive);
+        };
+        let whole = into.bytes.min(met.bytes as usize);
+        let again = Errand::Grant { receive, request, from, granted };
+        let part = into.part(granted, PART.min(whole - granted.min(whole)));
+        let more = granted + (part.bytes as usize) < whole;
+        let (placement, key) = if from == self.rank.into() {
+            (PlacementId(request), Key(0))
+        } else if self.is_near(from) {
+            let whole = Extent { bytes: whole, ..into };
+            (PlacementId(self.open_placing(from, whole, request)), Key(0))
+        } else {
+            let key = Key(self.keys.next());
+            match self.endpoint.grant(from, part, key) {
+                Ok(placement) => {
+                    put(&mut self.granted, placement.record() as u32, Granted { placement, to: from, request });
+                    (placement, key)
+                }
+                Err(GrantError::Full) => return self.mailbox.errands.push_back(again),
+                // Its end is on its way.
+                Err(GrantError::UnknownPeer) => return,
+            }
+        };
+        let in_parts = more && !self.is_near(from) && from != self.rank.into();
+        if let Some(receiving) = self.mailbox.receiving(request) {
+            receiving.parts += 1;
+            receiving.is_granted = !in_parts;
+        }
+        let machine = &mut self.mailbox.machine;
+        let head =
+            if in_parts { machine.grant_part(receive, placement, key) } else { machine.grant(receive, placement, key) };
+        if let Some((to, head)) = head {
+            self.carry_head(to, &head, None);
+        }
+        if in_parts {
+            let granted = granted + part.bytes as usize;
+            self.mailbox.errands.push_back(Errand::Grant { receive, request, from, granted });
+        }
+    }
+
+    /// A peer granted memory for a message of ours, or for its next part.
+    fn place_parcel(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, Key), more: bool) {
+        let Some(parcel) = self.mailbox.parcels.get(user).filter(|parcel| parcel.to == to) else { return };
+        let payload = parcel.payload;
+        if to == self.rank.into() {
+            parcel.is_over = true;
+            self.place_own(placement.0, user);
+            self.end_parcel(user);
+            return;
+        }
+        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(to)) {
+            parcel.is_over = true;
+            parcel.uses += 1;
+            neighbour.stream(placement.0, payload, of_parcel(user));
+            return;
+        }
+        let part = payload.part(parcel.granted, if more { PART } else { usize::MAX });
+        match self.endpoint.place(now, to, placement, key, part) {
+            Ok(operation) => {
+                parcel.uses += 1;
+                parcel.granted += part.bytes as usize;
+                parcel.is_over |= !more;
+                self.note(operation, Use::Request(of_parcel(user), to));
+            }
+            Err(SendError::Full) => {
+                self.mailbox.errands.push_back(Errand::Place { to, parcel: user, placement, key, more });
+            }
+            Err(error) => self.sent(user, Some(failure(error, to))),
+        }
+    }
+
+    /// A message of this process's to itself has met its receive.
+    fn place_own(&mut self, request: u32, parcel: u32) {
+        let Some(Receiving { into, met: Some(met), .. }) = self.mailbox.take(request) else { return };
+        let Some(payload) = self.mailbox.parcels.get(parcel).map(|parcel| parcel.payload) else { return };
+        let regions = self.regions.get_mut();
+        let from = regions.whole(payload);
+        if let (Some((from, bytes)), Some((to, room))) = (from, regions.whole(into)) {
+            // SAFETY: both are lent, or a copy; a sender that breaks the rules may name any bytes: they may overlap.
+            unsafe { to.copy_from(from, bytes.min(room)) };
+        }
+        self.requests.finish(request, Ok(told(&met)));
     }
 }

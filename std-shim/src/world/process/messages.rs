@@ -2,100 +2,397 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::device::PeerId;
-use unisono_core::operation::SendError;
+use unisono_core::device::{Memory as _, PeerId};
+use unisono_core::message::admission::{Credit, Head, Leaves, Mode, Outgoing as Message, SendError};
+use unisono_core::message::{Context, Pattern, Tag as MessageTag};
+use unisono_core::operation::SendError as Unsent;
+use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 
-use super::{Process, SHORT, Sending, Use, put};
+use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
-use crate::world::matching::{EAGER_HEAD, Posted, announcement, eager_head};
-use crate::world::request::{Failure, Tag};
+use crate::region::Extent;
+use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
+use crate::world::mailbox::{Arrival, Receiving, SHORT, Wanted};
+use crate::world::near::{EAGER_SHARED, Place};
+use crate::world::parcel::{Owner, Parcel};
+use crate::world::progress::Leaves as When;
+use crate::world::request::{Failure, Tag, of_message, of_parcel};
+use crate::world::small::Cell;
+
+/// A message to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct Posting {
+    pub(in crate::world) context: Context,
+    pub(in crate::world) to: Rank,
+    pub(in crate::world) tag: Tag,
+    pub(in crate::world) mode: Mode,
+    /// At once: its sender waits, and a copy may spare it that.
+    pub(in crate::world) leaves: When,
+}
+
+/// How a rank is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// It is this one.
+    Own,
+    Near,
+    Far,
+}
+
+/// Bytes of a payload, where they are and where they lie.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    start: NonNull<u8>,
+    bytes: usize,
+    from: Span,
+    parcel: u32,
+}
 
 impl Process {
     /// Sends `bytes` bytes at `start`. `Ok(None)`: they were copied, the buffer is free. Otherwise they are lent until the
-    /// request has ended, and registered as the region that comes with it. [`SendError::Full`]: progress first.
+    /// request has ended, and registered as the region that comes with it. [`SendFailure::Full`]: progress first.
     ///
     /// # Safety
     /// The bytes stay valid and unchanged until the request has ended and its region is [`revoke`](Self::revoke)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
-        to: Rank,
-        tag: Tag,
+        posting: &Posting,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
         if let Some(failure) = self.aborted {
             return Err(SendFailure::Failed(failure));
         }
-        if to.0 >= self.size {
-            return Err(SendFailure::Failed(Failure::UnknownRank(to)));
-        }
-        if bytes > u32::MAX as usize {
-            return Err(SendFailure::Failed(Failure::TooLong));
-        }
-        if self.corked.sends == 0 {
+        let Posting { to, context, tag, mode, leaves: when } = *posting;
+        let (way, peer) = (self.way(to)?, PeerId::from(to));
+        if self.corked.sends == 0 && way == Way::Far {
             self.now();
         }
-        // Those that leave together are sent at one time.
-        let (now, peer) = (self.latest, PeerId::from(to));
-        if to == self.rank {
-            // SAFETY: the caller says that these bytes are valid and unchanged.
-            let payload = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
-            self.matching.deliver_own(peer, tag, payload, &self.regions, &mut self.requests);
-            return Ok(None);
-        }
-        if bytes <= SHORT {
-            let mut head = [0; EAGER_HEAD + SHORT];
-            let (front, rest) = head.split_at_mut(EAGER_HEAD);
-            front.copy_from_slice(&eager_head(tag));
-            // SAFETY: the caller says that these bytes are valid; `rest` has room for them and is another object.
-            unsafe { start.copy_to_nonoverlapping(NonNull::from(rest).cast(), bytes) };
-            let used = head.get(..EAGER_HEAD + bytes).unwrap_or_default();
-            let operation = self.endpoint.send(now, peer, used, None).map_err(|error| refused(error, peer))?;
-            self.note(operation, Use::Nothing);
-            return Ok(None);
-        }
-        if let Some((cell, span)) = self.small.take(bytes) {
-            if let Some(address) = unisono_core::device::Memory::address(self.regions.get_mut(), span) {
-                // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
-                unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
-            }
-            return match self.endpoint.send(now, peer, &eager_head(tag), Some(span)) {
-                Ok(operation) => {
-                    self.note(operation, Use::Cell(cell));
-                    Ok(None)
-                }
-                Err(error) => {
-                    self.small.give_back(cell);
-                    Err(refused(error, peer))
-                }
-            };
-        }
-        // SAFETY: as the caller says, until `revoke`.
-        let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| SendFailure::Full)?;
-        let from = Span { region, offset: 0, bytes: bytes as u32 };
-        let request = self.requests.start();
-        let sent = match self.endpoint.send(now, peer, &eager_head(tag), Some(from)) {
-            Ok(operation) => {
-                self.note(operation, Use::Request(request, peer));
-                Ok(())
-            }
-            Err(SendError::TooLong) => self.announce(now, peer, tag, from, request),
-            Err(error) => Err(error),
+        let shared = match &self.near {
+            Some(near) if way == Way::Near && bytes > EAGER_SHARED => near.pool.offset(start, bytes),
+            _ => None,
         };
-        sent.map(|()| Some((request, region))).map_err(|error| {
-            self.requests.retire(request);
-            self.regions.get_mut().revoke(region);
-            refused(error, peer)
-        })
+        let eager = if shared.is_some() { EAGER_SHARED } else { self.mailbox.limit(peer) as usize };
+        let standard = mode != Mode::Synchronous;
+        if standard
+            && bytes <= SHORT.min(eager)
+            && let Some(credit) = self.mailbox.machine.send_short(peer)
+        {
+            // SAFETY: as the caller says.
+            return unsafe { self.send_short(way, posting, credit, start, bytes) };
+        }
+        // A copy, so that the sender need not wait, or the bytes themselves.
+        let fits = bytes <= eager || way == Way::Own;
+        let copies = standard && fits && (when == When::AtOnce || way == Way::Far && bytes <= SHORT);
+        let copy = if copies { self.room_for(bytes, way == Way::Own) } else { None };
+        let (owner, payload, region) = match copy {
+            Some((owner, payload)) => (owner, payload, None),
+            None => {
+                // SAFETY: as the caller says, until `revoke`.
+                let region = unsafe { self.regions.get_mut().register(start, bytes) };
+                let region = region.map_err(|_| SendFailure::Failed(Failure::TooLong))?;
+                (Owner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
+            }
+        };
+        let at = self.regions.get_mut().address(payload.part(0, 0));
+        let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
+        let place = if shared.is_some() && region.is_some() { Place::Shared(at) } else { Place::Private(at) };
+        let user = self.mailbox.parcels.next();
+        let message = Message {
+            to: peer,
+            context,
+            tag: MessageTag(tag.0),
+            bytes: bytes as u64,
+            eager: eager as u32,
+            at: place.to_word(),
+            mode,
+            lent: region.is_some() || self.small.are_scarce(bytes),
+            user,
+        };
+        let leaves = loop {
+            match self.mailbox.machine.send(&message) {
+                Ok(leaves) => break leaves,
+                Err(SendError::Full) if self.mailbox.add_sends() => {}
+                Err(_) => {
+                    self.give_back(owner, payload);
+                    if let (Owner::Request(request), Some(region)) = (owner, region) {
+                        self.revoke(request, region);
+                    }
+                    return Err(SendFailure::Failed(self.ended(to).unwrap_or(Failure::PeerFailed(to))));
+                }
+            }
+        };
+        let parcel =
+            Parcel { to: peer, payload, owner, uses: 0, is_over: false, failure: None, granted: 0, is_asked: false };
+        self.mailbox.parcels.put(parcel);
+        let from = payload.part(0, bytes);
+        match leaves {
+            Leaves::Eager { head, done } => {
+                if let Some(parcel) = self.mailbox.parcels.get(user) {
+                    parcel.is_over = done;
+                }
+                // SAFETY: as the caller says.
+                unsafe { self.carry(way, peer, &head, Some(Payload { start, bytes, from, parcel: user })) };
+            }
+            // SAFETY: nothing but a head.
+            Leaves::Head(head) => unsafe { self.carry(way, peer, &head, None) },
+        }
+        if region.is_none()
+            && let Some(to) = self.regions.get_mut().address(from)
+        {
+            // What the receiver waits for has left before this. Then it is the copy that is sent.
+            // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
+            unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
+        }
+        self.end_parcel(user);
+        match way {
+            Way::Far => self.let_leave(when, if matches!(leaves, Leaves::Eager { .. }) { bytes } else { 0 }),
+            Way::Near | Way::Own => self.follow_if_needed(),
+        }
+        match (owner, region) {
+            (Owner::Request(request), Some(region)) => Ok(Some((request, region))),
+            _ => Ok(None),
+        }
     }
 
-    fn announce(&mut self, now: u64, to: PeerId, tag: Tag, from: Span, request: u32) -> Result<(), SendError> {
-        let free = self.sendings.iter().position(Option::is_none).unwrap_or(self.sendings.len()) as u32;
-        let operation = self.endpoint.send(now, to, &announcement(tag, free, u64::from(from.bytes)), None)?;
-        self.note(operation, Use::Nothing);
-        put(&mut self.sendings, free, Sending { to, from, request });
-        Ok(())
+    /// Whether a message to this rank would leave at once, or there is no use in waiting.
+    pub(in crate::world) fn may_leave(&self, to: Rank) -> bool {
+        to.0 >= self.size || self.mailbox.machine.may_leave(to.into())
+    }
+
+    /// How a rank that is sent to is reached.
+    #[inline]
+    fn way(&mut self, to: Rank) -> Result<Way, SendFailure> {
+        if to == self.rank {
+            return Ok(Way::Own);
+        }
+        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(to.into())) {
+            return match neighbour.ended {
+                Some(failure) => Err(SendFailure::Failed(failure)),
+                None if neighbour.is_clear() => Ok(Way::Near),
+                None => Err(SendFailure::Full),
+            };
+        }
+        if to.0 >= self.size || self.endpoint.life(to.into()) == Life::Unmet {
+            return Err(SendFailure::Failed(Failure::UnknownRank(to)));
+        }
+        match self.ended(to) {
+            Some(failure) => Err(SendFailure::Failed(failure)),
+            None if self.outbox.is_empty() && self.endpoint.has_room() => Ok(Way::Far),
+            None => Err(SendFailure::Full),
+        }
+    }
+
+    /// Memory for a copy of so many bytes.
+    fn room_for(&mut self, bytes: usize, own: bool) -> Option<(Owner, Extent)> {
+        if bytes <= EAGER_MOST
+            && let Some((cell, span)) = self.small.take_longer(bytes)
+        {
+            return Some((Owner::Cell(cell), span.into()));
+        }
+        // Who sends to itself will not receive before it has sent.
+        let region = own.then(|| self.regions.get_mut().allocate(bytes).ok()).flatten()?;
+        Some((Owner::Copy, Extent { region, offset: 0, bytes }))
+    }
+
+    /// A short message that may leave.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    unsafe fn send_short(
+        &mut self,
+        way: Way,
+        posting: &Posting,
+        credit: Credit,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<Option<(u32, Region)>, SendFailure> {
+        let (peer, context, tag) = (PeerId::from(posting.to), posting.context, MessageTag(posting.tag.0));
+        match way {
+            Way::Near => {
+                // SAFETY: as the caller says.
+                let told = unsafe { self.put_short(posting, credit, start, bytes) };
+                told.map(|()| None).map_err(SendFailure::Failed)
+            }
+            Way::Own => {
+                let outcome = self.mailbox.machine.handle_short(peer, context, tag, credit, bytes as u32);
+                let requests = &mut self.requests;
+                let arrival = self.mailbox.follow(peer, outcome, Head::EAGER + bytes, Head::EAGER, requests);
+                // SAFETY: as the caller says.
+                unsafe { self.deliver_own(&arrival, start) };
+                self.follow_if_needed();
+                Ok(None)
+            }
+            Way::Far => {
+                let head = Head::short(context, tag, credit);
+                let mut outgoing = Outgoing::new(peer, head.as_ref());
+                let mut lent = None;
+                if bytes <= INLINE_MOST {
+                    let mut short = [0; INLINE_MOST];
+                    let short = short.get_mut(..bytes).unwrap_or_default();
+                    // SAFETY: the caller says that these bytes are valid; `short` has room for them and is another object.
+                    unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut *short).cast(), bytes) };
+                    outgoing.append(short);
+                } else if let Some((cell, span)) = self.small.take(bytes) {
+                    if let Some(address) = self.regions.get_mut().address(span) {
+                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
+                        unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
+                    }
+                    (outgoing.payload, outgoing.ends) = (Some(span), Ends::Cell(cell));
+                } else {
+                    // SAFETY: as the caller says, until `revoke`.
+                    let region = unsafe { self.regions.get_mut().register(start, bytes) };
+                    let region = region.map_err(|_| SendFailure::Failed(Failure::TooLong))?;
+                    let request = self.requests.start();
+                    outgoing.payload = Some(Span { region, offset: 0, bytes: bytes as u32 });
+                    outgoing.ends = Ends::Request(request);
+                    lent = Some((request, region));
+                }
+                self.post_message(self.latest, outgoing);
+                self.let_leave(posting.leaves, bytes);
+                Ok(lent)
+            }
+        }
+    }
+
+    /// Brings a head to a rank, and a payload behind it.
+    ///
+    /// # Safety
+    /// The payload's bytes are valid, and nobody changes them meanwhile.
+    unsafe fn carry(&mut self, way: Way, to: PeerId, head: &Head, payload: Option<Payload>) {
+        match way {
+            Way::Far => {
+                let mut outgoing = Outgoing::new(to, head.as_ref());
+                if let Some(Payload { from, parcel, .. }) = payload {
+                    (outgoing.payload, outgoing.ends) = (Some(from), Ends::Parcel(parcel));
+                    self.use_parcel(parcel);
+                }
+                self.post_message(self.latest, outgoing);
+            }
+            // SAFETY: as the caller says.
+            Way::Near => unsafe { self.put_message(to, head, payload.map(|of| (of.start, of.from, of.parcel))) },
+            Way::Own => {
+                let bytes = head.as_ref().len() + payload.map_or(0, |payload| payload.bytes);
+                let arrival = self.mailbox.handle(to, head.as_ref(), bytes as u32, &mut self.requests);
+                if let Some(Payload { start, .. }) = payload {
+                    // SAFETY: as the caller says.
+                    unsafe { self.deliver_own(&arrival, start) };
+                }
+            }
+        }
+    }
+
+    /// A payload of this process's to itself.
+    ///
+    /// # Safety
+    /// What is sent has so many bytes behind `start`.
+    unsafe fn deliver_own(&mut self, arrival: &Arrival, start: NonNull<u8>) {
+        if let Arrival::Place { to, .. } = arrival
+            && let Some(to) = self.regions.get_mut().address(*to)
+        {
+            // SAFETY: as the caller says; the target is lent to a receive, or kept for one. A sender that breaks the rules may
+            // name any bytes: the two may overlap.
+            unsafe { to.start().copy_from(start, to.bytes()) };
+        }
+    }
+
+    /// Brings the machine's head to a rank, and the payload of one of its messages.
+    pub(super) fn carry_head(&mut self, to: PeerId, head: &Head, parcel: Option<u32>) {
+        let way = if to == self.rank.into() {
+            Way::Own
+        } else if self.is_near(to) {
+            Way::Near
+        } else {
+            Way::Far
+        };
+        let found = parcel.and_then(|parcel| Some((parcel, self.mailbox.parcels.get(parcel)?.payload)));
+        let payload = found.and_then(|(parcel, extent)| {
+            let from = extent.part(0, extent.bytes);
+            let address = self.regions.get_mut().address(from)?;
+            Some(Payload { start: address.start(), bytes: address.bytes(), from, parcel })
+        });
+        // SAFETY: the region lives: lent, or a copy.
+        unsafe { self.carry(way, to, head, payload) };
+    }
+
+    /// Hands a message to the endpoint, behind those that wait for room there.
+    pub(super) fn post_message(&mut self, now: u64, outgoing: Outgoing) {
+        if !self.outbox.is_empty() || !self.try_post(now, &outgoing) {
+            self.outbox.push_back(outgoing);
+        }
+    }
+
+    /// False: there is no room.
+    pub(super) fn try_post(&mut self, now: u64, outgoing: &Outgoing) -> bool {
+        let Outgoing { to, ends, payload, .. } = *outgoing;
+        let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
+        match self.endpoint.send(now, to, head, payload) {
+            Ok(operation) => {
+                let what = match ends {
+                    Ends::Nothing => Use::Nothing,
+                    Ends::Cell(cell) => Use::Cell(cell),
+                    Ends::Transfer(message) => Use::Request(of_message(message), to),
+                    Ends::Parcel(parcel) => Use::Request(of_parcel(parcel), to),
+                    Ends::Request(request) => Use::Request(request, to),
+                };
+                self.note(operation, what);
+                self.has_posted = true;
+            }
+            Err(Unsent::Full) => return false,
+            Err(error) => match ends {
+                Ends::Nothing => {}
+                Ends::Transfer(message) => self.requests.finish(of_message(message), Err(failure(error, to))),
+                Ends::Cell(cell) => self.small.give_back(cell),
+                Ends::Parcel(parcel) => self.requests.finish(of_parcel(parcel), Err(failure(error, to))),
+                Ends::Request(request) => self.requests.finish(request, Err(failure(error, to))),
+            },
+        }
+        true
+    }
+
+    /// Hands over what waited for room. Returns whether anything left.
+    pub(super) fn empty_outbox(&mut self, now: u64) -> bool {
+        let mut moved = false;
+        while let Some(outgoing) = self.outbox.front().copied()
+            && self.try_post(now, &outgoing)
+        {
+            self.outbox.pop_front();
+            moved = true;
+        }
+        moved
+    }
+
+    /// Something reads a parcel until it says that it has.
+    pub(super) fn use_parcel(&mut self, parcel: u32) {
+        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+            parcel.uses += 1;
+        }
+    }
+
+    /// A parcel that nobody needs any more is its owner's. Returns whether it is one.
+    pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
+        let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
+            return false;
+        };
+        self.give_back(owner, payload);
+        if let Owner::Request(request) = owner {
+            self.requests.finish(request, failure.map_or(Ok(super::near::sent(to)), Err));
+        }
+        true
+    }
+
+    fn give_back(&mut self, owner: Owner, payload: Extent) {
+        match owner {
+            Owner::Request(_) => {}
+            Owner::Cell(cell) => self.give_back_cell(cell),
+            // SAFETY: nobody reads it any more: its uses have ended.
+            Owner::Copy => _ = unsafe { self.regions.get_mut().free(payload.region) },
+        }
+    }
+
+    fn give_back_cell(&mut self, cell: Cell) {
+        self.small.give_back(cell);
     }
 
     /// Receives into `bytes` bytes at `start`, registered as the region that comes with the request.
@@ -105,46 +402,65 @@ impl Process {
     /// [`revoke`](Self::revoke)d.
     pub(in crate::world) unsafe fn receive(
         &mut self,
-        source: Option<Rank>,
-        tag: Option<Tag>,
+        what: Wanted,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(u32, Region), Failure> {
-        if let Some(failure) = self.aborted {
-            return Err(failure);
-        }
-        if let Some(rank) = source.filter(|rank| rank.0 >= self.size) {
-            return Err(Failure::UnknownRank(rank));
-        }
-        let bytes = bytes.min(u32::MAX as usize);
+        let source = match what {
+            Wanted::Like(Pattern { source, .. }) => source.map(Rank::from),
+            Wanted::Matched(_) => None,
+        };
+        let context = if let Wanted::Like(Pattern { context, .. }) = what { context } else { Context(0) };
+        self.expect_receivable(source)?;
         // SAFETY: as the caller says, until `revoke`.
         let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::TooLong)?;
         let request = self.requests.start();
-        let into = Span { region, offset: 0, bytes: bytes as u32 };
-        let posted = Posted { source: source.map(PeerId::from), tag, into, request };
-        self.matching.post(posted, &self.regions, &mut self.requests);
+        let into = Extent { region, offset: 0, bytes };
+        self.mailbox.receive(what, into, request, &mut self.requests, self.regions.get_mut());
         // What came before its sender's end still counts; what has not will not come.
-        if self.requests.result(request).is_none()
-            && let Some(failure) = self.hopeless(source)
+        if let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
+            && let Some(failure) = self.hopeless(context, source)
+            && self.mailbox.machine.cancel(id).is_some()
         {
-            self.matching.posted.retain(|posted| posted.request != request);
+            self.mailbox.take(request);
             self.requests.finish(request, Err(failure));
         }
-        if !self.matching.errands.is_empty() {
-            let now = self.now();
-            self.follow(now);
-        }
+        self.follow_if_needed();
         Ok((request, region))
     }
 
+    /// Whether something may be received from there.
+    pub(in crate::world) fn expect_receivable(&self, source: Option<Rank>) -> Result<(), Failure> {
+        if let Some(failure) = self.aborted {
+            return Err(failure);
+        }
+        source.filter(|rank| rank.0 >= self.size).map_or(Ok(()), |rank| Err(Failure::UnknownRank(rank)))
+    }
+
     /// Why a receive from `source` that matches nothing yet need not wait.
-    fn hopeless(&mut self, source: Option<Rank>) -> Option<Failure> {
-        let Some(rank) = source else { return self.untold.pop().map(Failure::PeerFailed) };
+    pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
+        let Some(rank) = source else {
+            let untold = self.untold.iter().position(|rank| self.is_member(context, *rank))?;
+            return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
+        };
         let ended = self.ended(rank)?;
         if ended == Failure::PeerFailed(rank) {
             self.untold.retain(|untold| *untold != rank);
         }
         Some(ended)
+    }
+
+    /// Takes a receive back that has met no message. False: it has, or it has ended, or it is none.
+    pub(in crate::world) fn cancel(&mut self, request: u32, region: Region) -> bool {
+        let Some(&mut Receiving { id: Some(id), met: None, .. }) = self.mailbox.receiving(request) else {
+            return false;
+        };
+        let cancelled = self.mailbox.machine.cancel(id).is_some();
+        if cancelled {
+            self.mailbox.take(request);
+            self.revoke(request, region);
+        }
+        cancelled
     }
 
     /// A request's memory is its owner's again.
@@ -162,18 +478,11 @@ pub(in crate::world) enum SendFailure {
     Failed(Failure),
 }
 
-fn refused(error: SendError, to: PeerId) -> SendFailure {
+pub(super) fn failure(error: Unsent, to: PeerId) -> Failure {
     match error {
-        SendError::Full => SendFailure::Full,
-        error => SendFailure::Failed(failure(error, to)),
-    }
-}
-
-pub(super) fn failure(error: SendError, to: PeerId) -> Failure {
-    match error {
-        SendError::UnknownPeer => Failure::UnknownRank(to.into()),
-        SendError::PeerFailed | SendError::Full => Failure::PeerFailed(to.into()),
-        SendError::Parted => Failure::Parted(to.into()),
-        SendError::TooLong => Failure::TooLong,
+        Unsent::UnknownPeer => Failure::UnknownRank(to.into()),
+        Unsent::PeerFailed | Unsent::Full => Failure::PeerFailed(to.into()),
+        Unsent::Parted => Failure::Parted(to.into()),
+        Unsent::TooLong => Failure::TooLong,
     }
 }

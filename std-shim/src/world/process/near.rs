@@ -6,61 +6,65 @@ use std::time::Instant;
 
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::Verdict;
+use unisono_core::message::admission::{Credit, Head as MessageHead, Mode};
 use unisono_core::message::steps::Head;
 use unisono_core::message::steps::head::named;
+use unisono_core::message::{Context, Tag as MessageTag};
 use unisono_core::peer::Life;
-use unisono_core::span::{Region, Span};
+use unisono_core::span::Span;
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{Cells, Site, Word};
 
-use super::{BUDGET, Process, Sending, put};
+use super::{BUDGET, Posting, Process, Sending, put};
 use crate::node::Standing;
 use crate::rank::Rank;
-use crate::region::Regions;
+use crate::region::{Extent, Regions};
 use crate::world::collective::table::Collectives;
-use crate::world::matching::{Errand, Matching, outcome};
+use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox, SHORT};
 use crate::world::near::{
-    ABORT, ANNOUNCE, Announced, BYE, DONE, EAGER, EAGER_LIMIT, EAGER_SHARED, FRAGMENT, GO, HELLO, Near, Neighbour,
-    Place, REFUSED, STEP, STEP_ANNOUNCE, WORD, copy_out, private,
+    ABORT, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HELLO, Near, Neighbour, Place, STEP,
+    STEP_ANNOUNCE, WORD, copy_out, private,
 };
-use crate::world::request::{Failure, Requests, Status, Tag};
+use crate::world::parcel::{Owner, Parcel};
+use crate::world::progress::Leaves;
+use crate::world::request::{Failure, Requests, Status, Tag, of_parcel};
 
 /// Polls of a named ring before a wait looks at anything else.
 const POLLS: u32 = 500;
 /// Bytes of a message that are copied before others have their turn.
-const PULLED: u32 = 1 << 20;
+const PULLED: usize = 1 << 20;
 /// Bytes from which a message may be read out of the other process.
-const READ_LEAST: u32 = 1 << 15;
+const READ_LEAST: usize = 1 << 15;
 
 /// A message that comes in fragments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placing {
     pub(super) from: PeerId,
-    into: Span,
-    placed: u32,
+    into: Extent,
+    placed: usize,
     pub(super) request: u32,
-    tag: Tag,
 }
 
 /// Whether what a neighbour put is what a neighbour puts.
 struct Nonsense;
 
 impl Process {
-    /// Receives a message from a rank of this node that comes at once, without a request. `None`: it does not, or others may
-    /// have to be looked at first.
+    /// Receives a short message from a rank of this node that comes at once, without a request. `None`: it does not, or others
+    /// may have to be looked at first.
     #[inline]
     pub(in crate::world) fn receive_at_once(
         &mut self,
         into: &mut [u8],
+        context: Context,
         source: Rank,
         tag: Tag,
     ) -> Option<Result<Status, Failure>> {
-        let near = self.near.as_mut()?;
-        if !self.matching.is_idle() || self.aborted.is_some() {
+        let (near, peer) = (self.near.as_mut()?, PeerId::from(source));
+        if !self.mailbox.machine.takes_at_once(peer) || self.aborted.is_some() || self.has_revoked {
             return None;
         }
         let polls = if near.spins { POLLS } else { 1 };
-        let neighbour = near.of(source.into())?;
+        let neighbour = near.of(peer)?;
         let (word, before) = neighbour.next_word();
         let mut left = polls;
         while word.acquire(Site::RingLook) == before {
@@ -71,13 +75,25 @@ impl Process {
             core::hint::spin_loop();
         }
         let entry = neighbour.look().ok()??;
-        if entry.note != [EAGER, tag.0] {
+        let [note, name] = entry.note;
+        let (what, front) = kind(context);
+        let payload = match front {
+            0 => entry.payload,
+            _ if context_of(entry.payload) == Some(context) => behind(entry.payload, front)?,
+            _ => return None,
+        };
+        let bytes = payload.bytes();
+        if note & 0xff != what || name != tag.0 || bytes > SHORT {
             return None;
         }
-        let bytes = entry.payload.bytes();
         // SAFETY: an exclusive borrow.
-        unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+        unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
+        let credit = neighbour.credit(note);
         neighbour.take();
+        if !self.mailbox.machine.take_short(peer, credit) {
+            return Some(Err(self.disown(peer)));
+        }
+        self.follow_if_needed();
         Some(if bytes > into.len() {
             Err(Failure::Truncated { bytes: bytes as u64 })
         } else {
@@ -87,86 +103,133 @@ impl Process {
 
     /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
     #[inline]
-    pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+    pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
         let Some(near) = &mut self.near else { return false };
         let Some(neighbour) = near.of(to.into()) else { return false };
-        if bytes.len() > INLINE || self.aborted.is_some() || neighbour.ended.is_some() || !neighbour.is_clear() {
+        if bytes.len() > INLINE
+            || context != Context(0)
+            || self.aborted.is_some()
+            || self.has_revoked
+            || neighbour.ended.is_some()
+            || !neighbour.has_room()
+        {
             return false;
         }
-        neighbour.put([EAGER, tag.0], bytes).is_ok()
-    }
-
-    /// Sends to a rank of this node. `None`: it is none. Otherwise as [`send`](Self::send).
-    ///
-    /// # Safety
-    /// As for [`send`](Self::send).
-    pub(in crate::world) unsafe fn send_near(
-        &mut self,
-        to: Rank,
-        tag: Tag,
-        start: NonNull<u8>,
-        bytes: usize,
-    ) -> Option<Result<Option<(u32, Region)>, Failure>> {
-        let near = self.near.as_mut()?;
-        let shared = if bytes > EAGER_SHARED { near.pool.offset(start, bytes) } else { None };
-        let neighbour = near.of(to.into())?;
-        if let Some(failure) = self.aborted.or(neighbour.ended) {
-            return Some(Err(failure));
-        }
-        let eager = bytes <= EAGER_LIMIT && shared.is_none();
-        if eager && neighbour.is_clear() {
-            let put = if bytes <= INLINE {
-                // SAFETY: the caller says that these bytes are valid and unchanged.
-                neighbour.put([EAGER, tag.0], unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) })
-            } else {
-                // SAFETY: as above.
-                unsafe { neighbour.put_piece([EAGER, tag.0], start, bytes as u32) }
-            };
-            match put {
-                Ok(()) => return Some(Ok(None)),
-                Err(PutError::Full | PutError::TooLong) => {}
-                Err(PutError::Corrupted) => return Some(Err(self.disown(to.into()))),
+        let Some(credit) = self.mailbox.machine.send_short(to.into()) else { return false };
+        match neighbour.note(EAGER, credit, tag.0) {
+            Some(note) => neighbour.put(note, bytes).is_ok(),
+            None => {
+                let posting = Posting { context, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
+                // SAFETY: borrowed bytes.
+                unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
             }
         }
-        // SAFETY: as the caller says.
-        Some(unsafe { self.send_later(to, tag, start, bytes, eager, shared) })
     }
 
-    /// As [`send_near`](Self::send_near), for what does not fit now or is announced.
+    /// Puts a short message that says this.
     ///
     /// # Safety
-    /// As for [`send`](Self::send).
-    unsafe fn send_later(
+    /// The bytes are valid, and nobody changes them meanwhile.
+    pub(super) unsafe fn put_short(
         &mut self,
-        to: Rank,
-        tag: Tag,
+        posting: &Posting,
+        credit: Credit,
         start: NonNull<u8>,
         bytes: usize,
-        eager: bool,
-        shared: Option<u64>,
-    ) -> Result<Option<(u32, Region)>, Failure> {
+    ) -> Result<(), Failure> {
+        let Posting { context, to, tag, .. } = *posting;
         let peer = PeerId::from(to);
-        let length = u32::try_from(bytes).map_err(|_| Failure::TooLong)?;
-        // SAFETY: as the caller says, until `revoke`.
-        let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::TooLong)?;
-        let from = Span { region, offset: 0, bytes: length };
-        let request = self.requests.start();
-        let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) else {
-            return Err(Failure::UnknownRank(to));
+        let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) else { return Ok(()) };
+        let (what, front) = kind(context);
+        let length = bytes as u32;
+        let put = match neighbour.note(what, credit, tag.0) {
+            // SAFETY: as the caller says.
+            Some(note) if front > 0 => unsafe { neighbour.put_behind(note, &context.0.to_le_bytes(), start, length) },
+            Some(note) if bytes <= INLINE => {
+                // SAFETY: as above.
+                neighbour.put(note, unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) })
+            }
+            // SAFETY: as above.
+            Some(note) => unsafe { neighbour.put_piece(note, start, length) },
+            // SAFETY: as above.
+            None => unsafe {
+                neighbour.put_eager(&MessageHead::short(context, MessageTag(tag.0), credit), start, length)
+            },
         };
-        if eager && length <= neighbour.longest() {
-            neighbour.queue(tag, from, request);
-            return Ok(Some((request, region)));
+        match put {
+            Ok(()) => Ok(()),
+            Err(PutError::Full | PutError::TooLong) => {
+                // SAFETY: as above.
+                unsafe { self.put_later(posting, credit, start, bytes) };
+                Ok(())
+            }
+            Err(PutError::Corrupted) => Err(self.disown(peer)),
         }
-        let sending = self.sendings.iter().position(Option::is_none).unwrap_or(self.sendings.len()) as u32;
-        let place = shared.map_or(Place::Private(start.addr().get() as u64), Place::Shared);
-        let announced = neighbour.announce(tag, Announced { sending, bytes: length, place });
-        put(&mut self.sendings, sending, Sending { to: peer, from, request });
-        if announced.is_err() {
-            // Ends the request.
-            self.disown(peer);
+    }
+
+    /// Puts a copy of a short message once there is room.
+    ///
+    /// # Safety
+    /// As for [`put_short`](Self::put_short).
+    unsafe fn put_later(&mut self, posting: &Posting, credit: Credit, start: NonNull<u8>, bytes: usize) {
+        let peer = PeerId::from(posting.to);
+        let cell = self.small.take_longer(bytes).map(|(cell, span)| (Owner::Cell(cell), Extent::from(span)));
+        let own = || {
+            let region = self.regions.get_mut().allocate(bytes).ok()?;
+            Some((Owner::Copy, Extent { region, offset: 0, bytes }))
+        };
+        let Some((owner, payload)) = cell.or_else(own) else { return };
+        let from = payload.part(0, bytes);
+        if let Some(to) = self.regions.get_mut().address(from) {
+            // SAFETY: nobody else knows the copy's place; the bytes are valid, as the caller says.
+            unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
-        Ok(Some((request, region)))
+        let parcel =
+            Parcel { to: peer, payload, owner, uses: 1, is_over: true, failure: None, granted: 0, is_asked: true };
+        let parcel = self.mailbox.parcels.put(parcel);
+        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
+            let head = MessageHead::short(posting.context, MessageTag(posting.tag.0), credit);
+            neighbour.queue(head, from, of_parcel(parcel));
+        }
+    }
+
+    /// Puts a head of the machine's, and the payload of a parcel.
+    ///
+    /// # Safety
+    /// The payload is valid, and nobody changes it meanwhile.
+    pub(super) unsafe fn put_message(
+        &mut self,
+        to: PeerId,
+        head: &MessageHead,
+        payload: Option<(NonNull<u8>, Span, u32)>,
+    ) {
+        let Some(neighbour) = self.near.as_mut().and_then(|near| near.living(to)) else { return };
+        let Some((start, from, parcel)) = payload else {
+            if neighbour.tell_head(head).is_err() {
+                self.disown(to);
+            }
+            return;
+        };
+        if neighbour.is_clear() {
+            // SAFETY: as the caller says.
+            match unsafe { neighbour.put_eager(head, start, from.bytes) } {
+                Ok(()) => return,
+                Err(PutError::Full | PutError::TooLong) => {}
+                Err(PutError::Corrupted) => {
+                    self.disown(to);
+                    return;
+                }
+            }
+        }
+        neighbour.queue(*head, from, of_parcel(parcel));
+        self.use_parcel(parcel);
+    }
+
+    /// A number for a message that comes in fragments.
+    pub(super) fn open_placing(&mut self, from: PeerId, into: Extent, request: u32) -> u32 {
+        let free = self.placings.iter().position(Option::is_none).unwrap_or(self.placings.len()) as u32;
+        put(&mut self.placings, free, Placing { from, into, placed: 0, request });
+        free
     }
 
     /// One round over all rings. Says whether anything moved.
@@ -176,16 +239,15 @@ impl Process {
         for place in 0..places {
             moved |= self.progress_with(place);
         }
-        if !self.matching.errands.is_empty() {
-            let now = self.latest;
-            moved |= self.follow(now);
+        if self.mailbox.has_news() || !self.requests.read.is_empty() {
+            moved |= self.follow_messages();
         }
         moved | self.follow_collectives()
     }
 
     /// Takes what one neighbour put, and puts what waits for it.
     fn progress_with(&mut self, place: usize) -> bool {
-        let Self { near, matching, requests, regions, sendings, placings, collectives, .. } = self;
+        let Self { near, mailbox, requests, regions, sendings, placings, collectives, .. } = self;
         let Some(near) = near else { return false };
         let Some(mut neighbour) = near.neighbours.get_mut(place).and_then(Option::as_mut) else { return false };
         if neighbour.ended.is_some() {
@@ -203,7 +265,7 @@ impl Process {
                     break;
                 }
             };
-            let mut desk = Desk { matching, requests, regions, sendings, placings, collectives };
+            let mut desk = Desk { mailbox, requests, regions, sendings, placings, collectives };
             match entry.note[0] {
                 HELLO => {
                     let local = neighbour.local;
@@ -345,25 +407,26 @@ impl Process {
 
     /// Copies an announced message, a part at a time.
     pub(super) fn fetch(&mut self, errand: Errand) {
-        let Errand::Fetch { from, message, into, fetched, request, tag } = errand else { return };
+        let Errand::Fetch { from, place, into, fetched, ends } = errand else { return };
         let Some(near) = &mut self.near else { return };
         let (segment, layout, spins) = (near.segment(), near.node.layout(), near.spins);
         let Some(neighbour) = near.of(from) else { return };
         let part = into.part(fetched, PULLED);
-        let copied = match (self.regions.get_mut().address(part), message.place) {
+        let copied = match (self.regions.get_mut().address(part), place) {
             // The receive has ended, or there is nothing to copy.
             (None, _) => true,
-            _ if message.bytes == 0 => true,
+            _ if into.bytes == 0 => true,
             (Some(to), Place::Shared(at)) => {
                 let pool = layout.pool(neighbour.local);
                 let within = pool.filter(|pool| {
-                    let end = at.checked_add(u64::from(message.bytes));
+                    let end = at.checked_add(into.bytes as u64);
                     at >= pool.at as u64 && end.is_some_and(|end| end <= (pool.at + pool.bytes) as u64)
                 });
-                let cells = within.and_then(|_| segment.cells(at as usize + fetched as usize, to.bytes()));
+                let cells = within.and_then(|_| segment.cells(at as usize + fetched, to.bytes()));
                 let Some(cells) = cells else {
-                    self.disown(from);
-                    return self.requests.finish(request, Err(Failure::Corrupted(from.into())));
+                    let failure = self.disown(from);
+                    let (Fetched::Step { request, .. } | Fetched::Message { request, .. }) = ends;
+                    return self.requests.finish(request, Err(failure));
                 };
                 // SAFETY: the receive's memory is lent to this request. A buffer that is being sent is not received into, but
                 // a sender that breaks the rules may name any: the regions may overlap.
@@ -373,11 +436,11 @@ impl Process {
             (Some(to), Place::Private(at)) => {
                 // Where ranks share cores, no two of them copy at a time.
                 let reads =
-                    fetched > 0 || message.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, message.bytes));
+                    fetched > 0 || into.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, into.bytes as u64));
                 let source = neighbour.source.filter(|_| reads);
                 let started = Instant::now();
                 // SAFETY: as above.
-                let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched.into()), to) });
+                let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched as u64), to) });
                 if pulled {
                     neighbour.pace.note_read(to.bytes(), started.elapsed().as_nanos() as u64);
                 } else if source.is_some() {
@@ -387,47 +450,46 @@ impl Process {
                 pulled
             }
         };
-        let told = if !copied {
-            let free = self.placings.iter().position(Option::is_none).unwrap_or(self.placings.len()) as u32;
-            put(&mut self.placings, free, Placing { from, into, placed: 0, request, tag });
-            neighbour.tell([GO, message.sending], &free.to_le_bytes())
-        } else if fetched + part.bytes < into.bytes {
-            self.matching.errands.push_back(Errand::Fetch {
-                from,
-                message,
-                into,
-                fetched: fetched + part.bytes,
-                request,
-                tag,
-            });
-            Ok(())
-        } else {
-            let status = Status { source: from.into(), tag, bytes: message.bytes as usize };
-            self.requests.finish(request, Ok(status));
-            neighbour.tell([DONE, message.sending], &[])
-        };
-        if told.is_err() {
-            self.disown(from);
+        let fetched = fetched + part.bytes as usize;
+        if copied && fetched < into.bytes {
+            return self.mailbox.errands.push_back(Errand::Fetch { from, place, into, fetched, ends });
+        }
+        match (ends, copied) {
+            (Fetched::Step { sending, request }, true) => {
+                self.mailbox.fill(request, &mut self.requests);
+                self.tell(from, [DONE, sending], &[]);
+            }
+            (Fetched::Step { sending, request }, false) => {
+                let placing = self.open_placing(from, into, request);
+                self.tell(from, [GO, sending], &placing.to_le_bytes());
+            }
+            (Fetched::Message { receive, request }, true) => {
+                self.mailbox.arrive(request, &mut self.requests);
+                self.mailbox.machine.fetched(receive);
+            }
+            (Fetched::Message { receive, request }, false) => {
+                self.mailbox.errands.push_back(Errand::Grant { receive, request, from, granted: 0 });
+            }
         }
     }
 
-    /// Says that an announced message is too long for its receive.
-    pub(super) fn refuse(&mut self, to: PeerId, sending: u32) {
-        let neighbour = self.near.as_mut().and_then(|near| near.of(to));
-        if neighbour.is_some_and(|neighbour| neighbour.tell([REFUSED, sending], &[]).is_err()) {
+    /// Tells a neighbour that lives.
+    fn tell(&mut self, to: PeerId, note: [u32; 2], payload: &[u8]) {
+        let neighbour = self.near.as_mut().and_then(|near| near.living(to));
+        if neighbour.is_some_and(|neighbour| neighbour.tell(note, payload).is_err()) {
             self.disown(to);
         }
     }
 }
 
-/// How a send to a neighbour ends well.
-fn sent(peer: PeerId) -> Status {
+/// How a send ends well.
+pub(super) fn sent(peer: PeerId) -> Status {
     Status { source: peer.into(), tag: Tag(0), bytes: 0 }
 }
 
 /// What an entry is handled with.
 struct Desk<'a> {
-    matching: &'a mut Matching,
+    mailbox: &'a mut Mailbox,
     requests: &'a mut Requests,
     regions: &'a RefCell<Regions>,
     sendings: &'a mut [Option<Sending>],
@@ -438,12 +500,14 @@ struct Desk<'a> {
 impl Desk<'_> {
     fn handle(&mut self, neighbour: &mut Neighbour, entry: &Entry<'_>) -> Result<(), Nonsense> {
         let ([what, number], from) = (entry.note, neighbour.peer);
-        match what {
-            EAGER => self.take_eager(from, Tag(number), entry),
-            ANNOUNCE => {
-                let message = Announced::of(entry.payload).ok_or(Nonsense)?;
-                self.matching.announce_near(from, Tag(number), message, self.requests);
+        match what & 0xff {
+            EAGER => self.take_short(neighbour, what, Context(0), Tag(number), entry.payload)?,
+            EAGER_IN => {
+                let context = context_of(entry.payload).ok_or(Nonsense)?;
+                let payload = behind(entry.payload, size_of::<Context>()).ok_or(Nonsense)?;
+                self.take_short(neighbour, what, context, Tag(number), payload)?;
             }
+            HEAD => self.take_head(neighbour, number, entry.payload)?,
             FRAGMENT => return self.place(neighbour, number, entry),
             STEP => return self.take_step(from, entry.payload),
             STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
@@ -455,17 +519,12 @@ impl Desk<'_> {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
                 if let Some(sending) = self.sending(from, number) {
-                    neighbour.stream(placing, sending.from, sending.request);
+                    neighbour.stream(placing, sending.from.into(), sending.request);
                 }
             }
             DONE => {
                 if let Some(sending) = self.sending(from, number) {
                     self.requests.finish(sending.request, Ok(sent(from)));
-                }
-            }
-            REFUSED => {
-                if let Some(sending) = self.sending(from, number) {
-                    self.requests.finish(sending.request, Err(Failure::TooLongForReceive(from.into())));
                 }
             }
             _ => return Err(Nonsense),
@@ -508,22 +567,44 @@ impl Desk<'_> {
         self.sendings.get_mut(number as usize)?.take_if(|sending| sending.to == to)
     }
 
-    fn take_eager(&mut self, from: PeerId, tag: Tag, entry: &Entry<'_>) {
-        let bytes = entry.payload.bytes();
-        match self.matching.take_posted(from, tag) {
-            Some(receive) => {
-                if let Some(to) = self.regions.borrow().address(receive.into) {
-                    // SAFETY: the region lives, and is lent to this receive.
-                    unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
+    /// A short message that says little beside itself.
+    fn take_short(
+        &mut self,
+        neighbour: &mut Neighbour,
+        note: u32,
+        context: Context,
+        tag: Tag,
+        payload: Cells<'_>,
+    ) -> Result<(), Nonsense> {
+        let (from, bytes, credit) = (neighbour.peer, payload.bytes(), neighbour.credit(note));
+        let outcome = self.mailbox.machine.handle_short(from, context, MessageTag(tag.0), credit, bytes as u32);
+        let arrival = self.mailbox.follow(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
+        self.take_in(&arrival, payload)
+    }
+
+    /// A head, and what stands behind it.
+    fn take_head(&mut self, neighbour: &mut Neighbour, check: u32, payload: Cells<'_>) -> Result<(), Nonsense> {
+        let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
+        let shown = head.get_mut(..bytes.min(MessageHead::LONGEST)).unwrap_or_default();
+        payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
+        neighbour.hear_head(check, shown).ok_or(Nonsense)?;
+        let arrival = self.mailbox.handle(neighbour.peer, shown, bytes as u32, self.requests);
+        self.take_in(&arrival, payload)
+    }
+
+    /// Copies what arrived to where it belongs.
+    fn take_in(&self, arrival: &Arrival, payload: Cells<'_>) -> Result<(), Nonsense> {
+        match *arrival {
+            Arrival::Nothing => Ok(()),
+            Arrival::Place { to, start } => {
+                if let Some(to) = self.regions.borrow().address(to) {
+                    let payload = behind(payload, start).ok_or(Nonsense)?;
+                    // SAFETY: the region lives, and is lent to this receive, or kept for one.
+                    unsafe { copy_out(payload, to.start(), to.bytes()) };
                 }
-                self.requests.finish(receive.request, outcome(from, tag, bytes as u64, receive.into));
+                Ok(())
             }
-            None => {
-                let mut kept = vec![0; bytes];
-                // SAFETY: an exclusive borrow.
-                unsafe { copy_out(entry.payload, NonNull::from(kept.as_mut_slice()).cast(), bytes) };
-                self.matching.keep(from, tag, kept);
-            }
+            Arrival::Nonsense => Err(Nonsense),
         }
     }
 
@@ -531,7 +612,7 @@ impl Desk<'_> {
         let from = neighbour.peer;
         let place = self.placings.get_mut(number as usize).ok_or(Nonsense)?;
         let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(Nonsense)?;
-        let bytes = entry.payload.bytes() as u32;
+        let bytes = entry.payload.bytes();
         if bytes == 0 || bytes > placing.into.bytes - placing.placed {
             return Err(Nonsense);
         }
@@ -539,7 +620,7 @@ impl Desk<'_> {
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
             // One of a message is timed: the second, if it has so many.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
-            // SAFETY: as in `take_eager`.
+            // SAFETY: as in `take_in`.
             unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
             if let Some(started) = started {
                 neighbour.pace.note_copied(to.bytes(), started.elapsed().as_nanos() as u64);
@@ -547,10 +628,26 @@ impl Desk<'_> {
         }
         placing.placed += bytes;
         if placing.placed == placing.into.bytes {
-            let Placing { request, tag, into, .. } = *placing;
+            let request = placing.request;
             *place = None;
-            self.requests.finish(request, outcome(from, tag, into.bytes.into(), into));
+            self.mailbox.fill(request, self.requests);
         }
         Ok(())
     }
+}
+
+/// What an entry with a short message of this context is, and how many bytes stand before its payload.
+#[inline(always)]
+const fn kind(context: Context) -> (u32, usize) {
+    if context.0 == 0 { (EAGER, 0) } else { (EAGER_IN, size_of::<Context>()) }
+}
+
+/// The context that stands before a payload.
+fn context_of(payload: Cells<'_>) -> Option<Context> {
+    private(payload.part(0, size_of::<Context>())?).map(u32::from_le_bytes).map(Context)
+}
+
+/// What stands behind so many bytes.
+fn behind(payload: Cells<'_>, start: usize) -> Option<Cells<'_>> {
+    payload.part(start, payload.bytes().checked_sub(start)?)
 }

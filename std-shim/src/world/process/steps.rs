@@ -18,9 +18,9 @@ use super::{Granted, Process, Sending, Use, put};
 use crate::rank::Rank;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing, context_of};
 use crate::world::collective::transfer::{Holder, Transfer};
-use crate::world::matching::Errand;
+use crate::world::mailbox::{Errand, Fetched};
 use crate::world::near::{self, Announced, Near, Neighbour, Place};
-use crate::world::request::{Failure, Tag, of_message};
+use crate::world::request::{Failure, of_message};
 
 /// Bytes of a payload that fit behind its head in the endpoint's own.
 const SHORT: usize = MESSAGE_HEAD - EAGER_HEAD;
@@ -318,15 +318,16 @@ impl Process {
             self.hold(user, Holder::Carrier);
             self.tell_step(now, to, &Head::grant(key, PlacementId::default(), placement::Key(0)));
             let request = of_message(user);
-            let errand = Errand::Fetch { from: to, message, into: place, fetched: 0, request, tag: Tag(0) };
-            return self.matching.errands.push_back(errand);
+            let ends = Fetched::Step { sending: message.sending, request };
+            let errand = Errand::Fetch { from: to, place: message.place, into: place.into(), fetched: 0, ends };
+            return self.mailbox.errands.push_back(errand);
         }
         let one_use = placement::Key(self.keys.next());
         match self.endpoint.grant(to, place, one_use) {
             Ok(placement) => {
                 self.post(now, Outgoing::new(to, Head::grant(key, placement, one_use).as_ref()));
                 self.hold(user, Holder::Grant(placement));
-                let granted = Granted { placement, to, tag: Tag(0), request: of_message(user) };
+                let granted = Granted { placement, to, request: of_message(user) };
                 put(&mut self.granted, placement.record() as u32, granted);
             }
             Err(GrantError::Full) => {
@@ -357,27 +358,9 @@ impl Process {
 
     /// Hands a message to the endpoint, or keeps it until there is room.
     pub(super) fn post(&mut self, now: u64, outgoing: Outgoing) {
-        let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
-        match self.endpoint.send(now, outgoing.to, head, outgoing.payload) {
-            Ok(operation) => {
-                let what = match outgoing.ends {
-                    Ends::Nothing => Use::Nothing,
-                    Ends::Cell(cell) => Use::Cell(cell),
-                    Ends::Transfer(message) => Use::Request(of_message(message), outgoing.to),
-                };
-                self.note(operation, what);
-            }
-            Err(Unsent::Full) => {
-                self.collectives.outbox.push_back(outgoing);
-                self.collectives.has_news = true;
-            }
-            Err(error) => match outgoing.ends {
-                Ends::Nothing => {}
-                Ends::Cell(cell) => self.small.give_back(cell),
-                Ends::Transfer(message) => {
-                    self.requests.finish(of_message(message), Err(failure(error, outgoing.to)));
-                }
-            },
+        if !self.try_post(now, &outgoing) {
+            self.collectives.outbox.push_back(outgoing);
+            self.collectives.has_news = true;
         }
     }
 

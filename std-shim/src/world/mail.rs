@@ -1,0 +1,48 @@
+//! What lies above the endpoint while it is driven: the first byte of a message's head says whose it is.
+//!
+//! Below 16: messages between two ranks (core, `message::admission`); from 16 on: messages of collectives (core, `message::steps`),
+//! what the watchdog asks (`watchdog/words.rs`), and what is said of communicators (`process/retire.rs`).
+
+use core::cell::RefCell;
+
+use unisono_core::counters::{Counters, Happened};
+use unisono_core::device::PeerId;
+use unisono_core::endpoint::{Above, Verdict};
+use unisono_core::message::admission::KINDS;
+
+use super::collective::table::Collectives;
+use super::mailbox::{Arrival, Errand, Mailbox};
+use super::request::Requests;
+use crate::region::Regions;
+
+/// What the endpoint's messages are handled with.
+pub(super) struct Mail<'a> {
+    pub(super) mailbox: &'a mut Mailbox,
+    pub(super) requests: &'a mut Requests,
+    pub(super) regions: &'a RefCell<Regions>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) collectives: &'a mut Collectives,
+}
+
+impl Above for Mail<'_> {
+    #[inline(always)]
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        match head.first() {
+            Some(0..KINDS) => match self.mailbox.handle(from, head, bytes, self.requests) {
+                Arrival::Nothing => Verdict::Release,
+                Arrival::Place { to, start } => Verdict::Place { to, start: start as u16 },
+                Arrival::Nonsense => {
+                    self.mailbox.errands.push_back(Errand::GiveUp { peer: from });
+                    Verdict::Release
+                }
+            },
+            Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
+            // No process of ours says nothing.
+            None => Verdict::Release,
+        }
+    }
+
+    fn saw(&mut self, what: Happened) {
+        self.counters.count(what);
+    }
+}

@@ -1,0 +1,422 @@
+//! Messages that have not met their receives, those whose payload may still be asked for, and receives that wait.
+//!
+//! What is matched and what may be kept is the core's ([`admission`](unisono_core::message::admission)); here is the memory: one
+//! place per header for a short payload, one pool for longer ones, and what is lent to each request.
+
+use alloc::collections::VecDeque;
+use core::cell::RefCell;
+
+use unisono_core::device::PeerId;
+use unisono_core::message::admission::{self, Config, Head, Lent, Lost, Outcome, Place, Received};
+use unisono_core::message::matching::{Kept, MessageId, Posted, ReceiveId};
+use unisono_core::message::{Context, Envelope, Pattern};
+use unisono_core::placement::{Key, PlacementId};
+use unisono_core::span::{Region, Span};
+
+use super::near;
+use super::parcel::Parcels;
+use super::request::{Failure, Requests, Status, Tag, message_of};
+use crate::rank::Rank;
+use crate::records::{ProcessMessages, buckets};
+use crate::region::{Extent, Regions};
+
+/// Bytes of a payload that is kept with its header. Equal on all ranks.
+pub(super) const SHORT: usize = 1024;
+/// Bytes of a slot of the pool.
+const SLOT: usize = 1 << 14;
+/// Bytes of the pool unless said otherwise.
+pub(super) const POOL: usize = 1 << 20;
+/// Headers of all peers, and most of one.
+const HEADERS: u32 = 1 << 14;
+const HEADERS_MOST: u32 = 256;
+/// Messages from held ones that matched probes may take beyond those.
+const SPARE: usize = 64;
+/// Requests that there are records for at first.
+const REQUESTS: usize = 256;
+
+/// A receive that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receiving {
+    pub(super) into: Extent,
+    pub(super) id: Option<ReceiveId>,
+    /// `None`: any.
+    pub(super) source: Option<PeerId>,
+    pub(super) context: Context,
+    /// The message that it has met.
+    pub(super) met: Option<admission::Status>,
+    /// Pieces of memory that were granted for it and are not filled; whether that is all of it.
+    pub(super) parts: u32,
+    pub(super) is_granted: bool,
+}
+
+impl Receiving {
+    const fn new(into: Extent) -> Self {
+        Self { into, id: None, source: None, context: Context(0), met: None, parts: 0, is_granted: false }
+    }
+}
+
+/// What is to be done once the carriers are free again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Errand {
+    /// Memory is to be granted for a message, from this byte on.
+    Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
+    /// Copy what a rank of this node announced.
+    Fetch { from: PeerId, place: near::Place, into: Extent, fetched: usize, ends: Fetched },
+    /// The peer granted memory for a message of ours.
+    Place { to: PeerId, parcel: u32, placement: PlacementId, key: Key, more: bool },
+    /// The peer has taken a message of ours, or could not.
+    Sent { parcel: u32, failure: Option<Failure> },
+    /// The peer says what no rank says.
+    GiveUp { peer: PeerId },
+}
+
+/// What ends when a message was fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fetched {
+    /// A collective's, which has this number at its sender.
+    Step {
+        sending: u32,
+        request: u32,
+    },
+    Message {
+        receive: ReceiveId,
+        request: u32,
+    },
+}
+
+/// What is to be done with the payload of what arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrival {
+    Nothing,
+    /// Copy it, from byte `start` on, there.
+    Place {
+        to: Span,
+        start: usize,
+    },
+    Nonsense,
+}
+
+/// All messages of a process.
+pub(super) struct Mailbox {
+    pub(super) machine: ProcessMessages,
+    pub(super) parcels: Parcels,
+    pub(super) errands: VecDeque<Errand>,
+    /// By their request.
+    receives: Vec<Option<Receiving>>,
+    /// Bytes that each peer's carrier takes behind a head.
+    limits: Box<[u32]>,
+    records: [usize; 2],
+    slot: usize,
+    slots: Region,
+    shorts: Region,
+}
+
+impl Mailbox {
+    pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
+        let headers = HEADERS.checked_div(size).unwrap_or(HEADERS).clamp(8, HEADERS_MOST);
+        let (slot, messages) = (SLOT.min(pool), headers as usize * size as usize + SPARE);
+        let mut allocate = |bytes: usize| regions.allocate(bytes);
+        let slots = pool.checked_div(slot).unwrap_or(0);
+        let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT)?)));
+        // Reserved, not used yet: the system has it, or cannot run the job.
+        let (pool, shorts) = memory.unwrap_or_default();
+        let mut seed = [0; 4];
+        // What is not random is only easier to be crowded on purpose.
+        let _ = getrandom::fill(&mut seed);
+        let config =
+            Config { headers: headers as u16, short: SHORT as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
+        let lent = Lent {
+            receives: vec![Posted::default(); REQUESTS].into(),
+            messages: vec![Kept::default(); messages].into(),
+            sends: vec![admission::Send::FREE; REQUESTS].into(),
+            peers: vec![admission::Peer::NEW; size as usize].into(),
+            slots: vec![0; slots].into(),
+            buckets: [buckets(REQUESTS), buckets(messages), buckets(REQUESTS)],
+        };
+        let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("enough is lent") };
+        Self {
+            machine,
+            parcels: Parcels::new(),
+            errands: VecDeque::new(),
+            receives: Vec::new(),
+            limits: vec![0; size as usize].into(),
+            records: [REQUESTS; 2],
+            slot,
+            slots: pool,
+            shorts,
+        }
+    }
+
+    /// How many bytes this peer's carrier takes behind a head.
+    pub(super) fn limit(&self, peer: PeerId) -> u32 {
+        self.limits.get(peer.0 as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set_limit(&mut self, peer: PeerId, bytes: u32) {
+        if let Some(limit) = self.limits.get_mut(peer.0 as usize) {
+            *limit = bytes;
+        }
+    }
+
+    /// More records for receives. False: there are as many as can be.
+    pub(super) fn add_receives(&mut self) -> bool {
+        let [receives, _] = &mut self.records;
+        let more = receives.saturating_mul(2);
+        let lent = self.machine.lend_receives(vec![Posted::default(); more].into(), buckets(more));
+        *receives = if lent { more } else { *receives };
+        lent
+    }
+
+    /// As that, for sends.
+    pub(super) fn add_sends(&mut self) -> bool {
+        let [_, sends] = &mut self.records;
+        let more = sends.saturating_mul(2);
+        let lent = self.machine.lend_sends(vec![admission::Send::FREE; more].into(), buckets(more));
+        *sends = if lent { more } else { *sends };
+        lent
+    }
+
+    /// A receive that has not ended.
+    pub(super) fn put(&mut self, request: u32, receiving: Receiving) {
+        let i = request as usize;
+        if self.receives.len() <= i {
+            self.receives.resize(i + 1, None);
+        }
+        if let Some(place) = self.receives.get_mut(i) {
+            *place = Some(receiving);
+        }
+    }
+
+    pub(super) fn receiving(&mut self, request: u32) -> Option<&mut Receiving> {
+        self.receives.get_mut(request as usize)?.as_mut()
+    }
+
+    pub(super) fn take(&mut self, request: u32) -> Option<Receiving> {
+        self.receives.get_mut(request as usize)?.take()
+    }
+
+    /// Receives that have not ended.
+    pub(super) fn receivings(&self) -> impl Iterator<Item = &Receiving> {
+        self.receives.iter().flatten()
+    }
+
+    /// Receives like this that have met no message, by request.
+    pub(super) fn waiting(&self, is: impl Fn(&Receiving) -> bool) -> Vec<(u32, ReceiveId)> {
+        let waits = |(request, receiving): (u32, &Option<Receiving>)| {
+            let receiving = receiving.as_ref().filter(|receiving| receiving.met.is_none() && is(receiving))?;
+            Some((request, receiving.id?))
+        };
+        (0..).zip(&self.receives).filter_map(waits).collect()
+    }
+
+    /// Asks the receivers of what is on its way to tell whether it is kept, once each.
+    pub(super) fn ask_for_parcels(&mut self) {
+        let Self { machine, parcels, .. } = self;
+        parcels.ask(|to| machine.flush(to));
+    }
+
+    /// Whether something is to be done.
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        !self.errands.is_empty() || !self.machine.is_still()
+    }
+
+    /// Receives a message; the request is started. See [`Received`] for what is to be done.
+    pub(super) fn receive(
+        &mut self,
+        what: Wanted,
+        into: Extent,
+        request: u32,
+        requests: &mut Requests,
+        regions: &Regions,
+    ) {
+        let room = into.bytes as u64;
+        let received = loop {
+            let received = match what {
+                Wanted::Like(pattern) => self.machine.receive(pattern, room, request).map(Some),
+                Wanted::Matched(message) => self.machine.receive_matched(message, room, request),
+            };
+            match received {
+                Ok(received) => break received,
+                Err(_) if self.add_receives() => {}
+                Err(_) => break None,
+            }
+        };
+        let (source, context) = match what {
+            Wanted::Like(Pattern { source, context, .. }) => (source, context),
+            Wanted::Matched(_) => (None, Context(0)),
+        };
+        match received {
+            Some(Received::Waits(id)) => {
+                self.put(request, Receiving { id: Some(id), source, context, ..Receiving::new(into) })
+            }
+            Some(Received::Kept { message, place, status }) => {
+                let from = self.kept(place, status.bytes as u32);
+                if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
+                    let bytes = from.bytes().min(to.bytes());
+                    // SAFETY: both regions live; the source is memory of this table that nobody else names, the target is lent
+                    // to this request: they do not overlap.
+                    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+                }
+                self.machine.release(message);
+                requests.finish(request, ended(&status, into.bytes));
+            }
+            Some(Received::Coming(status)) => {
+                let source = Some(status.envelope.source);
+                self.put(request, Receiving { source, met: Some(status), ..Receiving::new(into) });
+            }
+            Some(Received::Truncated(status)) => requests.finish(request, ended(&status, into.bytes)),
+            // Its sender is gone.
+            None => {
+                let failure = match what {
+                    Wanted::Matched(_) | Wanted::Like(Pattern { source: None, .. }) => Failure::TooLong,
+                    Wanted::Like(Pattern { source: Some(source), .. }) => Failure::PeerFailed(Rank(source.0)),
+                };
+                requests.finish(request, Err(failure));
+            }
+        }
+    }
+
+    /// A head of `bytes` bytes, payload included, of which these are the first ones.
+    pub(super) fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32, requests: &mut Requests) -> Arrival {
+        let outcome = self.machine.handle(from, head, bytes);
+        self.follow(from, outcome, bytes as usize, 0, requests)
+    }
+
+    /// What came of a head: `bytes` bytes came with it, of which the first `without` were not there.
+    pub(super) fn follow(
+        &mut self,
+        from: PeerId,
+        outcome: Outcome,
+        bytes: usize,
+        without: usize,
+        requests: &mut Requests,
+    ) -> Arrival {
+        match outcome {
+            Outcome::Nothing => Arrival::Nothing,
+            Outcome::Into { user, start, status } => {
+                let Some(Receiving { into, .. }) = self.take(user) else { return Arrival::Nothing };
+                requests.finish(user, ended(&status, into.bytes));
+                Arrival::Place { to: into.part(0, status.bytes as usize), start: start.saturating_sub(without) }
+            }
+            Outcome::Keep { place, start } => {
+                let payload = bytes.saturating_sub(start);
+                Arrival::Place { to: self.kept(place, payload as u32), start: start.saturating_sub(without) }
+            }
+            Outcome::Coming { user, status } => {
+                if let Some(receiving) = self.receiving(user) {
+                    (receiving.source, receiving.met) = (Some(from), Some(status));
+                }
+                Arrival::Nothing
+            }
+            Outcome::Truncated { user, status } => {
+                if let Some(Receiving { into, .. }) = self.take(user) {
+                    requests.finish(user, ended(&status, into.bytes));
+                }
+                Arrival::Nothing
+            }
+            Outcome::Place { user, placement, key, more } => {
+                self.errands.push_back(Errand::Place { to: from, parcel: user, placement, key, more });
+                Arrival::Nothing
+            }
+            Outcome::Sent { user, truncated } => {
+                let failure = truncated.then_some(Failure::TooLongForReceive(from.into()));
+                self.errands.push_back(Errand::Sent { parcel: user, failure });
+                Arrival::Nothing
+            }
+            Outcome::Nonsense => Arrival::Nonsense,
+        }
+    }
+
+    /// A granted piece of a receive's memory, or a collective's, is filled.
+    pub(super) fn fill(&mut self, request: u32, requests: &mut Requests) {
+        if message_of(request).is_some() {
+            let nobody = Status { source: Rank(0), tag: Tag(0), bytes: 0 };
+            return requests.finish(request, Ok(nobody));
+        }
+        let Some(receiving) = self.receiving(request) else { return };
+        receiving.parts = receiving.parts.saturating_sub(1);
+        if receiving.parts == 0 && receiving.is_granted {
+            self.arrive(request, requests);
+        }
+    }
+
+    /// The whole of a receive's message is there.
+    pub(super) fn arrive(&mut self, request: u32, requests: &mut Requests) {
+        if let Some(Receiving { into, met: Some(met), .. }) = self.take(request) {
+            requests.finish(request, ended(&met, into.bytes));
+        }
+    }
+
+    /// A peer is gone. Returns the requests that end with it, a collective's among them; parcels are marked.
+    pub(super) fn lose(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
+        let mut ended = Vec::new();
+        self.machine.lose(peer, anyone, |lost| {
+            if let Lost::Receive(request) = lost {
+                ended.push(request);
+            }
+        });
+        self.parcels.lose(peer, failure);
+        self.errands.retain(|errand| {
+            let gone = match errand {
+                Errand::Grant { from, .. } | Errand::Fetch { from, .. } => from,
+                Errand::Place { to, .. } => to,
+                Errand::GiveUp { peer } => peer,
+                Errand::Sent { .. } => return true,
+            };
+            if let Errand::Fetch { ends: Fetched::Step { request, .. }, .. } = errand
+                && *gone == peer
+            {
+                ended.push(*request);
+            }
+            *gone != peer
+        });
+        ended
+    }
+
+    /// Memory of a kept payload.
+    fn kept(&self, place: Place, bytes: u32) -> Span {
+        let (region, i, each) = match place {
+            Place::Short(message) => (self.shorts, message, SHORT),
+            Place::Slot(slot) => (self.slots, slot, self.slot),
+        };
+        Span { region, offset: i as usize * each, bytes: bytes.min(each as u32) }
+    }
+}
+
+/// What is received.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    Like(Pattern),
+    /// A message that a matched probe has taken.
+    Matched(MessageId),
+}
+
+fn address(regions: &Regions, span: Span) -> Option<crate::region::Address> {
+    unisono_core::device::Memory::address(regions, span)
+}
+
+/// A message as its receiver is told.
+pub(super) fn told(status: &admission::Status) -> Status {
+    let admission::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
+    Status { source: source.into(), tag: Tag(tag.0), bytes: bytes as usize }
+}
+
+/// How a receive with so much room ends.
+pub(super) fn ended(status: &admission::Status, room: usize) -> Result<Status, Failure> {
+    if status.bytes > room as u64 { Err(Failure::Truncated { bytes: status.bytes }) } else { Ok(told(status)) }
+}
+
+/// The table of regions as the endpoint's drive and the messages above it both use it.
+#[derive(Debug)]
+pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
+
+impl unisono_core::device::Memory for SharedRegions<'_> {
+    type Address = crate::region::Address;
+
+    fn address(&self, span: Span) -> Option<crate::region::Address> {
+        self.0.borrow().address(span)
+    }
+}
+
+const _: () = assert!(Head::EAGER + SHORT <= near::EAGER_LIMIT);

@@ -1,0 +1,136 @@
+//! Messages on their way whose payload is still needed.
+
+use unisono_core::device::PeerId;
+
+use super::request::Failure;
+use super::small::Cell;
+use crate::region::Extent;
+
+/// A message whose payload may be asked for, or is being read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parcel {
+    pub(super) to: PeerId,
+    pub(super) payload: Extent,
+    pub(super) owner: Owner,
+    /// Operations of the endpoint, and places in a ring's queue, that read it.
+    pub(super) uses: u32,
+    /// It is not asked for any more.
+    pub(super) is_over: bool,
+    pub(super) failure: Option<Failure>,
+    /// Bytes that memory was granted for.
+    pub(super) granted: usize,
+    /// Its receiver was asked to tell whether it is kept.
+    pub(super) is_asked: bool,
+}
+
+/// Whose the payload is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// It is lent to this request.
+    Request(u32),
+    /// A copy in a cell.
+    Cell(Cell),
+    /// A copy in a region of its own.
+    Copy,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Free { next: u32 },
+    Used(Parcel),
+}
+
+const NONE: u32 = u32::MAX;
+
+/// All of them, by index.
+#[derive(Debug)]
+pub(super) struct Parcels {
+    entries: Vec<Entry>,
+    free: u32,
+    used: usize,
+}
+
+impl Parcels {
+    pub(super) const fn new() -> Self {
+        Self { entries: Vec::new(), free: NONE, used: 0 }
+    }
+
+    /// The index of the next one.
+    pub(super) const fn next(&self) -> u32 {
+        if self.free == NONE { self.entries.len() as u32 } else { self.free }
+    }
+
+    /// Puts one at [`next`](Self::next).
+    pub(super) fn put(&mut self, parcel: Parcel) -> u32 {
+        let i = self.next();
+        match self.entries.get_mut(i as usize) {
+            Some(entry) => {
+                if let Entry::Free { next } = *entry {
+                    self.free = next;
+                }
+                *entry = Entry::Used(parcel);
+            }
+            None => self.entries.push(Entry::Used(parcel)),
+        }
+        self.used += 1;
+        i
+    }
+
+    pub(super) fn get(&mut self, i: u32) -> Option<&mut Parcel> {
+        match self.entries.get_mut(i as usize)? {
+            Entry::Used(parcel) => Some(parcel),
+            Entry::Free { .. } => None,
+        }
+    }
+
+    /// Takes it out, if nobody needs it any more.
+    pub(super) fn take_done(&mut self, i: u32) -> Option<Parcel> {
+        let entry = self.entries.get_mut(i as usize)?;
+        let Entry::Used(parcel) = *entry else { return None };
+        if !parcel.is_over || parcel.uses > 0 {
+            return None;
+        }
+        *entry = Entry::Free { next: self.free };
+        self.free = i;
+        self.used -= 1;
+        Some(parcel)
+    }
+
+    /// Asks about those that were not asked about.
+    pub(super) fn ask(&mut self, mut ask: impl FnMut(PeerId)) {
+        if self.used == 0 {
+            return;
+        }
+        for entry in &mut self.entries {
+            if let Entry::Used(parcel) = entry
+                && !core::mem::replace(&mut parcel.is_asked, true)
+            {
+                ask(parcel.to);
+            }
+        }
+    }
+
+    /// Nobody asks for those to this peer any more.
+    pub(super) fn lose(&mut self, peer: PeerId, failure: Failure) {
+        for entry in &mut self.entries {
+            if let Entry::Used(parcel) = entry
+                && parcel.to == peer
+            {
+                parcel.is_over = true;
+                parcel.failure = parcel.failure.or(Some(failure));
+            }
+        }
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Parcel)> {
+        (0..).zip(&self.entries).filter_map(|(i, entry)| match entry {
+            Entry::Used(parcel) => Some((i, parcel)),
+            Entry::Free { .. } => None,
+        })
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+}

@@ -1,0 +1,132 @@
+//! Messages that are looked at, or taken out, before they are received.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use unisono_core::message::Pattern;
+use unisono_core::message::matching::MessageId;
+
+use super::Communicator;
+use super::mailbox::{Wanted, told};
+use super::process::Process;
+use super::progress::Awaits;
+use super::request::{Failure, Status, Tag};
+use crate::rank::Rank;
+use crate::records::ProcessMessages;
+
+/// A message that was taken out: no other receive meets it. Dropped without being received, it is received into no memory.
+#[must_use = "nobody else receives it"]
+pub struct Message<'a> {
+    communicator: &'a Communicator,
+    id: MessageId,
+    status: Status,
+}
+
+/// How one looks for a message.
+type Look<T> = fn(&mut ProcessMessages, Pattern) -> Option<T>;
+
+impl Communicator {
+    /// Waits for a message from `source`, or from anyone, with `tag`, or with any, which a receive like that would meet.
+    ///
+    /// # Errors
+    /// [`Failure`], as for a receive.
+    pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
+        self.until_found(ProcessMessages::probe, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
+    }
+
+    /// Makes progress once, and tells whether there is a message that such a receive would meet. One that its sender holds, since
+    /// too many came before it, is found when the same is asked again.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn immediate_probe(
+        &self,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<Option<Status>, Failure> {
+        let found = self.find(ProcessMessages::probe, source.into(), tag.into())?;
+        Ok(found.map(|status| self.own_status(told(&status))))
+    }
+
+    /// As [`probe`](Self::probe), and takes the message out.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn matched_probe(
+        &self,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<Message<'_>, Failure> {
+        let (id, status) = self.until_found(ProcessMessages::matched_probe, source.into(), tag.into())?;
+        Ok(Message { communicator: self, id, status: self.own_status(told(&status)) })
+    }
+
+    /// As [`immediate_probe`](Self::immediate_probe), and takes the message out.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn immediate_matched_probe(
+        &self,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<Option<Message<'_>>, Failure> {
+        let found = self.find(ProcessMessages::matched_probe, source.into(), tag.into())?;
+        Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.own_status(told(&status)) }))
+    }
+
+    fn find<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
+        let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
+        process.progress(false);
+        process.find(look, self.context, pattern).transpose().map_err(|failure| self.own_failure(failure))
+    }
+
+    fn until_found<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
+        let pattern = self.pattern(source, tag)?;
+        let awaits = pattern.source.map_or(Awaits::Anyone, |source| Awaits::Rank(source.into()));
+        let found = self.shared.until(awaits, |process| process.find(look, self.context, pattern));
+        found.map_err(|failure| self.own_failure(failure))
+    }
+}
+
+impl Process {
+    /// What is found, or why nothing will be.
+    fn find<T>(&mut self, look: Look<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
+        let source = pattern.source.map(Rank::from);
+        if let Err(failure) = self.expect_open(context) {
+            return Some(Err(failure));
+        }
+        if let Err(failure) = self.expect_receivable(source) {
+            return Some(Err(failure));
+        }
+        let found = look(&mut self.mailbox.machine, pattern);
+        self.follow_if_needed();
+        found.map(Ok).or_else(|| self.hopeless(pattern.context, source).map(Err))
+    }
+}
+
+impl Message<'_> {
+    /// Its sender, tag and length.
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Receives it.
+    ///
+    /// # Errors
+    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified.
+    pub fn receive_into<T: IntoBytes + FromBytes>(self, data: &mut [T]) -> Result<Status, Failure> {
+        let message = core::mem::ManuallyDrop::new(self);
+        message.receive(data.as_mut_bytes())
+    }
+
+    fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
+        let request = self.communicator.start_receive(bytes, Wanted::Matched(self.id))?;
+        self.communicator.wait(request)
+    }
+}
+
+impl Drop for Message<'_> {
+    fn drop(&mut self) {
+        // It ends at once: a message of no bytes is there, and any other is too long.
+        let _ = self.receive(&mut []);
+    }
+}
