@@ -18,6 +18,8 @@ pub mod flaw;
 mod lanes;
 mod on_shmem;
 mod on_sim;
+#[cfg(feature = "verbs")]
+mod on_ud;
 mod on_udp;
 mod postings;
 mod slots;
@@ -32,6 +34,8 @@ use unisono_core::{
 
 pub use self::{breach::Breach, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture};
 use bench::Bench;
+#[cfg(feature = "verbs")]
+pub use on_ud::UdFixture;
 
 /// Devices to examine and the world around them.
 pub trait Fixture {

@@ -10,9 +10,11 @@ pub(super) mod context;
 mod element;
 mod error;
 mod immediate;
+mod in_place;
 pub(super) mod node_group;
 mod operation;
 pub(super) mod partition;
+mod persistent;
 mod pull;
 mod request;
 pub(super) mod running;
@@ -26,6 +28,7 @@ pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
+pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 
 pub(super) use node_group::NodeGroup;
@@ -190,12 +193,12 @@ impl Communicator {
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
-            Some(on_node) => on_node.run(self, &call.plan, call.places, operate),
-            None if self.size == 1 => {
+            Some(on_node) if call.is_shown() => on_node.run(self, &call.plan, call.places, operate),
+            _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())
             }
-            None => {
+            _ => {
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate)) }?;
                 self.wait_for(begun)

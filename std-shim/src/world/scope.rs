@@ -86,7 +86,8 @@ pub(super) fn run<'env, R>(
             let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
             let take = |scope: &Scope<'_, '_>| core::mem::take(&mut *scope.lent.borrow_mut()).started;
             let mut left = all().flat_map(take).flatten().collect::<Vec<_>>().into_iter().peekable();
-            let begun: Begun = all().flat_map(|scope| core::mem::take(&mut *scope.collectives.borrow_mut())).collect();
+            let mut begun = Begun::default();
+            all().for_each(|scope| begun.append(core::mem::take(&mut *scope.collectives.borrow_mut())));
             if (!begun.is_empty() || left.peek().is_some()) && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
                 self.0.communicator.give_up();

@@ -2,11 +2,15 @@
 
 use crate::tuning::Overrides;
 use clap::Args;
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use unisono::{
     environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog},
     fault::Probability,
-    launch::{HostList, Job, LaunchError, Layout, LayoutError, run as launch},
+    launch::{
+        BareMetal, HostList, Job, LaunchError, Layout, LayoutError,
+        bare_metal::{self, StandInError},
+        run as launch,
+    },
 };
 
 /// Options of `unisono run`. Each but the first three has a variable of the same name: UNISONO_DEVICE, UNISONO_MTU, …
@@ -72,9 +76,16 @@ pub(crate) struct Options {
     /// Waiting in one collective after which it is said who is missing
     #[arg(long, value_name = "TIME")]
     watchdog: Option<Watchdog>,
-    /// Not built yet
-    #[arg(long, value_name = "K", hide = true)]
-    bare_metal: Option<String>,
+    /// The last K ranks run an image without an operating system, in an emulator on this host; its command line gets the
+    /// program's arguments
+    #[arg(long, value_name = "K", conflicts_with = "hosts")]
+    bare_metal: Option<u32>,
+    /// That image [default: unisono-x86 beside this program]
+    #[arg(long, value_name = "FILE", requires = "bare_metal")]
+    image: Option<PathBuf>,
+    /// The emulator, with its arguments [default: qemu-system-x86_64]
+    #[arg(long, value_name = "COMMAND", requires = "bare_metal")]
+    emulator: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -121,9 +132,6 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    if options.bare_metal.is_some() {
-        return Err(Refusal::usage("--bare-metal: this part of unisono is not built yet"));
-    }
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
@@ -164,9 +172,46 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if tag_output {
         launching.tag_output = Some(Switch::On);
     }
+    let bare_metal = options.bare_metal.map(|ranks| bare_metal(ranks, options.image, options.emulator));
+    if let Some(BareMetal { ranks, .. }) = &bare_metal {
+        let transport = &mut settings.transport;
+        if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 {
+            return Err(Refusal::usage("--bare-metal: some ranks of one node, not all of them"));
+        }
+        if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
+            return Err(Refusal::usage("--bare-metal: ranks without an operating system share memory"));
+        }
+        transport.device = DeviceChoice::Shm;
+    }
     let mut command = options.command.into_iter();
     let program = command.next().ok_or_else(|| Refusal::usage("a program is needed"))?;
-    Ok(Job { program, arguments: command.collect(), layout, settings })
+    Ok(Job { program, arguments: command.collect(), layout, settings, bare_metal })
+}
+
+fn bare_metal(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetal {
+    let beside = || std::env::current_exe().unwrap_or_default().with_file_name("unisono-x86");
+    BareMetal {
+        ranks,
+        image: image.unwrap_or_else(beside),
+        emulator: emulator.unwrap_or_else(|| "qemu-system-x86_64".to_owned()),
+    }
+}
+
+/// Options of `unisono stand-in`, which the launcher starts.
+#[derive(Args, Debug)]
+pub(crate) struct StandIn {
+    #[arg(long)]
+    image: PathBuf,
+    #[arg(long)]
+    emulator: String,
+    #[arg(last = true)]
+    words: Vec<OsString>,
+}
+
+/// Stands in for an image, to its end.
+pub(crate) fn stand_in(options: &StandIn) -> Result<(), StandInError> {
+    let StandIn { image, emulator, words } = options;
+    bare_metal::stand_in(&BareMetal { ranks: 1, image: image.clone(), emulator: emulator.clone() }, words)
 }
 
 fn lay_over<T>(setting: &mut T, option: Option<T>) {
@@ -255,7 +300,11 @@ mod tests {
             ("-n 2 --alltoall ring -- prog", "one of direct, pairwise, bruck, doubling, standard-exchange is expected"),
             ("-n 2 --gather knomial:radix=1 -- prog", "radix= is a number from 2 to 17"),
             ("-n 2 --watchdog 2h -- prog", "a time from 1ms to 3600s"),
-            ("-n 2 --bare-metal 1 -- prog", "--bare-metal: this part of unisono is not built yet"),
+            ("-n 2 --bare-metal 2 -- prog", "not all of them"),
+            ("-n 2 --bare-metal 0 -- prog", "not all of them"),
+            ("-n 4 --bare-metal 1 --nodes 2 -- prog", "ranks of one node"),
+            ("-n 2 --bare-metal 1 --device udp -- prog", "share memory"),
+            ("-n 2 --image x -- prog", "--bare-metal"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {
             match parse(line, &[]) {

@@ -69,6 +69,9 @@ pub enum CollectiveError {
     /// Somebody writes where only this rank may: nothing in the shared memory can be trusted any more.
     #[error("the shared memory of this node is corrupted")]
     Corrupted,
+    /// A collective that is started again and again was not waited for.
+    #[error("the collective is under way")]
+    UnderWay,
     /// A member has given the communicator up ([`Communicator::revoke`](crate::world::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,

@@ -320,12 +320,27 @@ impl Collectives {
         }
     }
 
-    /// A collective begins. Returns its place in the table; nothing: there is no such communicator.
-    pub(in crate::world) fn begin(&mut self, context: u32, make: impl FnOnce(CollectiveId) -> Running) -> Option<u32> {
-        let Self { ahead, blames, contexts, dead, .. } = self;
-        let own = contexts.get_mut(context)?;
+    /// One that is to be started. Returns its place in the table.
+    pub(in crate::world) fn insert(&mut self, running: Running) -> u32 {
+        let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
+        if place == self.running.len() {
+            self.running.push(None);
+        }
+        if let Some(free) = self.running.get_mut(place) {
+            *free = Some(running);
+        }
+        place as u32
+    }
+
+    /// A collective that is not under way begins, as the next one of its communicator.
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+        let Self { running, contexts, ahead, blames, dead, .. } = self;
+        let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let context = running.executor.id().context;
+        let Some(own) = contexts.get_mut(context) else { return };
         let sequence = own.last.id.sequence.wrapping_add(1);
-        let mut running = make(CollectiveId { context, sequence });
+        running.executor.restart(CollectiveId { context, sequence });
+        (running.since, running.waited, running.ended) = (now, None, None);
         own.last = running.what();
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
@@ -337,15 +352,7 @@ impl Collectives {
         for number in dead.iter().filter_map(|peer| own.members.number((*peer).into())) {
             running.executor.handle_failed(Member(number.0));
         }
-        let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
-        if place == self.running.len() {
-            self.running.push(None);
-        }
-        if let Some(free) = self.running.get_mut(place) {
-            *free = Some(running);
-        }
-        self.list(place as u32);
-        Some(place as u32)
+        self.list(place);
     }
 
     /// It is to be looked at.

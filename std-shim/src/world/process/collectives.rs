@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use unisono_core::collective::{Cause, Plan, Turn};
+use unisono_core::collective::{Cause, CollectiveId, Plan, Turn};
 use unisono_core::device::PeerId;
 use unisono_core::schedule::Executor;
 
@@ -26,28 +26,35 @@ pub(in crate::world) struct Outcome {
     pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
 }
 
+impl Outcome {
+    /// The result, unless a function of the user's panicked, which goes on.
+    pub(in crate::world) fn result(self) -> Result<(), CollectiveError> {
+        match self.panic {
+            // In the midst of another panic one is enough.
+            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            _ => self.result,
+        }
+    }
+}
+
 impl Process {
-    /// Begins a collective, and lets its first messages leave. Returns its place.
+    /// Makes all that a collective needs, to be [started](Self::start_collective) once, or again and again. Returns its place.
     ///
     /// # Safety
-    /// The buffers, which may be one, stay valid, the first is not written but as the second, which nobody else uses, and what
-    /// `combine` borrows lives, until the collective [has ended](Self::has_ended).
-    pub(in crate::world) unsafe fn begin_collective(
+    /// The buffers, which may be one, stay valid until the collective has ended, or is [released](Self::release_collective) if it
+    /// is kept; so does what `combine` borrows. While it is under way the first is not written but as the second, which nobody
+    /// else uses.
+    pub(in crate::world) unsafe fn prepare_collective(
         &mut self,
-        context: u32,
+        (context, is_kept): (u32, bool),
         plan: &Plan,
         tables: Option<Tables>,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
         combine: Combine,
     ) -> Result<u32, CollectiveError> {
-        if let Some(failure) = self.aborted {
-            return Err(CollectiveError::Ended(failure));
-        }
+        self.may_begin(context)?;
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
-        if let Some(failed) = of.failed {
-            return Err(failed);
-        }
         let (generation, [far, near]) = (of.generation, &mut self.collectives.choices);
         let choices = if of.is_near { near } else { far };
         let prepared = choices.schedule(plan, tables.is_some())?;
@@ -65,8 +72,8 @@ impl Process {
         let input = unsafe { regions.register(input, inward) }.map_err(|_| CollectiveError::TooLong)?;
         // SAFETY: as above.
         let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
-        let now = self.now();
-        let place = self.collectives.begin(context, |id| Running {
+        let id = CollectiveId { context, sequence: 0 };
+        Ok(self.collectives.insert(Running {
             executor: Executor::new(id, prepared),
             layout,
             _tables: tables,
@@ -75,22 +82,55 @@ impl Process {
             scratch,
             combine,
             context: id.context << 16 | mix(digest, generation) >> 16,
-            since: now,
+            since: 0,
             waited: None,
             is_listed: false,
-            ended: None,
+            is_kept,
+            ended: Some(Ok(())),
             panic: None,
-        });
-        self.follow_collectives();
-        place.ok_or(CollectiveError::Ended(Failure::Finished))
+        }))
     }
 
-    /// Whether and how a collective has ended; then its place is free.
+    /// Starts a collective that is not under way, and lets its first messages leave.
+    pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
+        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        let context = running.map_or(EVERY, |running| running.executor.id().context);
+        self.may_begin(context)?;
+        let now = self.now();
+        self.collectives.start(now, collective);
+        self.follow_collectives();
+        Ok(())
+    }
+
+    /// Whether a collective may begin at all.
+    pub(in crate::world) fn may_begin(&self, context: u32) -> Result<(), CollectiveError> {
+        match self.aborted {
+            Some(failure) => Err(CollectiveError::Ended(failure)),
+            None => self.collectives.contexts.get(context).and_then(|of| of.failed).map_or(Ok(()), Err),
+        }
+    }
+
+    /// One that is kept, and not under way, is so no more: its memory is the caller's again.
+    pub(in crate::world) fn release_collective(&mut self, collective: u32) {
+        let Some(place) = self.collectives.running.get_mut(collective as usize) else { return };
+        let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
+        let Some(Running { input, output, scratch, .. }) = place.take_if(is_idle) else { return };
+        let regions = self.regions.get_mut();
+        [input, output].into_iter().for_each(|lent| _ = regions.revoke(lent));
+        if let Some(kept) = scratch {
+            self.collectives.store.give_back(kept, regions);
+        }
+    }
+
+    /// Whether and how a collective has ended; then its place is free, unless it ended well and is kept.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
         let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
             running.waited.get_or_insert(now);
+        }
+        if let Some(running) = place.as_mut().filter(|running| running.is_kept) {
+            return running.ended.map(|result| Outcome { result, panic: None });
         }
         let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic })
@@ -187,6 +227,10 @@ impl Process {
             return;
         }
         running.ended = Some(result);
+        if running.is_kept && result.is_ok() {
+            return self.requests.note_finished();
+        }
+        running.is_kept = false;
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
         let regions = self.regions.get_mut();
         let transfers = &self.collectives.transfers;
