@@ -10,7 +10,7 @@ pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
-    bootstrap::{HostPort, Secret, SecretError},
+    bootstrap::{Digests, HostPort, Secret, SecretError},
     fault::Faults,
     rank::Rank,
 };
@@ -20,6 +20,14 @@ use std::{
     ffi::{OsStr, OsString},
     path::Path,
 };
+
+/// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
+const OFFSET: u32 = 0x811c_9dc5;
+
+/// FNV-1a over what was mixed before, a text, and its end.
+fn fnv(before: u32, text: &str) -> u32 {
+    text.bytes().chain([0]).fold(before, |digest, byte| (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
 
 /// What every variable begins with.
 pub const PREFIX: &str = "UNISONO_";
@@ -194,6 +202,15 @@ impl Settings {
         .flatten()
         .chain(tuning.variables())
         .collect()
+    }
+
+    /// Of what must be equal on all ranks.
+    pub fn digests(&self) -> Digests {
+        let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
+        let Transport { device, progress, silence, .. } = &self.transport;
+        let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
+        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence];
+        Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
     }
 
     /// Time that the job has to assemble: a minute unless said otherwise.
