@@ -1,8 +1,10 @@
 //! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
 
+mod compare;
 pub mod direct;
 mod faults;
 mod groups;
+mod scale;
 mod transfer;
 mod waking;
 
@@ -19,10 +21,12 @@ use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
+pub use compare::{Comparison, compare, median};
 pub use direct::direct_failure;
 use direct::{DirectDevice, Size};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
+pub use scale::{Footprint, footprint};
 pub use transfer::{transfer, transfer_directly};
 pub use waking::interrupt;
 

@@ -94,6 +94,7 @@ fn every_setting_survives_the_way_to_another_process() {
     std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
     let mut given = SEATED.to_vec();
     given.extend([
+        ("UNISONO_SHARING", "3"),
         ("UNISONO_TUNING", table.path().to_str().expect("a path")),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),

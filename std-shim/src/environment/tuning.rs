@@ -34,10 +34,10 @@ pub const SEGMENTS_MAX: u32 = 4096;
 /// What a message over UDP costs by the model: a constant, so that it is equal on all ranks. Overhead and bytes as `unisono
 /// bench rate` and `bandwidth` find them between two processes of one host; there latency is 3 to 70 µs, by who has to be
 /// scheduled, and between hosts some 10 µs.
-pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500 };
+pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
 
 /// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks, too.
-pub const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200 };
+pub const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
 
 /// What carries the messages of a job's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,12 +60,13 @@ impl Carrier {
         }
     }
 
-    /// What its messages cost by the model.
-    pub const fn link(self) -> &'static Link {
-        match self {
-            Self::Udp => &UDP,
-            Self::Rings => &RINGS,
-        }
+    /// What its messages cost by the model, where so many ranks share a processor: then all of a message's latency is work of theirs.
+    pub const fn link(self, sharing: u16) -> Link {
+        let link = match self {
+            Self::Udp => UDP,
+            Self::Rings => RINGS,
+        };
+        if sharing < 2 { link } else { Link { overhead_ns: link.latency_ns / 2, sharing, ..link } }
     }
 }
 
@@ -190,6 +191,8 @@ pub struct Tuning {
     overrides: [Option<Override>; VERBS.len()],
     /// What was measured, and the file that it was read from.
     table: Option<(Arc<Table>, Arc<str>)>,
+    /// Ranks that share a processor, as the model takes it.
+    sharing: Option<u16>,
 }
 
 impl Tuning {
@@ -217,11 +220,32 @@ impl Tuning {
         Ok(())
     }
 
+    /// Ranks that share a processor.
+    pub fn sharing(&self) -> u16 {
+        self.sharing.unwrap_or(1)
+    }
+
+    /// So many ranks share a processor.
+    pub const fn set_sharing(&mut self, ranks: u16) {
+        self.sharing = Some(ranks);
+    }
+
+    /// It is not known how many do, as of another job's.
+    pub const fn forget_sharing(&mut self) {
+        self.sharing = None;
+    }
+
+    /// All ranks of a job are on this host, which has so many processors: unless it was said, how many share one.
+    pub fn share(&mut self, ranks: u32, processors: usize) {
+        let sharing = (ranks as usize).div_ceil(processors.max(1));
+        self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
+    }
+
     /// Equal on ranks that choose the same.
     pub fn digest(&self) -> u64 {
+        let begin = table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325);
         let said = VERBS.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
-        let said = said
-            .fold(0xcbf2_9ce4_8422_2325, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
+        let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
     }
 
@@ -239,8 +263,8 @@ impl Tuning {
     /// # Errors
     /// As there.
     pub fn decide(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Decision, Refused> {
-        let link = carrier.link();
-        let given = |wanted: Override| choose_given(plan, varying, link, &wanted.given);
+        let link = carrier.link(self.sharing());
+        let given = |wanted: Override| choose_given(plan, varying, &link, &wanted.given);
         let wanted = self.get(plan.verb).map(given);
         let refused = wanted.and_then(Result::err);
         let measured = || self.table.as_ref()?.0.find(carrier, plan).and_then(|wanted| given(wanted).ok());
@@ -248,7 +272,7 @@ impl Tuning {
             Some(Ok(choice)) => (choice, Reason::Override),
             _ => match measured() {
                 Some(choice) => (choice, Reason::Table),
-                None => (choose(plan, varying, link), Reason::Model),
+                None => (choose(plan, varying, &link), Reason::Model),
             },
         };
         Schedule::new(choice.call(plan, varying)).map(|_| Decision { choice, reason, refused })
@@ -257,7 +281,9 @@ impl Tuning {
     /// The variables, without prefix, that make another process read this.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
-        VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string()))).chain(table)
+        let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
+        let said = VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
+        said.chain(table).chain(sharing)
     }
 }
 
@@ -380,6 +406,10 @@ mod tests {
             digests.extend([tuning.digest(), again.digest()]);
         }
         digests.extend([Tuning::default().digest(), tuned(Verb::Scan, "ring").digest()]);
+        let mut crowded = Tuning::default();
+        crowded.share(5, 2);
+        assert_eq!(crowded.sharing(), 3);
+        digests.push(crowded.digest());
         digests.extend([tuned(Verb::Exscan, "ring").digest(), tuned(Verb::Scan, "ring:k=2").digest()]);
         let count = digests.len();
         digests.sort_unstable();

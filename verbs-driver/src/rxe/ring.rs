@@ -60,6 +60,18 @@ impl<S: Seam> Producer<S> {
         (seam.bytes() == shape.bytes()).then_some(Self { seam, shape, next: index, told: index, taken: index })
     }
 
+    /// What it is written through.
+    #[cfg(test)]
+    pub(super) const fn seam(&self) -> &S {
+        &self.seam
+    }
+
+    /// As [`seam`](Self::seam).
+    #[cfg(test)]
+    pub(super) const fn seam_mut(&mut self) -> &mut S {
+        &mut self.seam
+    }
+
     /// How its entries lie.
     pub const fn shape(&self) -> Shape {
         self.shape
@@ -145,6 +157,12 @@ impl<S: Seam> Consumer<S> {
     /// What it is read through.
     pub const fn seam(&self) -> &S {
         &self.seam
+    }
+
+    /// As [`seam`](Self::seam).
+    #[cfg(test)]
+    pub(super) const fn seam_mut(&mut self) -> &mut S {
+        &mut self.seam
     }
 
     /// How its entries lie.

@@ -169,7 +169,7 @@ fn hash(plan: &Plan) -> u32 {
 }
 
 /// The finalizer of Murmur3 (Appleby), over what was mixed before and a word.
-const fn mix(before: u32, word: u32) -> u32 {
+pub(in crate::world) const fn mix(before: u32, word: u32) -> u32 {
     let mut h = before.rotate_left(13).wrapping_add(word).wrapping_add(0x9e37_79b9);
     h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);
     h = (h ^ h >> 13).wrapping_mul(0xc2b2_ae35);

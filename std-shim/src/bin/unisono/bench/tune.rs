@@ -62,7 +62,7 @@ impl Options {
             for bytes in if verb == Verb::Barrier { vec![0] } else { sizes } {
                 for algorithm in algorithms(verb) {
                     let plan = self.plan(verb, usize::try_from(bytes)?);
-                    if choose_given(&plan, false, Carrier::Udp.link(), &Given::only(*algorithm)).is_ok() {
+                    if choose_given(&plan, false, &Carrier::Udp.link(1), &Given::only(*algorithm)).is_ok() {
                         let (wanted, time_ns) = (Override::new(verb, algorithm.name())?, f64::INFINITY);
                         all.push(Candidate { verb, option, measured_as, bytes, wanted, time_ns });
                     }

@@ -29,6 +29,9 @@ pub(super) struct Job {
     /// Bytes, as many times as wanted [default: 8 1K 16K 256K 4M]
     #[arg(long, value_name = "BYTES", requires = "collectives")]
     bytes: Vec<Bytes>,
+    /// Ranks that share a processor [default: as many as do if all are on this host]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..), requires = "collectives")]
+    sharing: Option<u16>,
     /// Operations do not commute
     #[arg(long, requires = "collectives")]
     ordered: bool,
@@ -104,6 +107,11 @@ impl Job {
         if self.nodes > self.ranks {
             return Err(Refusal::usage(format_args!("1 to {0} nodes can share {0} ranks", self.ranks)));
         }
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        match self.sharing {
+            Some(ranks) => tuning.set_sharing(ranks),
+            None => tuning.share(self.ranks, processors),
+        }
         let shared = self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize);
         let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
         let rows = self.rows(&tuning, &means)?;
@@ -113,7 +121,7 @@ impl Job {
             }
             return Ok(());
         }
-        write_table(&self, &means, &rows, to).map_err(Refusal::failed)
+        write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
     }
 
     fn rows(&self, tuning: &Tuning, means: &Means) -> Result<Vec<Row>, Refusal> {
@@ -186,7 +194,7 @@ impl Job {
                     ports: Some(ports),
                     radix: (algorithm == Algorithm::Knomial).then_some(radix),
                     segments: Some(segments),
-                    predicted_ns: Some(choice.time_ps(plan, false, carrier.link())? / 1000),
+                    predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
                     decided_by,
                     override_refused: refused.map(|refused| refused.to_string()),
                     ..row
@@ -205,7 +213,7 @@ impl Means {
     }
 }
 
-fn write_table(job: &Job, means: &Means, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
+fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
     let Job { ranks, nodes, .. } = job;
     match means {
         Means::Shared(boards, pulls) => writeln!(
@@ -215,10 +223,10 @@ fn write_table(job: &Job, means: &Means, rows: &[Row], to: &mut impl Write) -> s
             if *pulls { "read" } else { "cannot read" }
         )?,
         Means::Messages(carrier) => {
-            let Link { latency_ns, overhead_ns, ps_per_byte } = carrier.link();
+            let Link { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
             writeln!(
                 to,
-                "{ranks} ranks on {nodes} {}, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
+                "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
                 if *nodes == 1 { "node" } else { "nodes" }
             )?;
         }
