@@ -112,11 +112,11 @@ impl Map {
 
     /// A word of the header.
     fn word(&self, at: usize) -> io::Result<NonNull<u32>> {
-        if self.bytes < HEADER {
+        if self.bytes < HEADER || at > HEADER - 4 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // SAFETY: within the header, as all of whose words are asked for.
-        Ok(unsafe { self.start.add(at & (HEADER - 1) & !3) }.cast())
+        // SAFETY: within the header.
+        Ok(unsafe { self.start.add(at & !3) }.cast())
     }
 
     fn shape(&self) -> io::Result<Shape> {
@@ -345,3 +345,26 @@ fn send(file: RawFd, command: u32, fields: &[u32], answer: usize) -> io::Result<
 
 // The interface is read as 32-bit words, 64-bit fields low word first.
 const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_header_are_apart() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let map = Map { start: NonNull::new(start.cast()).unwrap(), bytes: 4096 };
+        let [put, taken] = INDICES;
+        for (at, value) in [(0, 6), (4, 15), (put, 3), (taken, 2)] {
+            // SAFETY: within the mapping.
+            unsafe { map.word(at).unwrap().write_volatile(value) };
+        }
+        assert_eq!(map.shape().unwrap(), Shape { entry: 64, count: 16 });
+        // SAFETY: as above.
+        let read = [put, taken].map(|at| unsafe { map.word(at).unwrap().read_volatile() });
+        assert_eq!(read, [3, 2]);
+        assert_eq!(map.word(put).unwrap().addr().get() - map.start.addr().get(), 128);
+    }
+}
