@@ -307,7 +307,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 40] = [
+    const NAMES: [&str; 42] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -348,6 +348,8 @@ impl Reading {
         "REDUCE_SCATTER",
         "SCAN",
         "EXSCAN",
+        "TUNING",
+        "SHARING",
     ];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -405,6 +407,14 @@ impl Reading {
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.grace, value),
             "ASSEMBLY" => store(assembly, value),
+            "SHARING" => match value.parse() {
+                Ok(ranks @ 1..) => {
+                    tuning.set_sharing(ranks);
+                    None
+                }
+                _ => Some("a number of ranks from 1 to 65535 is expected".to_owned()),
+            },
+            "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
             // Read where the log is set up.
             "LOG" => None,
             _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {

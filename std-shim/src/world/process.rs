@@ -164,7 +164,7 @@ impl Process {
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
         let digests = settings.digests();
-        let choices = [false, true].map(|is_near| Choices::new(settings.tuning, is_near));
+        let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
         let mut collectives = Collectives::new(seat.1, choices, |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
