@@ -82,7 +82,7 @@ const CHECKS: [Check; 14] = [
     check("traffic resumes when the link is up again", 2, 30, "/host/guest link-failure net0"),
     check("a removed interface closes the device", 2, 30, "/host/guest removal net0"),
     check("idle peers cost their records only", 2, 60, "/host/guest memory"),
-    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 5"),
+    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 2"),
 ];
 
 /// Programs that the machine is given.
