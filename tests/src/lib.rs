@@ -3,6 +3,8 @@
 extern crate alloc;
 
 #[cfg(feature = "rim")]
+pub mod adapter;
+#[cfg(feature = "rim")]
 pub mod bar;
 #[cfg(feature = "rim")]
 pub mod bare_metal;

@@ -11,7 +11,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use unisono_verbs::mlx5::{Data, Immediate};
+use unisono_verbs::mlx5::Immediate;
+use unisono_verbs::raw::Data;
 
 /// Bytes of the registers that a posting may write.
 pub const REGISTERS: usize = 1024;

@@ -1,7 +1,9 @@
 //! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
 
+mod compare;
 mod faults;
 mod groups;
+mod scale;
 mod transfer;
 mod waking;
 
@@ -18,8 +20,10 @@ use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
+pub use compare::{Comparison, compare, median};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
+pub use scale::{Footprint, footprint};
 pub use transfer::transfer;
 pub use waking::interrupt;
 

@@ -7,7 +7,8 @@ mod random;
 use std::io;
 use std::path::Path;
 
-use unisono_verbs::mlx5::{BlueFlame, Data, Entry, Payload, ReceiveQueue, Request, SendQueue};
+use unisono_verbs::mlx5::{BlueFlame, Entry, ReceiveQueue, Request, SendQueue};
+use unisono_verbs::raw::{Data, Payload};
 
 pub use omitted::{Deletion, delete_each_barrier};
 pub use plain::Plain;

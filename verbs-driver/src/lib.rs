@@ -2,7 +2,8 @@
 //!
 //! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts where
 //! they are absent, and says so when it is asked for the device. [`mlx5`] writes the work queues of ConnectX adapters,
-//! through [`order`], the one seam for stores, loads and barriers. [`registered`] names memory that an adapter may use.
+//! [`rxe`] those of Soft-RoCE, both through [`order`], the one seam for stores, loads and barriers; [`raw`] is the core's
+//! device over them. [`registered`] names memory that an adapter may use.
 #![no_std]
 
 #[cfg(any(test, feature = "verbs"))]
@@ -12,6 +13,8 @@ extern crate std;
 
 pub mod mlx5;
 pub mod order;
+pub mod raw;
 pub mod registered;
+pub mod rxe;
 #[cfg(feature = "verbs")]
 pub mod ud;

@@ -12,8 +12,8 @@ pub unsafe trait Registered: Copy {
     fn start(self) -> NonNull<u8>;
     /// Its length.
     fn bytes(self) -> usize;
-    /// What the adapter calls it (lkey).
-    fn key(self) -> u32;
+    /// What the adapter calls it (lkey); `None` for memory that is not registered, which is copied before it leaves.
+    fn key(self) -> Option<u32>;
 }
 
 /// Registered memory of a driver, cut into equal pieces.
@@ -63,8 +63,8 @@ unsafe impl Registered for Slab {
         self.bytes
     }
 
-    fn key(self) -> u32 {
-        self.key
+    fn key(self) -> Option<u32> {
+        Some(self.key)
     }
 }
 

@@ -56,8 +56,10 @@ const INTERRUPT_HOLDABLE: u32 = 64;
 const INTERRUPT_BASE: u32 = 1 << 16;
 /// Shortest useful timeout: that of a scheduler, since Soft-RoCE works in the kernel's threads.
 const GRANULARITY_NS: u32 = 250_000;
-/// Between two looks at an adapter that is down.
+/// Between two looks at an adapter that is down, or may be.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a change of addresses makes an adapter suspect.
+const SUSPECT: Duration = Duration::from_secs(1);
 
 /// How a device is made.
 #[derive(Clone, Debug)]
@@ -128,6 +130,7 @@ impl Half {
 
     fn close(&mut self) {
         self.memberships.clear();
+        self.bell.detach();
         self.queue = None;
         self.ring.forget();
     }
@@ -137,8 +140,7 @@ impl Half {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Up,
-    /// Since when it is to be looked at again.
-    Down(Instant),
+    Down,
     Closed,
 }
 
@@ -155,6 +157,9 @@ pub struct Ud<A> {
     tally: Arc<Tally>,
     facts: VecDeque<Fact>,
     state: State,
+    /// When the adapter was looked at last, and until when it is suspect.
+    looked: Instant,
+    suspect: Instant,
     limits: Limits,
     domain: Arc<Domain>,
     lends: PhantomData<fn(A)>,
@@ -187,6 +192,8 @@ impl<A> Ud<A> {
             tally: Arc::default(),
             facts: VecDeque::new(),
             state: State::Up,
+            looked: Instant::now(),
+            suspect: Instant::now(),
             limits,
             domain: Arc::clone(domain),
             lends: PhantomData,
@@ -295,21 +302,13 @@ impl<A> Ud<A> {
                         }
                     }
                 }
-                Report::PortDown => self.go(State::Down(Instant::now())),
+                Report::PortDown => self.go(State::Down),
                 Report::PortUp => self.go(State::Up),
+                Report::Changed => self.suspect = Instant::now() + SUSPECT,
                 Report::Fatal => self.close(),
             }
         }
-        if let State::Down(since) = self.state
-            && since.elapsed() >= LOOK
-        {
-            self.state = State::Down(Instant::now());
-            if !self.domain.has_interface() {
-                self.close();
-            } else if self.domain.is_active() {
-                self.go(State::Up);
-            }
-        }
+        self.look();
         if self.state == State::Closed {
             return;
         }
@@ -320,6 +319,22 @@ impl<A> Ud<A> {
                     self.facts.push_back(Fact::Up);
                 }
             }
+        }
+    }
+
+    /// Looks at an adapter that is down or suspect, from time to time. Without either, this compares two numbers.
+    fn look(&mut self) {
+        let doubtful = self.state == State::Down || self.state == State::Up && self.suspect > self.looked;
+        if !doubtful || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        if !self.domain.has_interface() {
+            self.close();
+        } else if self.domain.is_active() {
+            self.go(State::Up);
+        } else {
+            self.go(State::Down);
         }
     }
 
@@ -342,9 +357,6 @@ impl<A> Ud<A> {
         self.table.clear();
         self.events = None;
         self.domain.close();
-        for bell in [&self.polled.bell, &self.interrupt.bell] {
-            bell.ring();
-        }
     }
 }
 

@@ -6,11 +6,12 @@
 //! collectives that go on while the caller does something else.
 
 mod call;
+pub(super) mod context;
 mod element;
 mod error;
-mod group;
 mod immediate;
 mod in_place;
+pub(super) mod node_group;
 mod operation;
 pub(super) mod partition;
 mod persistent;
@@ -30,7 +31,7 @@ pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 
-pub(super) use group::Group;
+pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
 
 use unisono_core::collective::Verb;
@@ -48,8 +49,8 @@ impl Communicator {
     /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) => group.barrier(self),
+        match &self.on_node {
+            Some(on_node) => on_node.barrier(self),
             None => self.run(self.call_barrier(), Moves),
         }
     }
@@ -191,8 +192,8 @@ impl Communicator {
     }
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) if call.is_shown() => group.run(self, &call.plan, call.places, operate),
+        match &self.on_node {
+            Some(on_node) if call.is_shown() => on_node.run(self, &call.plan, call.places, operate),
             _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use unisono_core::device::Cause;
+use unisono_tests::bar::{Limit, Report};
 use unisono_tests::conformance::{Outcome as Kept, UdFixture, examine};
 use unisono_tests::verbs::{self, Outcome};
 use unisono_verbs::ud::{Domain, Options as Ud, adapters};
@@ -51,6 +52,17 @@ enum Check {
         /// That of the first adapter
         interface: String,
     },
+    /// Against perftest's bare loop, turn by turn
+    Compare {
+        /// How often
+        #[arg(long, default_value_t = 10)]
+        turns: usize,
+        /// Fails when the bars are missed: at most 1.3 times its latency, at least 0.8 of its rate
+        #[arg(long)]
+        bar: bool,
+    },
+    /// Memory against the number of peers
+    Memory,
     /// An interface is removed
     Removal {
         /// That of the first adapter
@@ -80,11 +92,12 @@ fn run(check: &Check) -> Outcome<()> {
                 let domain = Domain::open(Some(name))?;
                 let (gid, mtu) = (domain.gid(), domain.mtu());
                 println!(
-                    "{name:<8} port {}, GID {} ({:?}, index {}), mtu {mtu}",
+                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}",
                     domain.port(),
                     gid.gid,
                     gid.encapsulation,
-                    gid.index
+                    gid.index,
+                    gid.interface
                 );
             }
         }
@@ -108,6 +121,23 @@ fn run(check: &Check) -> Outcome<()> {
         Check::LinkFailure { interface } => {
             println!("traffic again after {} ms", verbs::link_failure(pair()?, interface)?.as_millis());
         }
+        Check::Compare { turns, bar } => {
+            let figures = verbs::compare(pair()?, *turns)?;
+            let mut report = Report::new(2, false);
+            for (name, unit, [ours, theirs], limit) in [
+                ("one_way", "us", &figures.latency_us, Limit::Most(1.3)),
+                ("delivered", "MB/s", &figures.rate, Limit::Least(0.8)),
+            ] {
+                report.figure(name, "unisono", verbs::median(ours), unit, Limit::None);
+                report.figure(name, "perftest", verbs::median(theirs), unit, Limit::None);
+                let ratios: Vec<_> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+                report.figure(name, "ratio", verbs::median(&ratios), "", if *bar { limit } else { Limit::None });
+            }
+            if !report.is_met() {
+                return Err("a bar is missed".into());
+            }
+        }
+        Check::Memory => return memory(&names),
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());
         }
@@ -131,4 +161,19 @@ fn conformance(adapters: &[String], only: &str) -> Outcome<()> {
     }
     let kept = findings.iter().filter(|finding| finding.outcome == Kept::Kept).count();
     if broken > 0 || kept < findings.len() { Err(format!("{broken} promises broken").into()) } else { Ok(()) }
+}
+
+/// Known and active peers grow; the process's memory, and the kernel's, must not grow with known ones beyond their records.
+fn memory(adapters: &[String]) -> Outcome<()> {
+    let [first, second, ..] = adapters else { return Err("two adapters are needed".into()) };
+    println!("{:>6} {:>6} {:>12} {:>12} {:>8}", "known", "active", "process KiB", "kernel KiB", "handles");
+    let mut footprints = Vec::new();
+    for (known, active) in [(1, 1), (64, 1), (1024, 1), (4096, 1), (4096, 16), (4096, 64)] {
+        let one = verbs::footprint([first, second], known, active)?;
+        println!("{known:>6} {active:>6} {:>12} {:>12} {:>8}", one.process_kib, one.kernel_kib, one.handles);
+        footprints.push(one);
+    }
+    let idle = footprints[3].process_kib.saturating_sub(footprints[0].process_kib);
+    println!("4095 idle peers: {idle} KiB, {:.0} bytes each", idle as f64 * 1024.0 / 4095.0);
+    if idle * 1024 > 4095 * 128 || footprints[5].handles > 64 { Err("idle peers cost memory".into()) } else { Ok(()) }
 }

@@ -41,7 +41,7 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 11] = [
     check(
         "devices are up and reach each other",
         2,
@@ -69,6 +69,8 @@ const CHECKS: [Check; 9] = [
     check("an overrun is reported and mended", 2, 30, "/host/guest overrun"),
     check("traffic resumes when the link is up again", 2, 30, "/host/guest link-failure net0"),
     check("a removed interface closes the device", 2, 30, "/host/guest removal net0"),
+    check("idle peers cost their records only", 2, 60, "/host/guest memory"),
+    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 5"),
 ];
 
 /// Programs that the machine is given.

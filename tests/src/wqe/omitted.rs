@@ -1,10 +1,10 @@
 //! What queues do, with each of their barriers left out in turn.
 
 use unisono_verbs::mlx5::{
-    BlueFlame, Completion, CompletionQueue, Data, Datagram, Entry, Link, Payload, ReceiveQueue, Request, Route,
-    SendQueue, Stride,
+    BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
 };
 use unisono_verbs::order::Violation;
+use unisono_verbs::raw::{Data, Payload};
 
 use super::Plain;
 

@@ -2,7 +2,8 @@
 
 use core::iter::repeat_with;
 
-use unisono_verbs::mlx5::{Data, Datagram, Grh, Link, Route, source_port};
+use unisono_verbs::mlx5::{Datagram, Grh, Link, Route, source_port};
+use unisono_verbs::raw::Data;
 
 use crate::rdma_core::{Destination, Pieces, Post, Setup};
 

@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, transmute};
 
 use super::segment::QPN_MASK;
 use crate::order::Block;
+use crate::raw::Failure;
 
 /// Of an entry that was never written.
 pub(super) const INVALID: u8 = 15;
@@ -48,30 +49,14 @@ pub enum Half {
     Receive,
 }
 
-/// Why an entry failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Syndrome {
-    /// The datagram is longer than the memory, or than a datagram may be.
-    LocalLength,
-    /// The entry makes no sense.
-    LocalOperation,
-    /// A key does not cover an address.
-    LocalProtection,
-    /// The queue pair had failed before.
-    Flushed,
-    /// Another one, as the adapter calls it.
-    Other(u8),
-}
-
-impl Syndrome {
-    const fn of(value: u8) -> Self {
-        match value {
-            1 => Self::LocalLength,
-            2 => Self::LocalOperation,
-            4 => Self::LocalProtection,
-            5 => Self::Flushed,
-            other => Self::Other(other),
-        }
+/// What the adapter calls a failure.
+const fn failure(syndrome: u8) -> Failure {
+    match syndrome {
+        1 => Failure::Length,
+        2 => Failure::Operation,
+        4 => Failure::Protection,
+        5 => Failure::Flushed,
+        other => Failure::Other(other as u32),
     }
 }
 
@@ -119,7 +104,7 @@ pub enum Completion {
         /// Of which queue.
         half: Half,
         /// Why.
-        syndrome: Syndrome,
+        failure: Failure,
         /// What the maker knows about it.
         vendor: u8,
     },
@@ -135,8 +120,7 @@ impl Completion {
     pub fn parse(block: Block) -> Self {
         let layout: Layout = transmute!(block);
         let (qpn, index) = (layout.whose.get() & QPN_MASK, layout.index.get());
-        let failed =
-            |half| Self::Failed { qpn, index, half, syndrome: Syndrome::of(layout.syndrome), vendor: layout.vendor };
+        let failed = |half| Self::Failed { qpn, index, half, failure: failure(layout.syndrome), vendor: layout.vendor };
         let opcode = layout.kind >> 4;
         match (opcode, layout.kind >> 2 & 3) {
             (REQUEST_FAILED, _) => failed(Half::Send),
@@ -201,9 +185,9 @@ mod tests {
     fn failure_is_read() {
         let failed =
             |kind, syndrome| Completion::parse(block(&[(54, &[0x77, syndrome, 0x0a, 0, 0, 9, 0, 3]), (63, &[kind])]));
-        let expected = |half, syndrome| Completion::Failed { qpn: 9, index: 3, half, syndrome, vendor: 0x77 };
-        assert_eq!(failed(0xd1, 5), expected(Half::Send, Syndrome::Flushed));
-        assert_eq!(failed(0xe0, 4), expected(Half::Receive, Syndrome::LocalProtection));
-        assert_eq!(failed(0xe0, 0x15), expected(Half::Receive, Syndrome::Other(0x15)));
+        let expected = |half, failure| Completion::Failed { qpn: 9, index: 3, half, failure, vendor: 0x77 };
+        assert_eq!(failed(0xd1, 5), expected(Half::Send, Failure::Flushed));
+        assert_eq!(failed(0xe0, 4), expected(Half::Receive, Failure::Protection));
+        assert_eq!(failed(0xe0, 0x15), expected(Half::Receive, Failure::Other(0x15)));
     }
 }

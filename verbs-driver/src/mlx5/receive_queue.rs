@@ -1,7 +1,8 @@
 //! A receive queue: one data segment per entry, and a doorbell record. No doorbell is rung for it.
 
-use super::segment::Data;
+use super::segment::{END, data as segment};
 use crate::order::{Barrier, Record, Seam, UNIT};
+use crate::raw::Data;
 
 /// An entry's index has 16 bits.
 const ENTRIES_MAX: usize = 1 << 15;
@@ -52,9 +53,9 @@ impl<'a, S: Seam> ReceiveQueue<'a, S> {
         let Some(entry) = self.tags.get_mut(place).filter(|tag| tag.is_none()) else { return false };
         *entry = Some(tag);
         let at = place * self.stride;
-        self.seam.store(at, data.unit());
+        self.seam.store(at, segment(data));
         if self.stride > UNIT {
-            self.seam.store(at + UNIT, Data::END.unit());
+            self.seam.store(at + UNIT, segment(END));
         }
         self.posted = self.posted.wrapping_add(1);
         true

@@ -4,6 +4,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::order::Unit;
+use crate::raw::Data;
 
 /// The address of a data segment that ends a list.
 const NO_KEY: u32 = 0x100;
@@ -174,17 +175,6 @@ impl Datagram {
     }
 }
 
-/// A piece of registered memory that the adapter reads or writes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Data {
-    /// Where it lies, as the adapter counts: virtual for ordinary keys.
-    pub address: u64,
-    /// How long it is. 0 says nothing, and is left out.
-    pub bytes: u32,
-    /// What it is registered under.
-    pub key: u32,
-}
-
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
 struct DataSegment {
@@ -193,15 +183,12 @@ struct DataSegment {
     address: U64,
 }
 
-impl Data {
-    /// Ends a list that is shorter than its room.
-    pub(super) const END: Self = Self { address: 0, bytes: 0, key: NO_KEY };
+/// Ends a list that is shorter than its room.
+pub(super) const END: Data = Data { address: 0, bytes: 0, key: NO_KEY };
 
-    pub(super) fn unit(self) -> Unit {
-        let segment =
-            DataSegment { bytes: U32::new(self.bytes), key: U32::new(self.key), address: U64::new(self.address) };
-        transmute!(segment)
-    }
+pub(super) fn data(data: Data) -> Unit {
+    let segment = DataSegment { bytes: U32::new(data.bytes), key: U32::new(data.key), address: U64::new(data.address) };
+    transmute!(segment)
 }
 
 const _: () = {

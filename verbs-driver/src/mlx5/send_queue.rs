@@ -2,8 +2,9 @@
 
 use zerocopy::byteorder::big_endian::U32;
 
-use super::segment::{Control, Data, Datagram, INLINE, QPN_MASK, flag};
+use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
 use crate::order::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
+use crate::raw::Payload;
 
 /// The control segment counts its entry's units in 6 bits.
 const UNITS_MAX: u32 = 63;
@@ -21,15 +22,6 @@ pub const PAYLOAD_MAX: usize = (UNITS_MAX - FRONT) as usize * UNIT - 4;
 
 /// Four bytes beside the payload, as they travel.
 pub type Immediate = [u8; 4];
-
-/// What a datagram carries.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// The adapter reads these pieces, one behind the other.
-    Gather(&'a [Data]),
-    /// These bytes, one piece behind the other, are copied to the entry.
-    Inline(&'a [&'a [u8]]),
-}
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +145,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
             Payload::Gather(pieces) => {
                 let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
                 for (place, piece) in (FRONT..).zip(pieces) {
-                    self.put(place, piece.unit());
+                    self.put(place, data(*piece));
                 }
             }
             Payload::Inline(_) if bytes == 0 => {}
@@ -301,6 +293,7 @@ mod tests {
     use crate::mlx5::segment::{Link, Route};
     use crate::order::testing::{Memory, delete_each_barrier};
     use crate::order::{Event, Violation};
+    use crate::raw::Data;
 
     const FLAMES: BlueFlame = BlueFlame { bytes: 256, takes_entries: true, prefers: false };
 

@@ -53,6 +53,15 @@ impl Bell {
     }
 }
 
+impl Bell {
+    /// Lets go of the channel, for all clones: as long as a descriptor of it is open, an adapter that was removed does not go.
+    pub(super) fn detach(&self) {
+        // SAFETY: two open descriptors of the bell's; from now on both are its counter.
+        unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
+        self.ring();
+    }
+}
+
 /// A descriptor that counts rings.
 pub(super) fn counter() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.

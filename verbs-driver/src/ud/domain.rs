@@ -268,7 +268,7 @@ impl Domain {
     }
 
     /// The context and the protection domain while they are open.
-    pub(super) fn parts(&self) -> Option<(NonNull<sys::ibv_context>, NonNull<sys::ibv_pd>)> {
+    pub(crate) fn parts(&self) -> Option<(NonNull<sys::ibv_context>, NonNull<sys::ibv_pd>)> {
         let open = self.lock();
         Some((open.context?, open.pd?))
     }

@@ -26,6 +26,9 @@ pub(super) enum Report {
     PortDown,
     /// The port is active.
     PortUp,
+    /// The port's addresses changed. All that comes when an interface is removed: the kernel does not tell of a port that it
+    /// cannot ask any more.
+    Changed,
     /// The adapter is gone for good.
     Fatal,
 }
@@ -105,8 +108,10 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let kind = unsafe { &raw const (*event.as_ptr()).event_type }.cast::<u32>();
     // SAFETY: the enumeration is a C one, of 32 bits, and was written above.
     let kind = unsafe { kind.read() };
+    // SAFETY: within the event.
+    let element = unsafe { &raw const (*event.as_ptr()).element }.cast::<usize>();
     // SAFETY: an address or a port number, in a place that was all zeros before it was written.
-    let element = unsafe { (&raw const (*event.as_ptr()).element).cast::<usize>().read() };
+    let element = unsafe { element.read() };
     // SAFETY: got above. What it names lives: whoever destroys it waits for this.
     unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
     use sys::ibv_event_type as is;
@@ -119,6 +124,8 @@ fn next(context: &Context) -> Option<Option<Report>> {
         Some(Report::PortDown)
     } else if is_one_of(&[is::IBV_EVENT_PORT_ACTIVE]) {
         Some(Report::PortUp)
+    } else if is_one_of(&[is::IBV_EVENT_GID_CHANGE]) {
+        Some(Report::Changed)
     } else if is_one_of(&[is::IBV_EVENT_DEVICE_FATAL]) {
         Some(Report::Fatal)
     } else {

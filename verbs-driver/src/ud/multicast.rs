@@ -101,8 +101,10 @@ impl Joined {
         let kind = unsafe { (*event).event };
         // SAFETY: as above.
         let status = unsafe { (*event).status };
-        // SAFETY: as above; bytes, of which a join fills those of the address.
-        let attributes = unsafe { (*event).param.ud.ah_attr };
+        // SAFETY: as above.
+        let datagrams = unsafe { &raw const (*event).param }.cast::<sys::rdma_ud_param>();
+        // SAFETY: the answer to a join is of this kind; an address and numbers.
+        let attributes = unsafe { datagrams.read() }.ah_attr;
         // SAFETY: sixteen bytes.
         let answer = (Gid(unsafe { attributes.grh.dgid.raw }), attributes.dlid);
         // SAFETY: got above; nothing of it is used any more.

@@ -24,7 +24,7 @@ const START: usize = 64;
 
 /// Whose a slot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holder {
+enum Owner {
     /// The adapter, or the completion queue.
     Adapter,
     /// Whoever received it; it takes the place of a posted one.
@@ -37,7 +37,7 @@ enum Holder {
 
 #[derive(Clone, Copy, Debug)]
 struct Filling {
-    holder: Holder,
+    owner: Owner,
     bytes: u32,
     source: Source,
 }
@@ -88,10 +88,10 @@ impl ReceivePool {
             sg_list: list.wrapping_add(slot as usize),
             num_sge: 1,
         };
-        let nobody = Filling { holder: Holder::Spare, bytes: 0, source: Source { gid: None, queue: 0 } };
+        let nobody = Filling { owner: Owner::Spare, bytes: 0, source: Source { gid: None, queue: 0 } };
         let mut fillings = alloc::vec![nobody; count as usize].into_boxed_slice();
         for filling in fillings.iter_mut().take(slots as usize) {
-            filling.holder = Holder::Adapter;
+            filling.owner = Owner::Adapter;
         }
         Ok(Self {
             stride,
@@ -118,7 +118,7 @@ impl ReceivePool {
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;
         for slot in 0..self.fillings.len() as u32 {
-            if self.is(slot, Holder::Adapter) && !self.waiting.contains(&slot) {
+            if self.is(slot, Owner::Adapter) && !self.waiting.contains(&slot) {
                 self.post(slot, Some(&mut *queue));
             }
         }
@@ -127,7 +127,7 @@ impl ReceivePool {
     /// Gives a slot to the adapter.
     fn post(&mut self, slot: u32, queue: Option<&mut Queue>) {
         let Some(filling) = self.fillings.get_mut(slot as usize) else { return };
-        filling.holder = Holder::Adapter;
+        filling.owner = Owner::Adapter;
         debug_assert!(self.pieces.get(slot as usize).is_some_and(|piece| piece.length == self.room));
         let Some(request) = self.requests.get_mut(slot as usize) else { return };
         request.next = ptr::null_mut();
@@ -138,8 +138,8 @@ impl ReceivePool {
         }
     }
 
-    fn is(&self, slot: u32, holder: Holder) -> bool {
-        self.fillings.get(slot as usize).is_some_and(|filling| filling.holder == holder)
+    fn is(&self, slot: u32, owner: Owner) -> bool {
+        self.fillings.get(slot as usize).is_some_and(|filling| filling.owner == owner)
     }
 
     /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
@@ -193,20 +193,20 @@ impl ReceivePool {
     /// The next datagram.
     pub(super) fn next(&mut self) -> Option<Slot> {
         let slot = self.waiting.pop_front()?;
-        self.fillings.get_mut(slot as usize)?.holder = Holder::Receiver;
+        self.fillings.get_mut(slot as usize)?.owner = Owner::Receiver;
         Some(Slot(self.base + slot))
     }
 
     /// Lets a spare slot take the place of a datagram that is set aside.
     pub(super) fn hold(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
-        if !self.is(slot, Holder::Receiver) {
+        if !self.is(slot, Owner::Receiver) {
             return;
         }
         // Without a spare one it keeps its own place: the caller holds more than it may.
         if let Some(spare) = self.spare.pop() {
             if let Some(filling) = self.fillings.get_mut(slot as usize) {
-                filling.holder = Holder::Holder;
+                filling.owner = Owner::Holder;
             }
             self.post(spare, queue);
         }
@@ -215,11 +215,11 @@ impl ReceivePool {
     /// Gives a slot back.
     pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
-        if self.is(slot, Holder::Receiver) {
+        if self.is(slot, Owner::Receiver) {
             self.post(slot, queue);
-        } else if self.is(slot, Holder::Holder) {
+        } else if self.is(slot, Owner::Holder) {
             if let Some(filling) = self.fillings.get_mut(slot as usize) {
-                filling.holder = Holder::Spare;
+                filling.owner = Owner::Spare;
             }
             self.spare.push(slot);
         }
@@ -229,7 +229,7 @@ impl ReceivePool {
     pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
         let own = slot.0.wrapping_sub(self.base);
         let filling = self.fillings.get(own as usize);
-        let out = filling.filter(|filling| matches!(filling.holder, Holder::Receiver | Holder::Holder));
+        let out = filling.filter(|filling| matches!(filling.owner, Owner::Receiver | Owner::Holder));
         let (bytes, source) =
             out.map_or((0, Source { gid: None, queue: 0 }), |filling| (filling.bytes, filling.source));
         // SAFETY: handed out, hence not posted.
@@ -241,7 +241,7 @@ impl ReceivePool {
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: impl Lent) {
         let slot = from.0.wrapping_sub(self.base);
         let Some(filling) = self.fillings.get(slot as usize) else { return };
-        let out = matches!(filling.holder, Holder::Receiver | Holder::Holder);
+        let out = matches!(filling.owner, Owner::Receiver | Owner::Holder);
         let inside = start.checked_add(bytes).is_some_and(|end| end <= filling.bytes as usize);
         if !out || !inside || bytes > to.bytes() {
             return;

@@ -2,7 +2,7 @@
 
 use crate::tuning::Overrides;
 use clap::Args;
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
     environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog},
     fault::Probability,
@@ -137,7 +137,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
-        let Settings { transport, tuning, launching, .. } = settings;
+        let Settings { transport, mut tuning, launching, .. } = settings;
+        tuning.forget_sharing();
         settings = Settings { transport, tuning, launching, ..Settings::default() };
     }
     if settings.bootstrap.is_some() {
@@ -161,7 +162,10 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.gso = gso.or(transport.gso);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
-    options.overrides.lay_over(&mut settings.tuning);
+    options.overrides.lay_over(&mut settings.tuning)?;
+    if hosts.is_none() {
+        settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
+    }
     settings.assembly = assembly.or(settings.assembly);
     let launching = &mut settings.launching;
     launching.rsh = rsh.or(launching.rsh.take());
@@ -254,7 +258,8 @@ mod tests {
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
         assert_eq!(job.settings.launching.pin, Some(Switch::On));
-        assert_eq!(job.settings.tuning.variables().collect::<Vec<_>>(), [("ALLGATHER", "bruck:k=2".to_owned())]);
+        let tuning: Vec<_> = job.settings.tuning.variables().filter(|(name, _)| *name != "SHARING").collect();
+        assert_eq!(tuning, [("ALLGATHER", "bruck:k=2".to_owned())]);
     }
 
     #[test]
@@ -264,10 +269,11 @@ mod tests {
         let transport = job.settings.transport;
         assert_eq!(transport.device, DeviceChoice::Udp);
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.faults.seed), (Some(2000), 3));
-        let settings = [("UNISONO_SCAN", "ring"), ("UNISONO_BARRIER", "knomial")];
+        let settings = [("UNISONO_SCAN", "ring"), ("UNISONO_BARRIER", "knomial"), ("UNISONO_SHARING", "7")];
         let tuning = parse("-n 1 --scan dissemination -- prog", &settings).expect("good").settings.tuning;
         let kept: Vec<_> = tuning.variables().collect();
-        assert_eq!(kept, [("BARRIER", "knomial".to_owned()), ("SCAN", "dissemination".to_owned())]);
+        let text = str::to_owned;
+        assert_eq!(kept, [("BARRIER", text("knomial")), ("SCAN", text("dissemination")), ("SHARING", text("7"))]);
     }
 
     #[test]
@@ -278,8 +284,10 @@ mod tests {
             ("UNISONO_BOOTSTRAP", "h:1"),
             ("UNISONO_SECRET", "0123456789abcdef"),
             ("UNISONO_JOB", "outer"),
+            ("UNISONO_SHARING", "65535"),
         ];
         let settings = parse("-n 1 -- prog", &rank).expect("good").settings;
+        assert_eq!(settings.tuning.sharing(), 1);
         assert!(settings.secret.is_none() && settings.bootstrap.is_none() && settings.job.as_str().is_empty());
         assert!(parse("-n 1 -- prog", &rank[2..]).is_err_and(|reason| reason.contains("UNISONO_BOOTSTRAP")));
     }

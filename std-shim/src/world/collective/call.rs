@@ -5,7 +5,7 @@ use core::mem::size_of;
 use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::group::Places;
+use super::node_group::Places;
 use super::partition::Tables;
 use super::{CollectiveError, Operation};
 use crate::rank::Rank;

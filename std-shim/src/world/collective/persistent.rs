@@ -11,7 +11,7 @@ use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
-use super::group::Places;
+use super::node_group::Places;
 use super::partition::Tables;
 use super::request::Begun;
 use super::running::Combine;
@@ -61,7 +61,7 @@ impl<T> PersistentRequest<'_, T> {
                 self.communicator.shared.lock().start_collective(place)?;
                 self.lent.borrow_mut().under_way.push(place);
             }
-            Kind::Failed => return self.communicator.shared.lock().may_begin(),
+            Kind::Failed => return self.communicator.shared.lock().may_begin(self.communicator.context),
             Kind::Alone(bytes) => {
                 let (from, into) = (self.data.cast::<u8>(), self.result.cast::<u8>());
                 // SAFETY: the buffers, which have so many bytes each, are borrowed for 'scope, and this has no reference to them now.
@@ -288,7 +288,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             let mut process = communicator.shared.lock();
             // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before; between
             // start and end the request makes no reference to them.
-            let place = unsafe { process.prepare_collective(&plan, tables, input, output, combine, true) }?;
+            let place = unsafe {
+                process.prepare_collective((communicator.context, true), &plan, tables, input, output, combine)
+            }?;
             lent.borrow_mut().kept.push(place);
             Kind::Kept(place)
         };

@@ -8,7 +8,7 @@ use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
 use super::call::Call;
-use super::group::Places;
+use super::node_group::Places;
 use super::running::Combine;
 use crate::world::Communicator;
 use crate::world::process::Outcome;
@@ -36,6 +36,12 @@ impl Begun {
     /// Whether none is under way.
     pub(in crate::world) const fn is_empty(&self) -> bool {
         self.under_way.is_empty()
+    }
+
+    /// Those of another communicator, too.
+    pub(in crate::world) fn append(&mut self, mut other: Self) {
+        self.under_way.append(&mut other.under_way);
+        self.kept.append(&mut other.kept);
     }
 
     /// It was waited for, and will not be started again if it failed.
@@ -70,7 +76,9 @@ impl Communicator {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        let place = unsafe { process.prepare_collective(&call.plan, call.tables, input, output, combine, false) }?;
+        let place = unsafe {
+            process.prepare_collective((self.context, false), &call.plan, call.tables, input, output, combine)
+        }?;
         process.start_collective(place)?;
         Ok(place)
     }

@@ -5,7 +5,7 @@ use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked};
-use super::group::Places;
+use super::node_group::Places;
 use super::partition::{Partition, PartitionMut, Table, Tables};
 use super::{CollectiveError, CollectiveRequest, Operation};
 use crate::rank::Rank;

@@ -4,7 +4,7 @@
 //! registered memory, its payload from where it lies. The last entry of a flush is signalled, and its completion completes all
 //! before it. Datagrams arrive in buffers; one that is set aside keeps its buffer, and a spare takes its place in the queue.
 //!
-//! The queue pair is made, connected and rebuilt by whoever owns it; [`Ud::reset`] says that it was.
+//! The queue pair is made, connected and rebuilt by whoever owns it; [`Raw::reset`] says that it was.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -14,36 +14,16 @@ use unisono_core::device::{
 };
 
 use super::buffers::{Buffer, Buffers};
-use super::completion::{Arrival, Completion, Half, Syndrome};
-use super::completion_queue::CompletionQueue;
-use super::path::{GRH, Path, Source};
-use super::receive_queue::ReceiveQueue;
-use super::segment::Data;
-use super::send_queue::{Payload, Request, SendQueue};
-use crate::order::{BLOCK, Seam, UNIT};
+use super::source::{GRH, Path, Source};
+use super::{Data, Failure, Fate, Got, Payload, QueuePair};
 use crate::registered::{Registered, Slab, copy, read};
 
-/// Most bytes of a datagram that is copied to its entry: with control and datagram segment four blocks, all that BlueFlame takes.
+/// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.
 pub const INLINE_MAX: usize = 188;
 /// Answers that wait to be polled.
 const FACTS: usize = 16;
 /// Completions that are looked at in one call.
 const BUDGET: u32 = 64;
-/// Units of control and datagram segment.
-const FRONT: usize = 4;
-
-/// The queues of a lane's queue pair.
-#[derive(Debug)]
-pub struct Queues<'a, S> {
-    /// What is sent.
-    pub send: SendQueue<'a, S>,
-    /// That it was sent.
-    pub sent: CompletionQueue<S>,
-    /// Where datagrams may arrive.
-    pub receive: ReceiveQueue<'a, S>,
-    /// That they have arrived.
-    pub received: CompletionQueue<S>,
-}
 
 /// Memory that the adapter reads and writes.
 #[derive(Clone, Copy, Debug)]
@@ -79,12 +59,12 @@ pub struct Counts {
     /// Entries that failed, those aside that were flushed after.
     pub failed: u32,
     /// Why the first did.
-    pub reason: Option<Syndrome>,
+    pub reason: Option<Failure>,
 }
 
 #[derive(Debug)]
-struct LaneState<'a, S> {
-    queues: Queues<'a, S>,
+struct LaneState<Q> {
+    queues: Q,
     heads: Slab,
     posted: Ticket,
     completed: Ticket,
@@ -92,14 +72,12 @@ struct LaneState<'a, S> {
     down: bool,
 }
 
-impl<S: Seam> LaneState<'_, S> {
+impl<Q: QueuePair> LaneState<Q> {
     /// The memory for a posting's head, if nobody uses it.
-    fn head(&self, inline: usize) -> Option<Slab> {
+    fn head(&mut self, inline: usize) -> Option<Slab> {
         let depth = 1 << (self.heads.bytes() / HEAD).ilog2();
-        let gathered = 2;
-        let units = FRONT + gathered.max((4 + inline).div_ceil(UNIT));
         let outstanding = self.posted.0.wrapping_sub(self.completed.0) as usize;
-        if outstanding >= depth || self.queues.send.free() < units.div_ceil(BLOCK / UNIT) {
+        if outstanding >= depth || !self.queues.has_room(inline) {
             return None;
         }
         self.heads.part(self.posted.next().0 as usize % depth * HEAD, HEAD)
@@ -107,7 +85,7 @@ impl<S: Seam> LaneState<'_, S> {
 
     /// Everything posted so far that has an entry is complete.
     fn settle(&mut self) {
-        if self.queues.send.is_idle() {
+        if self.queues.is_idle() {
             self.completed = self.posted;
         }
     }
@@ -115,11 +93,11 @@ impl<S: Seam> LaneState<'_, S> {
 
 /// A device over one queue pair, or two. Lent memory is named by `A`.
 #[derive(Debug)]
-pub struct Ud<'a, S, A> {
-    polled: LaneState<'a, S>,
-    interrupt: Option<LaneState<'a, S>>,
+pub struct Raw<'a, Q: QueuePair, A> {
+    polled: LaneState<Q>,
+    interrupt: Option<LaneState<Q>>,
     buffers: Buffers<'a>,
-    paths: &'a mut [Option<Path>],
+    paths: &'a mut [Option<Q::Path>],
     facts: [Option<Fact>; FACTS],
     options: Options,
     holdable: u32,
@@ -127,24 +105,21 @@ pub struct Ud<'a, S, A> {
     memory: PhantomData<fn(A)>,
 }
 
-impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
+impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     /// A device with fresh queues, and memory. `table` has an entry for each buffer: for the receive slots of its lanes, the others
     /// are for datagrams that are set aside. `paths` has an entry for each peer. `None`: something does not fit something else.
     pub fn new(
         options: Options,
-        [polled, interrupt]: [Option<Queues<'a, S>>; 2],
+        [polled, interrupt]: [Option<Q>; 2],
         slabs: Slabs,
         table: &'a mut [Buffer],
-        paths: &'a mut [Option<Path>],
+        paths: &'a mut [Option<Q::Path>],
     ) -> Option<Self> {
         let (polled, lanes) = (polled?, if interrupt.is_some() { 2 } else { 1 });
         let part = slabs.heads.bytes() / lanes / HEAD * HEAD;
         let holdable = (table.len() as u32).checked_sub(options.receive_slots.checked_mul(lanes as u32)?)?;
         let buffers = Buffers::new(table, slabs.buffers, options.mtu)?;
-        let fits = |queues: &Queues<'_, S>| {
-            queues.receive.entries() >= options.receive_slots as usize
-                && queues.received.entries() >= 2 * queues.receive.entries()
-        };
+        let fits = |queues: &Q| queues.receive_entries() >= options.receive_slots as usize;
         let fit = fits(&polled) && interrupt.as_ref().is_none_or(fits);
         if !fit || part == 0 || options.receive_slots == 0 || options.inline > INLINE_MAX {
             return None;
@@ -179,19 +154,19 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
     }
 
     /// The queues of a lane.
-    pub fn queues_mut(&mut self, lane: Lane) -> Option<&mut Queues<'a, S>> {
+    pub fn queues_mut(&mut self, lane: Lane) -> Option<&mut Q> {
         self.lane(lane).map(|lane| &mut lane.queues)
     }
 
     /// Says where a peer is, or that it is nowhere. Says whether there is such a peer.
-    pub fn set_path(&mut self, peer: PeerId, path: Option<Path>) -> bool {
+    pub fn set_path(&mut self, peer: PeerId, path: Option<Q::Path>) -> bool {
         self.paths.get_mut(peer.0 as usize).map(|place| *place = path).is_some()
     }
 
     /// An event has come for the lane.
     pub fn saw_event(&mut self, lane: Lane) {
         if let Some(lane) = self.lane(lane) {
-            lane.queues.received.saw_event();
+            lane.queues.saw_event();
         }
     }
 
@@ -199,12 +174,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
     /// lost. To be called when the queue pair has been reset and before it is ready to receive.
     pub fn reset(&mut self, lane: Lane) {
         let Some(state) = self.lane(lane) else { return };
-        // What is still in the queues is of the time before.
-        for queue in [&mut state.queues.sent, &mut state.queues.received] {
-            let _ = (0..=queue.entries()).find(|_| queue.poll().is_none());
-        }
-        state.queues.send.reset();
-        state.queues.receive.reset();
+        state.queues.reset();
         state.settle();
         let was_down = core::mem::take(&mut state.down);
         self.buffers.take_back(lane == Lane::Interrupt);
@@ -214,7 +184,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
         }
     }
 
-    fn lane(&mut self, lane: Lane) -> Option<&mut LaneState<'a, S>> {
+    fn lane(&mut self, lane: Lane) -> Option<&mut LaneState<Q>> {
         match lane {
             Lane::Polled => Some(&mut self.polled),
             Lane::Interrupt => self.interrupt.as_mut(),
@@ -232,10 +202,10 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
     }
 
     /// An entry failed.
-    fn fail(&mut self, lane: Lane, syndrome: Syndrome) {
-        if syndrome != Syndrome::Flushed {
+    fn fail(&mut self, lane: Lane, failure: Failure) {
+        if failure != Failure::Flushed {
             self.counts.failed = self.counts.failed.saturating_add(1);
-            self.counts.reason.get_or_insert(syndrome);
+            self.counts.reason.get_or_insert(failure);
         }
         let was_up = self.lane(lane).is_some_and(|lane| !core::mem::replace(&mut lane.down, true));
         if was_up {
@@ -249,7 +219,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
             self.refill(lane);
         }
         if let Some(state) = self.lane(lane) {
-            state.queues.receive.flush();
+            state.queues.flush_lent();
         }
     }
 
@@ -260,7 +230,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
             return;
         }
         let Some((index, data)) = self.buffers.post(interrupt) else { return };
-        let posted = self.lane(lane).is_some_and(|state| state.queues.receive.post(data, index));
+        let posted = self.lane(lane).is_some_and(|state| state.queues.lend(data, index));
         if !posted {
             self.buffers.free(index);
         }
@@ -271,7 +241,7 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
         let lane = if interrupt { Lane::Interrupt } else { Lane::Polled };
         self.refill(lane);
         if let Some(state) = self.lane(lane) {
-            state.queues.receive.flush();
+            state.queues.flush_lent();
         }
     }
 
@@ -279,64 +249,55 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
     fn reap(&mut self, lane: Lane) {
         for _ in 0..BUDGET {
             let Some(state) = self.lane(lane) else { return };
-            let Some(completion) = state.queues.sent.poll() else { break };
-            let (index, failed) = match completion {
-                Completion::Sent { index, .. } => (index, None),
-                Completion::Failed { index, half: Half::Send, syndrome, .. } => (index, Some(syndrome)),
-                Completion::Failed { .. } | Completion::Received(_) | Completion::Unknown { .. } => {
-                    self.malformed();
-                    continue;
-                }
+            let Some(fate) = state.queues.sent() else { break };
+            let (ticket, failure) = match fate {
+                Fate::Done(ticket) => (Some(ticket), None),
+                Fate::Failed(ticket, failure) => (ticket, Some(failure)),
+                Fate::Malformed => (None, None),
             };
-            match state.queues.send.complete(index) {
+            match ticket {
                 Some(ticket) => {
                     state.completed = Ticket(ticket);
                     state.settle();
                 }
                 None => self.malformed(),
             }
-            if let Some(syndrome) = failed {
-                self.fail(lane, syndrome);
+            if let Some(failure) = failure {
+                self.fail(lane, failure);
             }
         }
     }
 
-    /// The buffer of a datagram that has come, if it makes sense.
-    fn arrive(&mut self, lane: Lane, arrival: &Arrival) -> Option<u32> {
-        let index = self.lane(lane)?.queues.receive.complete(arrival.index);
-        let Some(index) = index else {
-            self.malformed();
-            return None;
-        };
-        let bytes = arrival.bytes.checked_sub(GRH as u32).filter(|bytes| *bytes <= self.options.mtu);
-        let arrived = bytes.is_some_and(|bytes| self.buffers.arrive(index, bytes, |front| Source::new(arrival, front)));
+    /// Takes a datagram that has come, if it makes sense.
+    fn arrive(&mut self, lane: Lane, got: Got) -> bool {
+        let bytes = got.bytes.checked_sub(GRH as u32).filter(|bytes| *bytes <= self.options.mtu);
+        let source = |front: &_| Source::new(got.origin, front);
+        let arrived = bytes.is_some_and(|bytes| self.buffers.arrive(got.tag, bytes, source));
         if !arrived {
             self.malformed();
-            self.buffers.free(index);
+            self.buffers.free(got.tag);
             self.replace(lane == Lane::Interrupt);
-            return None;
         }
-        Some(index)
+        arrived
     }
 
     fn next(&mut self, lane: Lane) -> Option<u32> {
         for _ in 0..BUDGET {
-            match self.lane(lane)?.queues.received.poll()? {
-                Completion::Received(arrival) => {
-                    let index = self.arrive(lane, &arrival);
-                    if index.is_some() {
-                        return index;
+            match self.lane(lane)?.queues.received()? {
+                Fate::Done(got) => {
+                    if self.arrive(lane, got) {
+                        return Some(got.tag);
                     }
                 }
-                Completion::Failed { index, half: Half::Receive, syndrome, .. } => {
+                Fate::Failed(tag, failure) => {
                     // Nothing can be posted until the queue pair is reset.
-                    match self.lane(lane)?.queues.receive.complete(index) {
+                    match tag {
                         Some(index) => self.buffers.free(index),
                         None => self.malformed(),
                     }
-                    self.fail(lane, syndrome);
+                    self.fail(lane, failure);
                 }
-                Completion::Failed { .. } | Completion::Sent { .. } | Completion::Unknown { .. } => self.malformed(),
+                Fate::Malformed => self.malformed(),
             }
         }
         None
@@ -353,7 +314,6 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
         let ticket = state.posted.0;
         let posted = path.is_some_and(|path| {
             let mut inline = [0; INLINE_MAX];
-            let to = path.at(transmit.at);
             let (copied, pieces);
             let payload = if bytes <= limit {
                 let (front, back) = inline.split_at_mut(head_bytes);
@@ -364,15 +324,12 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
                 copied = [inline.get(..bytes).unwrap_or_default()];
                 Payload::Inline(&copied)
             } else {
-                pieces = [
-                    piece(head.start(), head_bytes, head.key()),
-                    payload.map_or(Data::default(), |payload| piece(payload.start(), payload.bytes(), payload.key())),
-                ];
+                let payload = payload.map_or(Some(Data::default()), |payload| piece(payload, payload.bytes()));
+                let (Some(head), Some(payload)) = (piece(head, head_bytes), payload) else { return false };
+                pieces = [head, payload];
                 Payload::Gather(&pieces)
             };
-            let request =
-                Request { to: &to, payload, signalled: false, solicited: transmit.solicited, immediate: None };
-            state.queues.send.post(&request, ticket).is_ok()
+            state.queues.post((&path, transmit.at), payload, transmit.solicited, ticket)
         });
         if !posted {
             state.settle();
@@ -381,20 +338,22 @@ impl<'a, S: Seam, A: Registered> Ud<'a, S, A> {
     }
 }
 
-fn piece(start: NonNull<u8>, bytes: usize, key: u32) -> Data {
-    Data { address: start.expose_provenance().get() as u64, bytes: bytes as u32, key }
+/// `None`: it is not registered.
+fn piece(memory: impl Registered, bytes: usize) -> Option<Data> {
+    let address = memory.start().expose_provenance().get() as u64;
+    Some(Data { address, bytes: bytes as u32, key: memory.key()? })
 }
 
 /// A free send entry.
 #[derive(Debug)]
-pub struct UdToken<'b, 'a, S, A> {
-    device: &'b mut Ud<'a, S, A>,
+pub struct RawToken<'b, 'a, Q: QueuePair, A> {
+    device: &'b mut Raw<'a, Q, A>,
     lane: Lane,
     ticket: Ticket,
     head: Slab,
 }
 
-impl<S: Seam, A: Registered> Token for UdToken<'_, '_, S, A> {
+impl<Q: QueuePair, A: Registered> Token for RawToken<'_, '_, Q, A> {
     type Address = A;
 
     fn ticket(&self) -> Ticket {
@@ -415,15 +374,15 @@ impl<S: Seam, A: Registered> Token for UdToken<'_, '_, S, A> {
 
 /// A received datagram.
 #[derive(Debug)]
-pub struct UdDatagram<'b> {
+pub struct RawDatagram<'b, P> {
     slot: Slot,
     bytes: u32,
     head: [u8; HEAD],
     source: Source,
-    paths: &'b [Option<Path>],
+    paths: &'b [Option<P>],
 }
 
-impl Received for UdDatagram<'_> {
+impl<P: Path> Received for RawDatagram<'_, P> {
     fn slot(&self) -> Slot {
         self.slot
     }
@@ -446,14 +405,14 @@ impl Received for UdDatagram<'_> {
     }
 }
 
-impl<'a, S: Seam, A: Registered> Device for Ud<'a, S, A> {
+impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
     type Address = A;
     type Token<'b>
-        = UdToken<'b, 'a, S, A>
+        = RawToken<'b, 'a, Q, A>
     where
         Self: 'b;
     type Received<'b>
-        = UdDatagram<'b>
+        = RawDatagram<'b, Q::Path>
     where
         Self: 'b;
 
@@ -468,20 +427,19 @@ impl<'a, S: Seam, A: Registered> Device for Ud<'a, S, A> {
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<UdToken<'_, 'a, S, A>> {
+    fn token(&mut self, lane: Lane) -> Option<RawToken<'_, 'a, Q, A>> {
         let inline = self.options.inline;
         if self.lane(lane)?.head(inline).is_none() {
             self.reap(lane);
         }
         let state = self.lane(lane)?;
         let (head, ticket) = (state.head(inline)?, state.posted.next());
-        Some(UdToken { device: self, lane, ticket, head })
+        Some(RawToken { device: self, lane, ticket, head })
     }
 
     fn flush(&mut self, lane: Lane) {
         if let Some(state) = self.lane(lane) {
-            state.queues.send.signal();
-            state.queues.send.flush();
+            state.queues.flush();
         }
     }
 
@@ -490,7 +448,7 @@ impl<'a, S: Seam, A: Registered> Device for Ud<'a, S, A> {
         self.lane(lane).map_or(Ticket::default(), |state| state.completed)
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<UdDatagram<'_>> {
+    fn receive(&mut self, lane: Lane) -> Option<RawDatagram<'_, Q::Path>> {
         let index = self.next(lane)?;
         Some(self.held(Slot(index)))
     }
@@ -507,13 +465,13 @@ impl<'a, S: Seam, A: Registered> Device for Ud<'a, S, A> {
         }
     }
 
-    fn held(&self, slot: Slot) -> UdDatagram<'_> {
+    fn held(&self, slot: Slot) -> RawDatagram<'_, Q::Path> {
         let (bytes, source) = self.buffers.datagram(slot.0).unwrap_or((0, Source::NONE));
         let mut head = [0; HEAD];
         if let Some(part) = self.buffers.part(slot.0, 0, HEAD.min(bytes as usize)) {
             read(part, &mut head);
         }
-        UdDatagram { slot, bytes, head, source, paths: self.paths }
+        RawDatagram { slot, bytes, head, source, paths: self.paths }
     }
 
     fn release(&mut self, slot: Slot) {
@@ -524,11 +482,12 @@ impl<'a, S: Seam, A: Registered> Device for Ud<'a, S, A> {
 
     fn arm(&mut self, lane: Lane) -> Armed {
         let Some(state) = self.lane(lane) else { return Armed::Armed };
-        if state.queues.received.has_news() {
+        if state.queues.has_news() {
             return Armed::Pending;
         }
-        state.queues.received.arm(lane == Lane::Interrupt);
-        Armed::Armed
+        state.queues.arm(lane == Lane::Interrupt);
+        // Not every adapter raises an event for what came before it was asked.
+        if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
     }
 
     fn ask(&mut self, wish: Wish) {

@@ -1,7 +1,7 @@
 //! Memory that datagrams arrive in: buffers of one slab, and what is known of each in private memory.
 
-use super::path::{GRH, Source};
-use super::segment::Data;
+use super::Data;
+use super::source::{GRH, Source};
 use crate::order::BLOCK;
 use crate::registered::{Registered, Slab, read};
 
@@ -104,13 +104,19 @@ impl<'a> Buffers<'a> {
         let buffer = self.table.get(index as usize)?;
         let (state, interrupt) = (buffer.state, buffer.interrupt);
         if matches!(state, State::Taken | State::Held) {
-            self.free(index);
+            self.put_back(index);
         }
         (state == State::Taken).then_some(interrupt)
     }
 
     /// A posted one that did not get a datagram.
     pub(super) fn free(&mut self, index: u32) {
+        if self.table.get(index as usize).is_some_and(|buffer| buffer.state == State::Posted) {
+            self.put_back(index);
+        }
+    }
+
+    fn put_back(&mut self, index: u32) {
         let next = self.free;
         if let Some(buffer) = self.table.get_mut(index as usize) {
             buffer.state = State::Free { next };
@@ -136,6 +142,6 @@ impl<'a> Buffers<'a> {
     fn data(&self, index: u32) -> Option<Data> {
         let bytes = GRH as u32 + self.mtu;
         let place = self.slab.part(index as usize * self.stride, bytes as usize)?;
-        Some(Data { address: place.start().expose_provenance().get() as u64, bytes, key: place.key() })
+        Some(Data { address: place.start().expose_provenance().get() as u64, bytes, key: place.key()? })
     }
 }
