@@ -56,7 +56,7 @@ pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
-use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
+use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
@@ -164,7 +164,7 @@ impl World {
             membership,
             silence,
             node.clone(),
-            (settings.tuning, mailbox::POOL),
+            (settings.tuning, transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes)),
         );
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {

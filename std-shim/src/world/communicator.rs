@@ -23,8 +23,11 @@ use crate::rank::Rank;
 
 /// That of all processes.
 pub(super) const CONTEXT: Context = Context(0);
-/// Rounds of progress that a send makes before what may not leave is offered instead.
-const ROUNDS: u32 = 256;
+/// Rounds of progress that a send makes before it offers what may not leave, if it is the first.
+const ROUNDS: u32 = 1024;
+
+/// Pauses between two looks whether a full carrier has room.
+const PAUSES: u32 = 32;
 
 /// What a receive or a probe asks for.
 pub(super) fn pattern(context: Context, source: Option<Rank>, tag: Option<Tag>) -> Pattern {
@@ -161,12 +164,13 @@ impl Communicator {
 
     pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
         let start = NonNull::from(bytes).cast();
-        let mut rounds = if posting.leaves == Leaves::AtOnce { ROUNDS } else { 1 };
+        let mut rounds = 0..ROUNDS;
         loop {
             let mut process = self.shared.lock();
-            if rounds > 0 && !process.may_leave(posting.to) {
-                rounds -= 1;
-                process.progress(false);
+            if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
+                process.progress_towards(posting.to);
+                drop(process);
+                self.shared.yield_if_crowded();
                 continue;
             }
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
@@ -177,7 +181,11 @@ impl Communicator {
                 }
                 Err(SendFailure::Failed(failure)) => return Err(failure),
                 Err(SendFailure::Full) => {
-                    process.progress(false);
+                    process.progress_towards(posting.to);
+                    drop(process);
+                    // Who looks for each place that becomes free takes the line from who frees them.
+                    (0..PAUSES).for_each(|_| core::hint::spin_loop());
+                    self.shared.yield_if_crowded();
                 }
             }
         }

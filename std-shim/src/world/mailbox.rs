@@ -28,7 +28,7 @@ const SLOT: usize = 1 << 14;
 pub(super) const POOL: usize = 1 << 20;
 /// Headers of all peers, and most of one.
 const HEADERS: u32 = 1 << 14;
-const HEADERS_MOST: u32 = 256;
+const HEADERS_MOST: u32 = 1024;
 /// Messages from held ones that matched probes may take beyond those.
 const SPARE: usize = 64;
 /// Requests that there are records for at first.
@@ -262,10 +262,18 @@ impl Mailbox {
         }
     }
 
-    /// A head of `bytes` bytes, payload included, of which these are the first ones.
-    pub(super) fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32, requests: &mut Requests) -> Arrival {
-        let outcome = self.machine.handle(from, head, bytes);
-        self.follow(from, outcome, bytes as usize, 0, requests)
+    /// A head of a message of `bytes` bytes, head and payload, of which these are the first ones; `without` bytes of it do not stand
+    /// before the payload.
+    pub(super) fn handle(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: usize,
+        without: usize,
+        requests: &mut Requests,
+    ) -> Arrival {
+        let outcome = self.machine.handle(from, head, bytes as u32);
+        self.follow(from, outcome, bytes, without, requests)
     }
 
     /// What came of a head: `bytes` bytes came with it, of which the first `without` were not there.

@@ -308,7 +308,9 @@ impl<const R: usize> Messages<R> {
             Outcome::Coming { user, status } => {
                 self.join(state, user, &status);
             }
-            Outcome::Place { user, placement, more: false, .. } => state.placements.push((user as u8, placement.0 as u8)),
+            Outcome::Place { user, placement, more: false, .. } => {
+                state.placements.push((user as u8, placement.0 as u8))
+            }
             Outcome::Place { more: true, .. } => state.broken = Some("a part is granted"),
             Outcome::Sent { user, .. } => self.end(state, user as u8),
             Outcome::Truncated { .. } => state.broken = Some("a message is too long for any"),
