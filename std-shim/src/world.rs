@@ -59,7 +59,7 @@ pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
-use crate::environment::{DeviceChoice, Progress, Settings, SettingsError};
+use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
@@ -171,8 +171,9 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
+        let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
         let mut process =
-            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, mailbox::POOL));
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,

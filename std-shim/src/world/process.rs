@@ -129,6 +129,8 @@ pub(super) struct Process {
     outbox: VecDeque<Outgoing>,
     /// Something was handed to the endpoint since it last transmitted.
     has_posted: bool,
+    /// Rounds that sends have waited for.
+    rounds: u32,
     small: SmallCells,
     keys: Keys,
     uses: Vec<Use>,
@@ -189,6 +191,7 @@ impl Process {
             mailbox,
             outbox: VecDeque::new(),
             has_posted: false,
+            rounds: 0,
             small,
             keys: Keys::new(),
             uses: Vec::new(),
