@@ -101,7 +101,7 @@ fn take_endpoint(now: u32, config: Config) -> Option<&'static mut Core> {
 }
 
 /// Receive slots: a section of their own, which nobody clears. Their first values are written when they are taken.
-#[unsafe(link_section = ".slots")]
+#[unsafe(link_section = ".unisono.pools.slots")]
 static SLOTS: Slots = Slots(UnsafeCell::new([const { MaybeUninit::uninit() }; SPARE]));
 static SLOTS_TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
 
