@@ -186,8 +186,8 @@ impl<'a> Producer<'a> {
         }
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
         let mut place = [0; 12];
-        for (into, word) in place.chunks_exact_mut(4).zip([at, bytes, end]) {
-            into.copy_from_slice(&word.to_le_bytes());
+        for (into, word) in place.as_chunks_mut().0.iter_mut().zip([at, bytes, end]) {
+            *into = word.to_le_bytes();
         }
         self.show(PIECE, note, &place)?;
         self.used = end;

@@ -40,6 +40,7 @@ use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ops::Deref;
+use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -50,7 +51,7 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::Waiting;
 
-pub use communicator::{Communicator, CreateError};
+pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
 pub use group::{Group, GroupError};
 pub use near::{AllocateError, Buffer};
 pub use probe::Message;
@@ -190,6 +191,7 @@ impl World {
             context: WORLD,
             named: named(WORLD, 0),
             members: Group::all(size),
+            rounds: AtomicU32::new(0),
             rank,
             size,
         };

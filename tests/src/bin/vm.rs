@@ -41,7 +41,7 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 14] = [
     check(
         "devices are up and reach each other",
         2,
@@ -63,6 +63,18 @@ const CHECKS: [Check; 11] = [
         /host/guest transfer --resent 1000; status=$?
         tc -s qdisc show dev net0 | grep Sent; exit $status",
     ),
+    check("queues that are posted directly conform", 3, 120, "/host/guest direct-conformance"),
+    check(
+        "100 MB arrive over a faulty link, posted directly",
+        2,
+        180,
+        "for i in 0 1; do
+            tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
+        done
+        /host/guest direct-transfer --resent 1000; status=$?
+        tc -s qdisc show dev net0 | grep Sent; exit $status",
+    ),
+    check("queues that are posted directly are made anew", 2, 60, "/host/guest direct-failure"),
     check("datagrams to a group reach all members", 4, 30, "/host/guest multicast 239.1.2.3"),
     check("the interrupt lane wakes a sleeper", 2, 30, "/host/guest interrupt"),
     check("queues in error are made anew", 2, 30, "/host/guest queue-failure"),
@@ -70,7 +82,7 @@ const CHECKS: [Check; 11] = [
     check("traffic resumes when the link is up again", 2, 30, "/host/guest link-failure net0"),
     check("a removed interface closes the device", 2, 30, "/host/guest removal net0"),
     check("idle peers cost their records only", 2, 60, "/host/guest memory"),
-    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 5"),
+    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 2"),
 ];
 
 /// Programs that the machine is given.
