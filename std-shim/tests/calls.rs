@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use program::{expect, run};
 use unisono::rank::Rank;
-use unisono::world::World;
 use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
+use unisono::world::{Communicator, World};
 
 /// Over shared memory, datagrams, and both; and alone.
 const MEANS: [&str; 5] = ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%", "-n 4 --nodes 2"];
@@ -23,7 +23,11 @@ fn main() -> ExitCode {
             Some("counts") => counts(&world),
             Some("places") => places(&world),
             Some("rows") => rows(&world),
-            Some("again") => again(&world),
+            Some("again") => {
+                again(&world);
+                let half = world.split_by_color(world.rank().0 % 2).expect("a communicator");
+                again(&half.expect("everyone has a colour"));
+            }
             Some("failure") => failure(&world),
             part => panic!("no part {part:?}"),
         }
@@ -189,7 +193,7 @@ fn places(world: &World) {
 }
 
 /// Every verb, many times, in any order of waiting, with others under way.
-fn again(world: &World) {
+fn again(world: &Communicator) {
     const ROUNDS: usize = 12;
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
     let joined = UserOperation::associative(|l: &i64, r: &i64| l.wrapping_add(*r));
