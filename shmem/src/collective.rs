@@ -116,7 +116,7 @@ impl Course {
             _ => 1,
         };
         let grain = if self.verb.combines() { self.grain } else { 1 };
-        let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part)).unwrap_or(u32::MAX);
+        let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
         match self.way {
             Way::Pull if self.is_exchange() => (true, self.bytes, 2),
             Way::Pull => (true, self.bytes, 1),
@@ -130,7 +130,7 @@ impl Course {
                 (false, part, laps(part).saturating_mul(self.size))
             }
             Way::Flat => {
-                let part = whole(self.boards.chunk / blocks, grain).min(self.bytes);
+                let part = whole(self.boards.chunk / blocks.max(1), grain).min(self.bytes);
                 (false, part, laps(part))
             }
         }
@@ -230,6 +230,11 @@ impl Course {
         (at, self.part.min(self.bytes - at))
     }
 
+    /// Ranks, at least one: divided by where a microcontroller must not be able to panic.
+    const fn divisor(&self) -> u32 {
+        if self.size == 0 { 1 } else { self.size }
+    }
+
     /// Bytes of the payload that a rank shows in a lap.
     fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
         let step = self.base.wrapping_add(lap);
@@ -260,5 +265,6 @@ const fn output(offset: usize, bytes: usize) -> Piece {
 
 /// The most whole grains in so many bytes, at least one.
 fn whole(bytes: usize, grain: usize) -> usize {
+    let grain = grain.max(1);
     (bytes / grain).max(1) * grain
 }

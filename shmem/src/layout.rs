@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        header: magic, version, checksum, sizes, waiting            one page
-//! seats    one stride per rank: who sits there, its canary             written by its rank
+//! seats    one stride per rank: who sits there, its beats, its canary  written by its rank
 //! asleep   one word per rank: which word it sleeps on                  written by its rank
 //! boards   per rank: its flags and slots of collectives                written by its rank
 //! rings    per ordered pair: entries and bulk (producer), tail (consumer)
@@ -14,7 +14,7 @@ use crate::segment::{STRIDE, Segment, Site};
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
 /// Of the layout. Every change of what lies where is a new one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
 /// Bytes that every area begins at a multiple of.

@@ -65,7 +65,7 @@ impl Operate for Builtin {
     #[inline]
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         // SAFETY: as the caller promises; whole elements only.
-        unsafe { (self.kernel)(left.as_ptr(), right.as_ptr(), into.as_ptr(), bytes / self.grain) }
+        unsafe { (self.kernel)(left.as_ptr(), right.as_ptr(), into.as_ptr(), bytes / self.grain.max(1)) }
     }
 }
 

@@ -5,7 +5,8 @@
 //!      1   rank in the job
 //!      2   incarnation
 //!      3   process number, for people: the system says who holds a seat (`life`)
-//!      4…  canary: if one of these changes, somebody writes where he should not
+//!      4   beats: counts up as long as a rank without a process lives; 0 of a process
+//!      5…  canary: if one of these changes, somebody writes where he should not
 //! ```
 
 use crate::layout::Layout;
@@ -18,8 +19,10 @@ const LEFT: u32 = u32::from_le_bytes(*b"LEFT");
 const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
 /// Words of a seat.
 const WORDS: usize = STRIDE / 4;
-/// Words before its canary.
+/// Words that say who sits there.
 const FACTS: usize = 4;
+/// The word that counts the beats.
+const BEATS: usize = 4;
 
 /// Who sits on a seat.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -84,6 +87,11 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// How often the heart of a rank without a process has beaten. One load.
+    pub fn beats(&self) -> u32 {
+        self.words[BEATS].acquire(Site::Plain)
+    }
+
     /// Takes the seat. `None`: it is not free. That nobody else takes it meanwhile is up to the caller, who holds its lock.
     pub fn take(self, sitter: Sitter) -> Option<Own<'a>> {
         if self.occupant() != Occupant::Nobody {
@@ -95,7 +103,7 @@ impl<'a> Seat<'a> {
     }
 
     fn canary_sings(&self, incarnation: u32) -> bool {
-        let mut words = self.words.iter().enumerate().skip(FACTS);
+        let mut words = self.words.iter().enumerate().skip(BEATS + 1);
         words.all(|(index, word)| word.acquire(Site::Plain) == canary(incarnation, index))
     }
 }
@@ -107,7 +115,12 @@ pub struct Own<'a> {
     sitter: Sitter,
 }
 
-impl Own<'_> {
+impl<'a> Own<'a> {
+    /// The word that a rank without a process counts up, in an interrupt handler if it has one, as long as it lives.
+    pub const fn heart(self) -> &'a Word {
+        &self.seat.words[BEATS]
+    }
+
     fn facts(&self, state: u32) -> [u32; FACTS] {
         [state, self.sitter.rank, self.sitter.incarnation, self.sitter.process]
     }
@@ -115,7 +128,7 @@ impl Own<'_> {
     /// Writes every word, its state last.
     fn write(&self, state: u32) {
         let facts = self.facts(state);
-        for (index, word) in self.seat.words.iter().enumerate().rev() {
+        for (index, word) in self.seat.words.iter().enumerate().rev().filter(|(index, _)| *index != BEATS) {
             word.publish(facts.get(index).copied().unwrap_or(canary(self.sitter.incarnation, index)), Site::Plain);
         }
     }
@@ -210,7 +223,9 @@ mod tests {
         with_segment(|segment| {
             let seat = Seat::of(segment, &layout(), 0).unwrap();
             let own = seat.take(SITTER).unwrap();
-            for word in seat.words {
+            own.heart().publish(1, Site::Plain);
+            assert!(own.is_intact() && seat.beats() == 1, "a heart beats");
+            for (_, word) in seat.words.iter().enumerate().filter(|(index, _)| *index != BEATS) {
                 let before = word.own();
                 for bit in 0..32 {
                     word.publish(before ^ 1 << bit, Site::Plain);

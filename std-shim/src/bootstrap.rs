@@ -21,7 +21,7 @@ mod secret;
 mod server;
 mod serving;
 
-pub use entry::{Ending, Entry, Incarnation, Offer, fresh_incarnation};
+pub use entry::{Digests, Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
 pub use link::LinkError;

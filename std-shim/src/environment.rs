@@ -12,7 +12,7 @@ pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
-    bootstrap::{HostPort, Secret, SecretError},
+    bootstrap::{Digests, HostPort, Secret, SecretError},
     fault::Faults,
     rank::Rank,
 };
@@ -22,6 +22,14 @@ use std::{
     ffi::{OsStr, OsString},
     path::Path,
 };
+
+/// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
+const OFFSET: u32 = 0x811c_9dc5;
+
+/// FNV-1a over what was mixed before, a text, and its end.
+fn fnv(before: u32, text: &str) -> u32 {
+    text.bytes().chain([0]).fold(before, |digest, byte| (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
 
 /// What every variable begins with.
 pub const PREFIX: &str = "UNISONO_";
@@ -201,6 +209,15 @@ impl Settings {
         .collect()
     }
 
+    /// Of what must be equal on all ranks.
+    pub fn digests(&self) -> Digests {
+        let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
+        let Transport { device, progress, silence, .. } = &self.transport;
+        let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
+        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence];
+        Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
+    }
+
     /// Time that the job has to assemble: a minute unless said otherwise.
     pub fn assembly(&self) -> Duration {
         self.assembly.map_or(Duration::from_secs(60), Period::duration)
@@ -295,7 +312,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 41] = [
+    const NAMES: [&str; 43] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -337,6 +354,8 @@ impl Reading {
         "REDUCE_SCATTER",
         "SCAN",
         "EXSCAN",
+        "TUNING",
+        "SHARING",
     ];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -395,6 +414,14 @@ impl Reading {
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.grace, value),
             "ASSEMBLY" => store(assembly, value),
+            "SHARING" => match value.parse() {
+                Ok(ranks @ 1..) => {
+                    tuning.set_sharing(ranks);
+                    None
+                }
+                _ => Some("a number of ranks from 1 to 65535 is expected".to_owned()),
+            },
+            "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
             // Read where the log is set up.
             "LOG" => None,
             _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {

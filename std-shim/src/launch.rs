@@ -7,6 +7,7 @@
 
 mod affinity;
 pub mod agent;
+pub mod bare_metal;
 mod crew;
 mod layout;
 mod order;
@@ -17,6 +18,7 @@ mod segments;
 mod verdict;
 mod watch;
 
+pub use bare_metal::BareMetal;
 pub use layout::{Berth, HostList, HostListError, Layout, LayoutError};
 pub use watch::run;
 
@@ -42,6 +44,8 @@ pub struct Job {
     pub layout: Layout,
     /// What the ranks are told, and how they are launched.
     pub settings: Settings,
+    /// Ranks that run an image instead.
+    pub bare_metal: Option<BareMetal>,
 }
 
 /// Why a job could not be launched.

@@ -1,12 +1,16 @@
 //! The rim's table of regions: the only holder of addresses that the core's spans name.
 
+mod adapter;
+
 use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
-use core::{alloc::Layout, error::Error, fmt, ptr::NonNull};
+use core::{alloc::Layout, error::Error, fmt, mem, ptr::NonNull};
 
 use unisono_core::{
     device::Memory,
     span::{Region, Span},
 };
+
+use adapter::{Adapter, Key, Known};
 
 /// Where a span lies: a bounded piece of a live region. Only [`Regions`] makes one.
 ///
@@ -16,6 +20,7 @@ use unisono_core::{
 pub struct Address {
     start: NonNull<u8>,
     bytes: usize,
+    key: Key,
 }
 
 // SAFETY: as above; regions are memory of users and of the table, and rings are neither.
@@ -26,6 +31,22 @@ unsafe impl unisono_shmem::lent::Lent for Address {
 
     fn bytes(self) -> usize {
         self.bytes
+    }
+}
+
+// SAFETY: as above; the region is registered under its key until it is revoked.
+#[cfg(feature = "verbs")]
+unsafe impl unisono_verbs::ud::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    fn key(self) -> Option<u32> {
+        self.key
     }
 }
 
@@ -99,6 +120,8 @@ pub enum RegisterError {
     TooLarge,
     /// All 2³² indices are in use or used up.
     Full,
+    /// The adapter does not take it.
+    Refused,
 }
 
 impl fmt::Display for RegisterError {
@@ -106,6 +129,7 @@ impl fmt::Display for RegisterError {
         to.write_str(match self {
             Self::TooLarge => "region larger than half the address space",
             Self::Full => "no free region",
+            Self::Refused => "the adapter refuses the memory",
         })
     }
 }
@@ -128,6 +152,7 @@ struct Entry {
     life: u32,
     alive: bool,
     owner: Owner,
+    known: Known,
 }
 
 /// Registered memory by index and life. Every call takes constant time.
@@ -137,6 +162,7 @@ struct Entry {
 pub struct Regions {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    adapter: Adapter,
 }
 
 // SAFETY: the pointers are numbers to the table, which reads and writes no region.
@@ -147,7 +173,13 @@ unsafe impl Sync for Regions {}
 impl Regions {
     /// An empty table.
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), free: Vec::new() }
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
+    }
+
+    /// An empty table whose regions the adapter knows: its own, and the callers' from 32 KiB on.
+    #[cfg(feature = "verbs")]
+    pub const fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
     }
 
     /// Registers memory of the caller.
@@ -179,6 +211,9 @@ impl Regions {
             return false;
         }
         entry.alive = false;
+        if entry.owner == Owner::Caller {
+            entry.known = Known::NONE;
+        }
         match entry.life.checked_add(1) {
             Some(life) if entry.owner == Owner::Caller => {
                 entry.life = life;
@@ -196,11 +231,12 @@ impl Regions {
         let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.life());
         let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
         let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
-        let Some(to) = self.entries.get(copy.index() as usize).map(|entry| entry.start) else { return false };
+        let copied = self.entries.get_mut(copy.index() as usize);
+        let Some((to, known)) = copied.map(|entry| (entry.start, mem::take(&mut entry.known))) else { return false };
         // SAFETY: both have so many bytes, and live; the copy is nobody else's.
         unsafe { to.copy_from_nonoverlapping(start, bytes) };
         if let Some(entry) = self.entries.get_mut(place) {
-            (entry.start, entry.owner) = (to, Owner::Nobody);
+            (entry.start, entry.owner, entry.known) = (to, Owner::Nobody, known);
         }
         true
     }
@@ -215,6 +251,7 @@ impl Regions {
         if entry.life != region.life() {
             return false;
         }
+        entry.known = Known::NONE;
         // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
         // no address is in use.
         unsafe { dealloc(entry.start.as_ptr(), layout) };
@@ -243,13 +280,14 @@ impl Regions {
         if bytes > isize::MAX as usize {
             return Err(RegisterError::TooLarge);
         }
+        let known = self.adapter.meet(start, bytes, owner)?;
         let free = self.free.pop();
         if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
-            *entry = Entry { start, bytes, life: entry.life, alive: true, owner };
+            *entry = Entry { start, bytes, life: entry.life, alive: true, owner, known };
             return Ok(Region::new(index, entry.life));
         }
         let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
-        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner });
+        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner, known });
         Ok(Region::new(index, 1))
     }
 }
@@ -266,7 +304,7 @@ impl Memory for Regions {
         }
         // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
         let start = unsafe { entry.start.add(span.offset) };
-        Some(Address { start, bytes })
+        Some(Address { key: entry.known.key(), start, bytes })
     }
 }
 

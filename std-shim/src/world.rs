@@ -20,6 +20,7 @@
 
 pub mod collective;
 mod communicator;
+mod group;
 mod keys;
 mod lock;
 mod mail;
@@ -49,19 +50,21 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::Waiting;
 
-pub use communicator::Communicator;
+pub use communicator::{Communicator, CreateError};
+pub use group::{Group, GroupError};
 pub use near::{AllocateError, Buffer};
 pub use probe::Message;
 pub use request::{Failure, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
-use crate::bootstrap::{AwaitError, JoinError, Membership, Offer, fresh_incarnation};
+use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
 use crate::udp::{BindError, Options, Tally, Udp};
-use process::{Process, Silence};
+use collective::context::WORLD;
+use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 
 /// How long a process waits for the others at the end: as long as it takes them.
@@ -89,6 +92,14 @@ pub enum WorldError {
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// Ranks were not started alike.
+    #[error("rank {rank} was started with {what} that differ from this rank's")]
+    Differs {
+        /// A rank that differs.
+        rank: Rank,
+        /// In what.
+        what: &'static str,
+    },
     /// The shared memory of the node cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -142,7 +153,9 @@ impl World {
         let path = device.local()?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
-        let mut membership = Membership::join(settings, Offer { incarnation, lanes, mtu: device.mtu() })?;
+        let offer = Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() };
+        let mut membership = Membership::join(settings, offer)?;
+        compare(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
@@ -157,15 +170,9 @@ impl World {
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
-        let mut process = Process::new(
-            (rank, size),
-            endpoint,
-            device,
-            membership,
-            silence,
-            node.clone(),
-            (settings.tuning, transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes)),
-        );
+        let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
+        let mut process =
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
@@ -173,8 +180,20 @@ impl World {
         };
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
-        let group = node.as_ref().and_then(|node| collective::Group::new(node, size));
-        let communicator = Communicator { shared, node, group, rank, size };
+        let on_node = node.as_ref().and_then(|node| collective::NodeGroup::new(node, size));
+        if let Some(world) = shared.lock().collectives.contexts.get_mut(WORLD) {
+            world.way = on_node.as_ref().map(collective::NodeGroup::way);
+        }
+        let communicator = Communicator {
+            shared,
+            node,
+            on_node,
+            context: WORLD,
+            named: named(WORLD, 0),
+            members: Group::all(size),
+            rank,
+            size,
+        };
         Ok(Self { communicator, thread, tally, finished: false })
     }
 
@@ -239,7 +258,10 @@ impl World {
             let left = membership.leave(FAREWELL);
             tracing::debug!(?left, "left");
         }
-        let aborted = self.shared.lock().aborted;
+        let mut process = self.shared.lock();
+        let aborted = process.aborted;
+        process.close();
+        drop(process);
         match (aborted, fenced) {
             (Some(failure), _) => Err(failure),
             (None, Err(error)) => {
@@ -289,6 +311,16 @@ impl Drop for World {
             tracing::error!(%error, "the job did not finish well");
         }
     }
+}
+
+/// Whether all ranks were started alike. If not, each finds one that was not started as it was.
+fn compare(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
+    let other = (0..).zip(table).find(|(_, entry)| entry.digests != own);
+    other.map_or(Ok(()), |(rank, entry)| {
+        let is_tuning = entry.digests.tuning != own.tuning;
+        let what = if is_tuning { "algorithms of collectives" } else { "a device, progress, silence or version" };
+        Err(WorldError::Differs { rank: Rank(rank), what })
+    })
 }
 
 /// The address that the others reach this process at: the one that it reaches the rendezvous server from.

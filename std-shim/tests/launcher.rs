@@ -291,7 +291,8 @@ fn what_cannot_be_done_is_refused() {
         ("-n 2 --nodes 2 --device shm", 2, "the shm device needs all ranks on one node, not on 2"),
         ("-n 2 --device shm --loss 5%", 2, "faults are injected into datagrams"),
         ("-n 1 --device verbs", 2, "the verbs device is not built yet"),
-        ("-n 1 --bare-metal 1", 2, "--bare-metal: this part of unisono is not built yet"),
+        ("-n 1 --bare-metal 1", 2, "not all of them"),
+        ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table begins with \"unisono tuning 1\""),
     ] {
         let output = run(shell(options, "echo ran"));
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()));

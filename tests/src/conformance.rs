@@ -16,8 +16,11 @@ mod bench;
 mod breach;
 pub mod flaw;
 mod lanes;
+mod on_adapter;
 mod on_shmem;
 mod on_sim;
+#[cfg(feature = "verbs")]
+mod on_ud;
 mod on_udp;
 mod postings;
 mod slots;
@@ -30,8 +33,12 @@ use unisono_core::{
     span::Region,
 };
 
-pub use self::{breach::Breach, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture};
+pub use self::{
+    breach::Breach, on_adapter::AdapterFixture, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture,
+};
 use bench::Bench;
+#[cfg(feature = "verbs")]
+pub use on_ud::UdFixture;
 
 /// Devices to examine and the world around them.
 pub trait Fixture {

@@ -3,7 +3,11 @@
 extern crate alloc;
 
 #[cfg(feature = "rim")]
+pub mod adapter;
+#[cfg(feature = "rim")]
 pub mod bar;
+#[cfg(feature = "rim")]
+pub mod bare_metal;
 #[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
@@ -19,14 +23,22 @@ pub mod incast;
 pub mod job;
 pub mod models;
 #[cfg(feature = "rim")]
+pub mod mps2;
+#[cfg(feature = "rim")]
 pub mod node;
 #[cfg(feature = "rim")]
 pub mod oracle;
+#[cfg(feature = "rim")]
+pub mod rdma_core;
 #[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
 pub mod schedules;
 #[cfg(feature = "rim")]
 pub mod sim;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 #[cfg(feature = "rim")]
 pub mod vm;
+#[cfg(feature = "rim")]
+pub mod wqe;

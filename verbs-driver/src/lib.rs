@@ -1,5 +1,20 @@
 //! The verbs driver: unreliable datagrams and raw work queue entries on InfiniBand and RoCE adapters.
 //!
-//! The crate holds no code yet. Its place is fixed so that the driver can be added beside the other devices without
-//! moving anything: it will implement `unisono_core::device::Device` over UD queue pairs.
+//! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts where
+//! they are absent, and says so when it is asked for the device. [`mlx5`] writes the work queues of ConnectX adapters,
+//! [`rxe`] those of Soft-RoCE, both through [`order`], the one seam for stores, loads and barriers; [`raw`] is the core's
+//! device over them. [`registered`] names memory that an adapter may use.
 #![no_std]
+
+#[cfg(any(test, feature = "verbs"))]
+extern crate alloc;
+#[cfg(any(test, feature = "verbs"))]
+extern crate std;
+
+pub mod mlx5;
+pub mod order;
+pub mod raw;
+pub mod registered;
+pub mod rxe;
+#[cfg(feature = "verbs")]
+pub mod ud;

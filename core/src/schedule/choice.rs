@@ -9,7 +9,8 @@
 //! its sender, and its receiver, for `overhead + b·β` each. A rank does one thing at a time: k messages at a time save rounds,
 //! not bytes, and an exchange takes both ways' time; so it is where a process moves the bytes itself (sockets, shared memory).
 //! Segments follow each other at the pace of the busiest rank: they pay where what it does for one segment is less than what
-//! is done on the longest path, as in a chain. A k-nomial tree is bound by its root, segments or not.
+//! is done on the longest path, as in a chain. A k-nomial tree is bound by its root, segments or not. Where ranks share processors,
+//! each waits for what the others on its own do on average.
 
 mod cost;
 
@@ -28,6 +29,8 @@ pub struct Link {
     pub overhead_ns: u32,
     /// Picoseconds per byte: 1000 ÷ (bytes per nanosecond).
     pub ps_per_byte: u32,
+    /// Ranks that share a processor; 1 and 0: none do.
+    pub sharing: u16,
 }
 
 /// Picoseconds in which a rank combines a byte: two reads and a write of memory, of that order on any machine.
@@ -276,7 +279,10 @@ fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64
     };
     let waits = spent(cost.waits, latency.saturating_sub(overhead.saturating_mul(2)));
     let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy));
-    waits.saturating_add(load(&cost.path)).saturating_add(next)
+    let path = waits.saturating_add(load(&cost.path)).saturating_add(next);
+    // Sixteenths.
+    let other = (load(&cost.mean) >> 4).saturating_mul(u64::from(segments));
+    path.saturating_add(other.saturating_mul(u64::from(link.sharing.saturating_sub(1))))
 }
 
 fn ps(ns: u32) -> u64 {

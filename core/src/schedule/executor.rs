@@ -57,6 +57,17 @@ impl<S: Schedule> Executor<S> {
         Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
     }
 
+    /// The same schedule once more, as another collective. What was computed stays so where all of it was kept.
+    pub const fn restart(&mut self, id: CollectiveId) {
+        self.id = id;
+        (self.base, self.from) = (0, 0);
+        (self.begun, self.done) = (0, 0);
+        self.failure = None;
+        if self.computed > WINDOW {
+            self.computed = 0;
+        }
+    }
+
     /// Its schedule.
     pub const fn plan(&self) -> &S {
         &self.plan

@@ -3,11 +3,12 @@
 use unisono_core::collective::{Order, Plan, Rank, Verb};
 use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
 
-/// 10 µs and 3 GB/s; one where a message costs no more than its bytes; one where only messages cost.
-const LINKS: [Link; 3] = [
-    Link { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330 },
-    Link { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000 },
-    Link { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0 },
+/// 10 µs and 3 GB/s; one where a message costs no more than its bytes; one where ranks share processors; one where only messages cost.
+const LINKS: [Link; 4] = [
+    Link { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
+    Link { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
+    Link { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2 },
+    Link { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX },
 ];
 
 fn plan(verb: Verb, size: u32, bytes: usize) -> Plan {

@@ -1,5 +1,6 @@
 //! What choices are said to take, against ranks that do one thing at a time: a message occupies its sender for
-//! `overhead + b·β`, and its receiver for as long, from `latency − overhead` after its begin on.
+//! `overhead + b·β`, and its receiver for as long, from `latency − overhead` after its begin on. Of ranks that share a processor
+//! one does something at a time.
 
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -7,7 +8,7 @@ use std::collections::HashMap;
 use unisono_core::collective::{Order, Plan, Rank, StepId, Turn, Verb};
 use unisono_core::schedule::{Choice, Link, Operation, algorithms, choose};
 
-const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500 };
+const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };
 /// As `unisono_core` has it.
 const COMBINE_PS_PER_BYTE: u64 = 150;
 
@@ -30,6 +31,7 @@ struct Clock {
     number: u64,
     events: BTreeMap<(u64, u64), Event>,
     jobs: Vec<VecDeque<Job>>,
+    /// Processors.
     busy: Vec<bool>,
     /// Messages that wait for their receive, and receives for their message.
     arrived: HashMap<(usize, usize, u32), ()>,
@@ -43,11 +45,12 @@ impl Clock {
     }
 
     fn begin(&mut self, rank: usize) {
-        if self.busy[rank] {
+        let processor = rank % self.busy.len();
+        if self.busy[processor] {
             return;
         }
         let Some(job) = self.jobs[rank].pop_front() else { return };
-        self.busy[rank] = true;
+        self.busy[processor] = true;
         let message = |bytes: u64| u64::from(LINK.overhead_ns) * 1000 + bytes * u64::from(LINK.ps_per_byte);
         let takes = match job {
             Job::Send { to, key, bytes, .. } => {
@@ -63,10 +66,11 @@ impl Clock {
 }
 
 /// Picoseconds until all ranks are done, blocks being of `bytes` bytes.
-fn run(group: &Group, bytes: u64) -> u64 {
+fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
     let size = group.size();
     let mut executors = group.executors();
-    let mut clock = Clock { jobs: vec![VecDeque::new(); size], busy: vec![false; size], ..Clock::default() };
+    let mut clock =
+        Clock { jobs: vec![VecDeque::new(); size], busy: vec![false; size.div_ceil(sharing)], ..Clock::default() };
     loop {
         for (rank, executor) in executors.iter_mut().enumerate() {
             while let Turn::Do(step, operation) = executor.poll() {
@@ -95,7 +99,8 @@ fn run(group: &Group, bytes: u64) -> u64 {
         clock.now = time;
         match event {
             Event::Ended(rank, job) => {
-                clock.busy[rank] = false;
+                let processors = clock.busy.len();
+                clock.busy[rank % processors] = false;
                 let (Job::Send { step, .. } | Job::Receive { step, .. } | Job::Reduce { step, .. }) = job;
                 executors[rank].handle_done(step);
             }
@@ -112,12 +117,12 @@ fn run(group: &Group, bytes: u64) -> u64 {
 }
 
 /// What a choice takes, and what it says.
-fn times(choice: Choice, plan: &Plan) -> Option<(u64, u64)> {
+fn times(choice: Choice, plan: &Plan, link: &Link) -> Option<(u64, u64)> {
     let group = Group::new(choice.call(plan, false)).ok()?;
     let vector = matches!(plan.verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan);
     let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
     let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
-    Some((run(&group, block as u64), choice.time_ps(plan, false, &LINK).expect("not refused")))
+    Some((run(&group, block as u64, link.sharing.into()), choice.time_ps(plan, false, link).expect("not refused")))
 }
 
 /// What choices say is near what ranks take, and nothing that could be chosen is much quicker than what is.
@@ -131,15 +136,41 @@ fn schedules_take_the_time_that_choices_say() {
             for &algorithm in algorithms(verb) {
                 for (ports, segments) in [1, 2, 3, 15].into_iter().flat_map(|k| [(k, 1), (k, 8)]) {
                     let choice = Choice { algorithm, ports, radix: ports + 1, segments };
-                    let Some((took, says)) = times(choice, &plan) else { continue };
+                    let Some((took, says)) = times(choice, &plan, &LINK) else { continue };
                     let near = says * 45 / 100..=says * 140 / 100;
                     assert!(near.contains(&took), "{plan:?}: {choice:?} takes {took} ps, not {says}");
                     best = best.min(took);
                 }
             }
             let chosen = choose(&plan, false, &LINK);
-            let (took, _) = times(chosen, &plan).expect("not refused");
+            let (took, _) = times(chosen, &plan, &LINK).expect("not refused");
             assert!(took <= best * 135 / 100, "{plan:?}: {chosen:?} takes {took} ps, another {best}");
+        }
+    }
+}
+
+/// Where ranks share processors, nothing that could be chosen is much quicker either.
+#[test]
+fn schedules_that_share_processors_are_chosen_by_their_work() {
+    for (verb, size, sharing) in
+        Verb::ALL.into_iter().flat_map(|verb| [(4, 2), (8, 4), (9, 9)].map(|(n, s)| (verb, n, s)))
+    {
+        let link = Link { sharing, ..LINK };
+        for bytes in if verb == Verb::Barrier { vec![0] } else { vec![8, 1 << 18] } {
+            let (rank, root) = (Rank(0), Rank(0));
+            let plan = Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 };
+            let mut best = u64::MAX;
+            for &algorithm in algorithms(verb) {
+                for ports in [1, 2, 3] {
+                    let choice = Choice { algorithm, ports, radix: ports + 1, segments: 1 };
+                    let Some((took, says)) = times(choice, &plan, &link) else { continue };
+                    let near = says * 45 / 100..=says * 220 / 100;
+                    assert!(near.contains(&took), "{plan:?}, {sharing}: {choice:?} takes {took} ps, not {says}");
+                    best = best.min(took);
+                }
+            }
+            let (took, _) = times(choose(&plan, false, &link), &plan, &link).expect("not refused");
+            assert!(took <= best * 135 / 100, "{plan:?}, {sharing}: the choice takes {took} ps, another {best}");
         }
     }
 }

@@ -66,6 +66,41 @@ fn schedule_ignores_ends_of_steps_that_are_not_under_way() {
 }
 
 #[test]
+fn schedule_can_be_run_again() {
+    // Fewer steps than are under way at most, and more.
+    for segments in [1, 40] {
+        let call = Call { segments, ..Call::new(Verb::Allreduce, Algorithm::Ring, 5, 1) };
+        let new = |id| Executor::new(id, Plan::new(call).expect("a schedule"));
+        let finish = |executor: &mut Executor| {
+            let mut steps = Vec::new();
+            loop {
+                match executor.poll() {
+                    Turn::Do(step, _) => steps.push(step),
+                    Turn::Pending => executor.handle_done(steps.pop().expect("one is under way")),
+                    Turn::Final => return,
+                    Turn::Failed(failure) => panic!("{failure:?}"),
+                }
+            }
+        };
+        let (next, mut again) = (CollectiveId { sequence: ID.sequence + 1, ..ID }, new(ID));
+        finish(&mut again);
+        again.restart(next);
+        let mut first = new(next);
+        loop {
+            let (turn, expected) = (again.poll(), first.poll());
+            assert_eq!(turn, expected, "{segments} segments");
+            match turn {
+                Turn::Do(step, _) => [&mut again, &mut first].map(|executor| executor.handle_done(step)),
+                _ => break,
+            };
+        }
+        again.fail(Rank(1), Cause::Missing);
+        again.restart(ID);
+        assert!(matches!(again.poll(), Turn::Do(..)) && again.id() == ID, "a failure is not kept");
+    }
+}
+
+#[test]
 fn schedule_names_whom_it_waits_for_and_the_first_that_failed() {
     let mut executor =
         Executor::new(ID, Plan::new(Call::new(Verb::Broadcast, Algorithm::Knomial, 4, 1)).expect("a schedule"));

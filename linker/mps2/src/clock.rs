@@ -15,7 +15,7 @@ const TICKS_PER_MICROSECOND: u32 = 25;
 
 /// A clock that is right as long as it is read every 2²⁴ ticks, 671 ms.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     last: u32,
     ticks: u32,
     micros: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// Starts the counter.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         register(RELOAD).write(COUNTER);
         register(CURRENT).write(0);
         register(CONTROL).write(ENABLED | PROCESSOR_CLOCK);
@@ -31,7 +31,8 @@ impl Clock {
     }
 
     /// Microseconds since the start; wraps.
-    pub(crate) fn now(&mut self) -> u32 {
+    #[inline]
+    pub fn now(&mut self) -> u32 {
         let current = register(CURRENT).read();
         self.ticks = self.ticks.wrapping_add(self.last.wrapping_sub(current) & COUNTER);
         self.last = current;

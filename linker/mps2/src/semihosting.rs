@@ -3,11 +3,11 @@
 use core::arch::asm;
 
 /// Status of a run that proved what it had to prove.
-pub(crate) const PASSED: u32 = 0;
+pub const PASSED: u32 = 0;
 /// Status of a run that ended and did not prove it.
-pub(crate) const FAILED: u32 = 1;
+pub const FAILED: u32 = 1;
 /// Status of a run that ended in a processor fault.
-pub(crate) const FAULT: u32 = 2;
+pub const FAULT: u32 = 2;
 
 const WRITE_CHARACTER: u32 = 0x03;
 const EXIT_EXTENDED: u32 = 0x20;
@@ -21,14 +21,14 @@ fn call(operation: u32, argument: *const u32) {
 }
 
 /// Writes text as it is.
-pub(crate) fn write(text: &[u8]) {
+pub fn write(text: &[u8]) {
     for byte in text {
         call(WRITE_CHARACTER, core::ptr::from_ref(&u32::from(*byte)));
     }
 }
 
 /// Writes `name value`, one to a line, the value in decimal.
-pub(crate) fn write_value(name: &[u8], value: u32) {
+pub fn write_value(name: &[u8], value: u32) {
     let mut digits = [0_u8; 10];
     let mut rest = value;
     let mut used = 0_usize;
@@ -47,7 +47,7 @@ pub(crate) fn write_value(name: &[u8], value: u32) {
 }
 
 /// Ends the run with this status.
-pub(crate) fn exit(status: u32) -> ! {
+pub fn exit(status: u32) -> ! {
     let block = [APPLICATION_EXIT, status];
     loop {
         call(EXIT_EXTENDED, block.as_ptr());

@@ -1,7 +1,7 @@
 //! How deep the stack has been.
 
 /// What `reset` fills the stack with.
-pub(crate) const PAINT: u32 = 0x7A1E_57AC;
+pub const PAINT: u32 = 0x7A1E_57AC;
 
 unsafe extern "C" {
     /// Where the stack ends: the linker script's name for an address.
@@ -11,7 +11,7 @@ unsafe extern "C" {
 }
 
 /// Bytes of the stack in all, and those that nothing has ever been written to.
-pub(crate) fn depth() -> (u32, u32) {
+pub fn depth() -> (u32, u32) {
     let (bottom, top) = (&raw const stack_bottom, &raw const stack_top);
     let bytes = top.addr().wrapping_sub(bottom.addr());
     let mut untouched = 0_usize;

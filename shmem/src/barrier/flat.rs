@@ -61,7 +61,8 @@ impl<'a> FlatBarrier<'a> {
     pub fn missing(&self, epoch: u32, from: usize) -> Option<(u32, &'a Word, u32)> {
         let word = self.words.get(from)?;
         let seen = word.acquire(Site::Arrived);
-        (seen.wrapping_sub(epoch) > 1).then_some(((from / self.stride) as u32, word, seen))
+        let rank = from.checked_div(self.stride)? as u32;
+        (seen.wrapping_sub(epoch) > 1).then_some((rank, word, seen))
     }
 
     /// Whether a rank has arrived; `None`: its word is nonsense.

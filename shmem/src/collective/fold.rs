@@ -33,7 +33,7 @@ impl Course {
     /// operand being pulled into the chunk of this rank's slot of lap 0 and combined there. In any order the sum grows in the output,
     /// which may be the input, since that is consumed first; in rank order it grows beside the operands.
     pub(super) fn fold_pulled(&self, from: usize, bytes: usize, to: usize, item: u32) -> Option<Item> {
-        let (block, position, combines) = (item / (2 * self.size), item % (2 * self.size) / 2, item % 2 == 1);
+        let (block, position, combines) = (item / 2 / self.divisor(), item / 2 % self.divisor(), item % 2 == 1);
         let half = whole(self.boards.chunk / 2, self.grain);
         let at = (block as usize).checked_mul(half).filter(|&at| at < bytes)?;
         let count = half.min(bytes - at);
@@ -61,8 +61,8 @@ impl Course {
 
     /// A rank's share of `bytes` bytes: the first, and how many. Shares begin at lines where elements do.
     pub(super) fn share(&self, rank: u32, bytes: usize) -> (usize, usize) {
-        let unit = if 64 % self.grain == 0 { 64 } else { self.grain };
-        let each = bytes.div_ceil(unit).div_ceil(self.size as usize) * unit;
+        let unit = if 64_usize.is_multiple_of(self.grain) { 64 } else { self.grain.max(1) };
+        let each = bytes.div_ceil(unit).div_ceil(self.divisor() as usize) * unit;
         let at = (rank as usize * each).min(bytes);
         (at, each.min(bytes - at))
     }

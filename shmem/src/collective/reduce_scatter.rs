@@ -13,7 +13,7 @@ impl Course {
             let all = self.bytes * self.size as usize;
             return Some(Item::copy(input(0, all), self.slot(self.rank, lap, 0, all)));
         }
-        let (block, (at, bytes)) = ((lap % self.size) as usize, self.span(lap / self.size));
+        let (block, (at, bytes)) = ((lap % self.divisor()) as usize, self.span(lap / self.divisor()));
         Some(Item::copy(input(block * self.bytes + at, bytes), self.slot(self.rank, lap, 0, bytes)))
     }
 
@@ -22,8 +22,9 @@ impl Course {
         if self.way == Way::Pull {
             return self.fold_pulled(own, self.bytes, 0, item);
         }
-        let (of_block, (at, bytes)) = if self.inline { (own, self.span(0)) } else { (0, self.span(lap / self.size)) };
-        if !self.inline && lap % self.size != self.rank {
+        let (of_block, (at, bytes)) =
+            if self.inline { (own, self.span(0)) } else { (0, self.span(lap / self.divisor())) };
+        if !self.inline && lap % self.divisor() != self.rank {
             return None;
         }
         Self::fold(self.size, item, output(at, bytes), |p| {

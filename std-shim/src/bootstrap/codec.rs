@@ -1,7 +1,7 @@
 //! Numbers, texts and addresses in a message's payload. Little-endian; lengths are 16 bits wide and bounded.
 
 use super::{
-    entry::{ADDRESS, Ending, Entry, Incarnation, address_from_bytes, address_to_bytes},
+    entry::{ADDRESS, Digests, Ending, Entry, Incarnation, address_from_bytes, address_to_bytes},
     message::TEXT_MAX,
 };
 use crate::rank::Rank;
@@ -56,8 +56,12 @@ impl Writer {
         self
     }
 
+    pub(super) fn digests(&mut self, digests: Digests) -> &mut Self {
+        self.u32(digests.tuning).u32(digests.transport)
+    }
+
     pub(super) fn entry(&mut self, entry: &Entry) -> &mut Self {
-        self.u32(entry.incarnation.0).u32(entry.node).u32(entry.mtu).addresses(&entry.lanes)
+        self.u32(entry.incarnation.0).u32(entry.node).u32(entry.mtu).addresses(&entry.lanes).digests(entry.digests)
     }
 
     pub(super) fn ending(&mut self, ending: Ending) -> &mut Self {
@@ -138,9 +142,13 @@ impl<'a> Reader<'a> {
         Some([address_from_bytes(polled), address_from_bytes(interrupt)])
     }
 
+    pub(super) fn digests(&mut self) -> Option<Digests> {
+        Some(Digests { tuning: self.u32()?, transport: self.u32()? })
+    }
+
     pub(super) fn entry(&mut self) -> Option<Entry> {
         let (incarnation, node, mtu) = (Incarnation(self.u32()?), self.u32()?, self.u32()?);
-        Some(Entry { incarnation, node, mtu, lanes: self.addresses()? })
+        Some(Entry { incarnation, node, mtu, lanes: self.addresses()?, digests: self.digests()? })
     }
 
     pub(super) fn ending(&mut self) -> Option<Ending> {

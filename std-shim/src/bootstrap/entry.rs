@@ -21,6 +21,17 @@ pub struct Offer {
     pub lanes: [SocketAddr; 2],
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
+    /// The settings that must be equal on all ranks.
+    pub digests: Digests,
+}
+
+/// Of the settings that must be equal on all ranks of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Digests {
+    /// How collectives are done.
+    pub tuning: u32,
+    /// Device, progress, silence, and the library's version.
+    pub transport: u32,
 }
 
 /// One line of the table that everybody gets.
@@ -34,11 +45,13 @@ pub struct Entry {
     pub mtu: u32,
     /// Where its polled and its interrupt lane receive.
     pub lanes: [SocketAddr; 2],
+    /// The settings that must be equal on all ranks.
+    pub digests: Digests,
 }
 
 impl Entry {
     /// Bytes on the wire.
-    pub(crate) const BYTES: usize = 12 + 2 * ADDRESS;
+    pub(crate) const BYTES: usize = 20 + 2 * ADDRESS;
 }
 
 /// Bytes of a socket address on the wire: IPv6 (or IPv4 within it) and port.

@@ -115,7 +115,7 @@ impl Say {
         let mut out = Writer::default();
         let kind = match self {
             Self::Join { offer, pid, node, host } => {
-                out.u32(offer.incarnation.0).u32(offer.mtu).addresses(&offer.lanes).u32(*pid);
+                out.u32(offer.incarnation.0).u32(offer.mtu).addresses(&offer.lanes).digests(offer.digests).u32(*pid);
                 out.option(*node, |out, node| {
                     out.u32(node);
                 })
@@ -240,7 +240,7 @@ fn read_say(from: &mut Reader<'_>, kind: u8) -> Option<Say> {
     Some(match kind {
         1 => {
             let (incarnation, mtu) = (Incarnation(from.u32()?), from.u32()?);
-            let offer = Offer { incarnation, mtu, lanes: from.addresses()? };
+            let offer = Offer { incarnation, mtu, lanes: from.addresses()?, digests: from.digests()? };
             let (pid, node) = (from.u32()?, from.option(Reader::u32)?);
             Say::Join { offer, pid, node, host: from.text()? }
         }

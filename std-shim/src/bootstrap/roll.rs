@@ -124,7 +124,7 @@ impl Roll {
                 lane.set_ip(seen.to_canonical());
             }
         }
-        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes };
+        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes, digests: offer.digests };
         if let Some(State::Here { link: Some(old), .. }) = self.member(rank) {
             let old = *old;
             self.handle_death(rank, Ending::Replaced);

@@ -39,6 +39,10 @@ fn unknown_names_are_refused_by_name() {
 fn bad_values_name_their_variable() {
     assert_eq!(refused(&[("UNISONO_DEVICE", "tcp")]), "UNISONO_DEVICE=tcp: one of auto, shm, udp, verbs is expected");
     assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: a time from 1ms to 120s is expected");
+    assert!(
+        refused(&[("UNISONO_TUNING", "/nonexistent")])
+            .starts_with("UNISONO_TUNING=/nonexistent: the table cannot be read")
+    );
     assert!(refused(&[("UNISONO_LOSS", "105%")]).starts_with("UNISONO_LOSS=105%: "));
     assert!(refused(&[("UNISONO_MTU", "100")]).starts_with("UNISONO_MTU=100: "));
     assert_eq!(
@@ -86,8 +90,12 @@ fn a_secret_is_never_shown() {
 
 #[test]
 fn every_setting_survives_the_way_to_another_process() {
+    let table = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
     let mut given = SEATED.to_vec();
     given.extend([
+        ("UNISONO_SHARING", "3"),
+        ("UNISONO_TUNING", table.path().to_str().expect("a path")),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),
         ("UNISONO_NODE", "3"),

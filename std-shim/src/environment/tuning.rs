@@ -1,7 +1,13 @@
-//! How collectives over messages are done: as the model chooses (`unisono_core::schedule::choose`), or as the user says:
-//! `bruck:k=2,segments=4`.
+//! How collectives over messages are done: as the user says, `bruck:k=2,segments=4`, as a table of what was measured says, or as the
+//! model chooses (`unisono_core::schedule::choose`).
 
+mod table;
+
+use alloc::sync::Arc;
 use core::fmt;
+use std::path::Path;
+
+pub use table::{Line, LineError, Span, Table, TableError, lines_of};
 use unisono_core::collective::{Plan, Verb};
 use unisono_core::schedule::{
     Algorithm, Choice, Given, Link, Plan as Schedule, Refused, algorithms, choose, choose_given,
@@ -28,7 +34,41 @@ pub const SEGMENTS_MAX: u32 = 4096;
 /// What a message over UDP costs by the model: a constant, so that it is equal on all ranks. Overhead and bytes as `unisono
 /// bench rate` and `bandwidth` find them between two processes of one host; there latency is 3 to 70 µs, by who has to be
 /// scheduled, and between hosts some 10 µs.
-pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500 };
+pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+
+/// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks, too.
+pub const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+
+/// What carries the messages of a job's collectives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Carrier {
+    /// Datagrams, between some of the ranks at least.
+    Udp,
+    /// The rings of one node.
+    Rings,
+}
+
+impl Carrier {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Udp, Self::Rings];
+
+    /// As tables name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Rings => "rings",
+        }
+    }
+
+    /// What its messages cost by the model, where so many ranks share a processor: then all of a message's latency is work of theirs.
+    pub const fn link(self, sharing: u16) -> Link {
+        let link = match self {
+            Self::Udp => UDP,
+            Self::Rings => RINGS,
+        };
+        if sharing < 2 { link } else { Link { overhead_ns: link.latency_ns / 2, sharing, ..link } }
+    }
+}
 
 /// How the user wants a verb to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -128,16 +168,31 @@ fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most
 pub enum Reason {
     /// It is quickest by the model.
     Model,
+    /// It was quickest when it was measured.
+    Table,
     /// The user said so.
     Override,
-    /// The model's, since what the user said does not fit this call.
-    Refused(Refused),
+}
+
+/// How a collective is done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Decision {
+    /// So.
+    pub choice: Choice,
+    /// Why.
+    pub reason: Reason,
+    /// Why not as the user said, who said something.
+    pub refused: Option<Refused>,
 }
 
 /// What the user says about collectives. Equal on all ranks of a job, or they do not understand each other.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tuning {
     overrides: [Option<Override>; VERBS.len()],
+    /// What was measured, and the file that it was read from.
+    table: Option<(Arc<Table>, Arc<str>)>,
+    /// Ranks that share a processor, as the model takes it.
+    sharing: Option<u16>,
 }
 
 impl Tuning {
@@ -153,32 +208,82 @@ impl Tuning {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
-    /// How a collective is done: as the user says if that fits the call, else as the model chooses. The same on all ranks
-    /// where `plan` differs in the rank only.
+    /// From now on what was measured decides where the user says nothing.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn open(&mut self, path: &str) -> Result<(), TableError> {
+        // Ranks may run elsewhere.
+        let whole = std::path::absolute(path).ok();
+        let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
+        self.table = Some((Arc::new(Table::open(Path::new(path))?), path.into()));
+        Ok(())
+    }
+
+    /// Ranks that share a processor.
+    pub fn sharing(&self) -> u16 {
+        self.sharing.unwrap_or(1)
+    }
+
+    /// So many ranks share a processor.
+    pub const fn set_sharing(&mut self, ranks: u16) {
+        self.sharing = Some(ranks);
+    }
+
+    /// It is not known how many do, as of another job's.
+    pub const fn forget_sharing(&mut self) {
+        self.sharing = None;
+    }
+
+    /// All ranks of a job are on this host, which has so many processors: unless it was said, how many share one.
+    pub fn share(&mut self, ranks: u32, processors: usize) {
+        let sharing = (ranks as usize).div_ceil(processors.max(1));
+        self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
+    }
+
+    /// Equal on ranks that choose the same.
+    pub fn digest(&self) -> u64 {
+        let begin = table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325);
+        let said = VERBS.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
+        let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
+        self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
+    }
+
+    /// How a collective is done: as the user says if that fits the call, else as a table says if that does, else as the model
+    /// chooses. The same on all ranks where `plan` differs in the rank only.
     ///
     /// # Errors
     /// There is no schedule for it at all: a rank outside the group, or too many ranks.
-    pub fn choose(&self, plan: &Plan, varying: bool, link: &Link) -> Result<Choice, Refused> {
-        self.decide(plan, varying, link).map(|(choice, _)| choice)
+    pub fn choose(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Choice, Refused> {
+        self.decide(plan, varying, carrier).map(|decision| decision.choice)
     }
 
     /// As [`choose`](Self::choose), and why.
     ///
     /// # Errors
     /// As there.
-    pub fn decide(&self, plan: &Plan, varying: bool, link: &Link) -> Result<(Choice, Reason), Refused> {
-        let wanted = self.get(plan.verb).map(|wanted| choose_given(plan, varying, link, &wanted.given));
+    pub fn decide(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Decision, Refused> {
+        let link = carrier.link(self.sharing());
+        let given = |wanted: Override| choose_given(plan, varying, &link, &wanted.given);
+        let wanted = self.get(plan.verb).map(given);
+        let refused = wanted.and_then(Result::err);
+        let measured = || self.table.as_ref()?.0.find(carrier, plan).and_then(|wanted| given(wanted).ok());
         let (choice, reason) = match wanted {
             Some(Ok(choice)) => (choice, Reason::Override),
-            Some(Err(refused)) => (choose(plan, varying, link), Reason::Refused(refused)),
-            None => (choose(plan, varying, link), Reason::Model),
+            _ => match measured() {
+                Some(choice) => (choice, Reason::Table),
+                None => (choose(plan, varying, &link), Reason::Model),
+            },
         };
-        Schedule::new(choice.call(plan, varying)).map(|_| (choice, reason))
+        Schedule::new(choice.call(plan, varying)).map(|_| Decision { choice, reason, refused })
     }
 
     /// The variables, without prefix, that make another process read this.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
-        VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())))
+        let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
+        let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
+        let said = VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
+        said.chain(table).chain(sharing)
     }
 }
 
@@ -246,17 +351,70 @@ mod tests {
     #[test]
     fn overrides_are_used_where_they_fit() {
         let tuning = tuned(Verb::Allgather, "bruck:k=2,segments=3");
-        let (choice, reason) = tuning.decide(&plan(Verb::Allgather, 20), false, &UDP).expect("a choice");
-        assert_eq!((choice.algorithm, choice.ports, choice.segments), (Algorithm::Bruck, 2, 3));
-        assert_eq!(reason, Reason::Override);
-        let other = tuning.decide(&plan(Verb::Alltoall, 20), false, &UDP).expect("a choice");
-        assert_eq!(other, (choose(&plan(Verb::Alltoall, 20), false, &UDP), Reason::Model));
+        let decision = tuning.decide(&plan(Verb::Allgather, 20), false, Carrier::Udp).expect("a choice");
+        let Choice { algorithm, ports, segments, .. } = decision.choice;
+        assert_eq!((algorithm, ports, segments), (Algorithm::Bruck, 2, 3));
+        assert_eq!((decision.reason, decision.refused), (Reason::Override, None));
+        let other = tuning.decide(&plan(Verb::Alltoall, 20), false, Carrier::Rings).expect("a choice");
+        let choice = choose(&plan(Verb::Alltoall, 20), false, &RINGS);
+        assert_eq!(other, Decision { choice, reason: Reason::Model, refused: None });
         let ring = tuned(Verb::Reduce, "ring");
         let ordered = Plan { order: Order::Rank, ..plan(Verb::Reduce, 20) };
-        let decided = ring.decide(&ordered, false, &UDP).expect("a choice");
-        assert_eq!(decided, (choose(&ordered, false, &UDP), Reason::Refused(Refused::Order)));
+        let decision = ring.decide(&ordered, false, Carrier::Udp).expect("a choice");
+        let choice = choose(&ordered, false, &UDP);
+        assert_eq!(decision, Decision { choice, reason: Reason::Model, refused: Some(Refused::Order) });
         let stranger = Plan { rank: Rank(20), ..ordered };
-        assert_eq!(ring.choose(&stranger, false, &UDP), Err(Refused::Rank));
+        assert_eq!(ring.choose(&stranger, false, Carrier::Udp), Err(Refused::Rank));
+    }
+
+    #[test]
+    fn a_table_decides_where_nothing_is_said() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let text = "unisono tuning 1\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\n";
+        std::fs::write(file.path(), text).expect("written");
+        let path = file.path().to_str().expect("a path");
+        let mut tuning = tuned(Verb::Reduce, "knomial:radix=3");
+        tuning.open(path).expect("a table");
+        let said = |tuning: &Tuning, plan: &Plan, carrier| {
+            let decision = tuning.decide(plan, false, carrier).expect("a choice");
+            (decision.choice.algorithm, decision.reason)
+        };
+        let reduce = plan(Verb::Reduce, 20);
+        assert_eq!(said(&tuning, &reduce, Carrier::Udp), (Algorithm::Knomial, Reason::Override));
+        let measured = Tuning { overrides: Default::default(), ..tuning.clone() };
+        assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, Reason::Table));
+        assert_eq!(said(&measured, &Plan { bytes: 999, ..reduce }, Carrier::Udp), (Algorithm::Halving, Reason::Table));
+        // A ring takes no operation that does not commute, and nothing was measured of rings.
+        let ordered = Plan { order: Order::Rank, ..reduce };
+        assert_eq!(said(&measured, &ordered, Carrier::Udp).1, Reason::Model);
+        assert_eq!(said(&measured, &reduce, Carrier::Rings).1, Reason::Model);
+        let variables: Vec<_> = tuning.variables().collect();
+        assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);
+    }
+
+    #[test]
+    fn whoever_chooses_otherwise_has_another_digest() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut digests = Vec::new();
+        for text in ["unisono tuning 1\nudp reduce 4 0- ring\n", "unisono tuning 1\nudp reduce 4 0- halving\n"] {
+            std::fs::write(file.path(), text).expect("written");
+            let mut tuning = Tuning::default();
+            tuning.open(file.path().to_str().expect("a path")).expect("a table");
+            let mut again = tuning.clone();
+            assert_eq!(again.digest(), tuning.digest());
+            again.set(Override::new(Verb::Scan, "ring").expect("good"));
+            digests.extend([tuning.digest(), again.digest()]);
+        }
+        digests.extend([Tuning::default().digest(), tuned(Verb::Scan, "ring").digest()]);
+        let mut crowded = Tuning::default();
+        crowded.share(5, 2);
+        assert_eq!(crowded.sharing(), 3);
+        digests.push(crowded.digest());
+        digests.extend([tuned(Verb::Exscan, "ring").digest(), tuned(Verb::Scan, "ring:k=2").digest()]);
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
     }
 
     proptest! {
@@ -272,9 +430,9 @@ mod tests {
             let tuning = tuned(verb, &format!("{}:k={k},segments={segments}", algorithm.name()));
             let order = if ordered { Order::Rank } else { Order::Any };
             let plan = Plan { bytes, order, root: Rank(root % size), ..plan(verb, size) };
-            let choice = tuning.choose(&plan, varying, &UDP).expect("a choice");
+            let choice = tuning.choose(&plan, varying, Carrier::Udp).expect("a choice");
             let other = Plan { rank: Rank(rank % size), ..plan };
-            prop_assert_eq!(tuning.choose(&other, varying, &UDP), Ok(choice));
+            prop_assert_eq!(tuning.choose(&other, varying, Carrier::Udp), Ok(choice));
             prop_assert!(Schedule::new(choice.call(&other, varying)).is_ok());
         }
 

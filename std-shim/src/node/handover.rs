@@ -148,7 +148,13 @@ mod tests {
 
     fn place_of(job: &str, life: u32, node: u32) -> SocketAddr {
         let lane = (Ipv4Addr::LOCALHOST, 1).into();
-        let first = Entry { incarnation: Incarnation(life), node, mtu: 0, lanes: [lane; 2] };
+        let first = Entry {
+            incarnation: Incarnation(life),
+            node,
+            mtu: 0,
+            lanes: [lane; 2],
+            digests: crate::bootstrap::Digests::default(),
+        };
         place(&Secret::new("0123456789abcdef").expect("long enough"), job, &first).expect("a name")
     }
 

@@ -6,12 +6,15 @@
 //! collectives that go on while the caller does something else.
 
 mod call;
+pub(super) mod context;
 mod element;
 mod error;
-mod group;
 mod immediate;
+mod in_place;
+pub(super) mod node_group;
 mod operation;
 pub(super) mod partition;
+mod persistent;
 mod pull;
 mod request;
 pub(super) mod running;
@@ -25,9 +28,10 @@ pub use element::Element;
 pub use error::CollectiveError;
 pub use operation::{Operation, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
+pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 
-pub(super) use group::Group;
+pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
 
 use unisono_core::collective::Verb;
@@ -45,8 +49,8 @@ impl Communicator {
     /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) => group.barrier(self),
+        match &self.on_node {
+            Some(on_node) => on_node.barrier(self),
             None => self.run(self.call_barrier(), Moves),
         }
     }
@@ -188,13 +192,13 @@ impl Communicator {
     }
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
-        match &self.group {
-            Some(group) => group.run(self, &call.plan, call.places, operate),
-            None if self.size == 1 => {
+        match &self.on_node {
+            Some(on_node) if call.is_shown() => on_node.run(self, &call.plan, call.places, operate),
+            _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())
             }
-            None => {
+            _ => {
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate)) }?;
                 self.wait_for(begun)

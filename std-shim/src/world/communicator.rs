@@ -1,5 +1,8 @@
 //! The processes that communicate with each other apart from others: messages between them, what they do together.
 
+mod create;
+mod recover;
+
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use std::time::Instant;
@@ -9,7 +12,8 @@ use unisono_core::message::admission::{Head, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::Group;
+use super::collective::NodeGroup;
+use super::group::Group;
 use super::mailbox::Wanted;
 use super::near::{AllocateError, Buffer, Near};
 use super::process::{Posting, SendFailure};
@@ -17,34 +21,28 @@ use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
+pub use create::CreateError;
+
 use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use crate::rank::Rank;
 
-/// That of all processes.
-pub(super) const CONTEXT: Context = Context(0);
 /// Rounds of progress that a send makes before it offers what may not leave, if it is the first.
 const ROUNDS: u32 = 1024;
 
 /// Pauses between two looks whether a full carrier has room.
 const PAUSES: u32 = 32;
 
-/// What a receive or a probe asks for.
-pub(super) fn pattern(context: Context, source: Option<Rank>, tag: Option<Tag>) -> Pattern {
-    Pattern { context, source: source.map(PeerId::from), tag: tag.map(|tag| MessageTag(tag.0)) }
-}
-
-/// As that, to be received.
-pub(super) fn wanted(context: Context, source: Option<Rank>, tag: Option<Tag>) -> Wanted {
-    Wanted::Like(pattern(context, source, tag))
-}
-
 /// Processes of the job, numbered from 0 on. Messages and collectives are called on it.
 pub struct Communicator {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Option<Arc<Node>>,
-    /// Where all share memory.
-    pub(super) group: Option<Group>,
+    /// Where all ranks of the job share memory, and are members.
+    pub(super) on_node: Option<NodeGroup>,
+    pub(super) context: u32,
+    /// What its messages of two ranks name.
+    pub(super) named: Context,
+    pub(super) members: Group,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
@@ -60,9 +58,14 @@ impl Communicator {
         self.size
     }
 
+    /// Its members, in order.
+    pub fn group(&self) -> Group {
+        self.members.clone()
+    }
+
     /// Whether messages to this rank go through shared memory.
     pub fn shares_memory_with(&self, rank: Rank) -> bool {
-        self.shared.lock().is_near(rank.into())
+        self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_near(rank.into()))
     }
 
     /// Bytes of the largest message that needs no receive to be posted before it leaves, whoever it is for: it travels in one
@@ -82,14 +85,13 @@ impl Communicator {
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let bytes = data.as_bytes();
-        if self.shared.lock().send_at_once(bytes, CONTEXT, to, tag) {
+        let posting = self.posting(to, tag, Mode::Standard, Leaves::AtOnce)?;
+        if self.shared.lock().send_at_once(bytes, self.named, posting.to, tag) {
             return Ok(());
         }
-        match self
-            .start_send(bytes, &Posting { context: CONTEXT, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce })?
-        {
+        match self.start_send(bytes, &posting)? {
             None => Ok(()),
-            Some(request) => self.shared.wait(request).map(|_| ()),
+            Some(request) => self.wait(request).map(|_| ()),
         }
     }
 
@@ -98,10 +100,10 @@ impl Communicator {
     /// # Errors
     /// [`Failure`].
     pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let posting = Posting { context: CONTEXT, to, tag, mode: Mode::Synchronous, leaves: Leaves::AtOnce };
+        let posting = self.posting(to, tag, Mode::Synchronous, Leaves::AtOnce)?;
         match self.start_send(data.as_bytes(), &posting)? {
             None => Ok(()),
-            Some(request) => self.shared.wait(request).map(|_| ()),
+            Some(request) => self.wait(request).map(|_| ()),
         }
     }
 
@@ -124,11 +126,12 @@ impl Communicator {
         tag: Tag,
     ) -> Result<Status, Failure> {
         let bytes = data.as_mut_bytes();
-        if let Some(ended) = self.shared.lock().receive_at_once(bytes, CONTEXT, source, tag) {
-            return ended;
+        let from = self.world_rank(source)?;
+        if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
+            return self.own(ended);
         }
-        let request = self.start_receive(bytes, wanted(CONTEXT, Some(source), Some(tag)))?;
-        self.shared.wait(request)
+        let request = self.start_receive(bytes, self.wanted(Some(source), Some(tag))?)?;
+        self.wait(request)
     }
 
     /// Receives the next message from anyone, with any tag where `tag` is `None`.
@@ -140,8 +143,8 @@ impl Communicator {
         data: &mut [T],
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), wanted(CONTEXT, None, tag))?;
-        self.shared.wait(request)
+        let request = self.start_receive(data.as_mut_bytes(), self.wanted(None, tag)?)?;
+        self.wait(request)
     }
 
     /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
@@ -162,11 +165,75 @@ impl Communicator {
         run(self, body)
     }
 
+    /// The job's rank of a member.
+    pub(super) fn world_rank(&self, rank: Rank) -> Result<Rank, Failure> {
+        self.members.world_rank(rank).ok_or(Failure::UnknownRank(rank))
+    }
+
+    /// A message to a member.
+    pub(super) fn posting(&self, to: Rank, tag: Tag, mode: Mode, leaves: Leaves) -> Result<Posting, Failure> {
+        Ok(Posting { context: self.named, to: self.world_rank(to)?, tag, mode, leaves })
+    }
+
+    /// What a receive or a probe asks for.
+    pub(super) fn pattern(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
+        let source = source.map(|source| self.world_rank(source)).transpose()?.map(PeerId::from);
+        Ok(Pattern { context: self.named, source, tag: tag.map(|tag| MessageTag(tag.0)) })
+    }
+
+    /// As that, to be received.
+    pub(super) fn wanted(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Wanted, Failure> {
+        self.pattern(source, tag).map(Wanted::Like)
+    }
+
+    /// A message as this communicator numbers its sender.
+    pub(super) fn own_status(&self, status: Status) -> Status {
+        Status { source: self.members.number(status.source).unwrap_or(status.source), ..status }
+    }
+
+    /// A failure as this communicator numbers its members; who ends the job keeps its number there.
+    pub(super) fn own_failure(&self, failure: Failure) -> Failure {
+        let number = |rank| self.members.number(rank).unwrap_or(rank);
+        match failure {
+            Failure::PeerFailed(rank) => Failure::PeerFailed(number(rank)),
+            Failure::Parted(rank) => Failure::Parted(number(rank)),
+            // Who has heard of it takes nothing any more.
+            Failure::TooLongForReceive(_) if self.is_revoked() => Failure::Revoked,
+            Failure::TooLongForReceive(rank) => Failure::TooLongForReceive(number(rank)),
+            Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
+            Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
+            _ => failure,
+        }
+    }
+
+    /// Both.
+    pub(super) fn own(&self, ended: Result<Status, Failure>) -> Result<Status, Failure> {
+        match ended {
+            Ok(status) => Ok(self.own_status(status)),
+            Err(failure) => Err(self.own_failure(failure)),
+        }
+    }
+
+    /// Waits for a request of this communicator's.
+    pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
+        self.ended(&started, self.shared.wait(started))
+    }
+
+    /// How a request has ended.
+    pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
+        match (ended, started.what) {
+            // It may have been dropped by who had heard of it, and told of that before.
+            (Ok(_), Doing::Send { .. }) if self.is_revoked() => Err(Failure::Revoked),
+            _ => self.own(ended),
+        }
+    }
+
     pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
         let start = NonNull::from(bytes).cast();
         let mut rounds = 0..ROUNDS;
         loop {
             let mut process = self.shared.lock();
+            process.expect_open(self.context)?;
             if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
                 process.progress_towards(posting.to);
                 drop(process);
@@ -179,7 +246,7 @@ impl Communicator {
                     let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
                     return Ok(sent.map(|(request, region)| Started { request, region, peer, what }));
                 }
-                Err(SendFailure::Failed(failure)) => return Err(failure),
+                Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
                 Err(SendFailure::Full) => {
                     process.progress_towards(posting.to);
                     drop(process);
@@ -192,9 +259,11 @@ impl Communicator {
     }
 
     pub(super) fn start_receive(&self, bytes: &mut [u8], what: Wanted) -> Result<Started, Failure> {
-        let count = bytes.len();
+        let (count, mut process) = (bytes.len(), self.shared.lock());
+        process.expect_open(self.context)?;
         // SAFETY: as in `start_send`; the borrow is exclusive.
-        let (request, region) = unsafe { self.shared.lock().receive(what, NonNull::from(bytes).cast(), count) }?;
+        let received = unsafe { process.receive(what, NonNull::from(bytes).cast(), count) };
+        let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
         let (peer, tag) = match what {
             Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
             Wanted::Matched(_) => (None, None),
@@ -207,12 +276,21 @@ impl Communicator {
         if let Some(node) = &self.node {
             node.retire();
         }
-        self.shared.lock().abort(Failure::Aborted { rank: self.rank, code: PANICKED });
+        let mut process = self.shared.lock();
+        let rank = process.rank;
+        process.abort(Failure::Aborted { rank, code: PANICKED });
+        drop(process);
         self.wait_until_gone();
     }
 
     pub(super) fn wait_until_gone(&self) {
         let deadline = Instant::now() + FAREWELL;
         self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.shared.lock().free_context(self.context);
     }
 }

@@ -1,19 +1,17 @@
 //! What lies above the endpoint while it is driven: the first byte of a message's head says whose it is.
 //!
-//! Below 16: messages between two ranks (core, `message::admission`); 32: asks to be told when a rank takes part in collectives no
-//! more, 33: says so, and because of which rank; the others from 16 on: messages of collectives (core, `message::steps`).
+//! Below 16: messages between two ranks (core, `message::admission`); from 16 on: messages of collectives (core, `message::steps`),
+//! what the watchdog asks (`watchdog/words.rs`), and what is said of communicators (`process/retire.rs`).
 
 use core::cell::RefCell;
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::PeerId;
 use unisono_core::endpoint::{Above, Verdict};
 use unisono_core::message::admission::KINDS;
 
-use super::collective::table::{Collectives, Gone};
+use super::collective::table::Collectives;
 use super::mailbox::{Arrival, Errand, Mailbox};
-use super::process::{ASK, GONE};
 use super::request::Requests;
 use crate::region::Regions;
 
@@ -38,17 +36,6 @@ impl Above for Mail<'_> {
                     Verdict::Release
                 }
             },
-            Some(&ASK) => {
-                self.collectives.handle_ask(from);
-                Verdict::Release
-            }
-            Some(&GONE) => {
-                if let Some(cause) = head.get(4..).and_then(|rest| rest.first_chunk()) {
-                    let cause = Member(u32::from_le_bytes(*cause));
-                    self.collectives.handle_gone(Gone { peer: from, cause, is_dead: false });
-                }
-                Verdict::Release
-            }
             Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
             // No process of ours says nothing.
             None => Verdict::Release,

@@ -9,7 +9,7 @@ use core::cell::RefCell;
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{self, Config, Head, Lent, Lost, Outcome, Place, Received};
 use unisono_core::message::matching::{Kept, MessageId, Posted, ReceiveId};
-use unisono_core::message::{Envelope, Pattern};
+use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 
@@ -41,6 +41,7 @@ pub(super) struct Receiving {
     pub(super) id: Option<ReceiveId>,
     /// `None`: any.
     pub(super) source: Option<PeerId>,
+    pub(super) context: Context,
     /// The message that it has met.
     pub(super) met: Option<admission::Status>,
     /// Pieces of memory that were granted for it and are not filled; whether that is all of it.
@@ -50,7 +51,7 @@ pub(super) struct Receiving {
 
 impl Receiving {
     const fn new(into: Extent) -> Self {
-        Self { into, id: None, source: None, met: None, parts: 0, is_granted: false }
+        Self { into, id: None, source: None, context: Context(0), met: None, parts: 0, is_granted: false }
     }
 }
 
@@ -220,6 +221,15 @@ impl Mailbox {
         self.receiving > 0
     }
 
+    /// Receives like this that have met no message, by request.
+    pub(super) fn waiting(&self, is: impl Fn(&Receiving) -> bool) -> Vec<(u32, ReceiveId)> {
+        let waits = |(request, receiving): (u32, &Option<Receiving>)| {
+            let receiving = receiving.as_ref().filter(|receiving| receiving.met.is_none() && is(receiving))?;
+            Some((request, receiving.id?))
+        };
+        (0..).zip(&self.receives).filter_map(waits).collect()
+    }
+
     /// Asks the receivers of what is on its way to tell whether it is kept, once each.
     pub(super) fn ask_for_parcels(&mut self) {
         let Self { machine, parcels, .. } = self;
@@ -253,9 +263,14 @@ impl Mailbox {
                 Err(_) => break None,
             }
         };
-        let source = if let Wanted::Like(Pattern { source, .. }) = what { source } else { None };
+        let (source, context) = match what {
+            Wanted::Like(Pattern { source, context, .. }) => (source, context),
+            Wanted::Matched(_) => (None, Context(0)),
+        };
         match received {
-            Some(Received::Waits(id)) => self.put(request, Receiving { id: Some(id), source, ..Receiving::new(into) }),
+            Some(Received::Waits(id)) => {
+                self.put(request, Receiving { id: Some(id), source, context, ..Receiving::new(into) })
+            }
             Some(Received::Kept { message, place, status }) => {
                 let from = self.kept(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {

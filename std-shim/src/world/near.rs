@@ -15,8 +15,7 @@
 //! ```text
 //! step           0      head of a collective's message · payload, in the entry or in the bulk
 //! step announce  0      head of what is too long for that · the sender's number · where · bytes · check · address or offset (64)
-//! ask            0      to be told when the rank takes no part in collectives any more
-//! gone           rank   that is so, because of this rank
+//! word           0      what is said of a communicator (`process/retire.rs`)
 //! ```
 //! The receiver of that says `done`, or `go` with a number for the fragments. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
 //! rank's part.
@@ -57,8 +56,7 @@ pub(super) const HEAD: u32 = 5;
 pub(super) const HELLO: u32 = 6;
 pub(super) const BYE: u32 = 7;
 pub(super) const ABORT: u32 = 8;
-pub(super) const ASK: u32 = 9;
-pub(super) const GONE: u32 = 10;
+pub(super) const WORD: u32 = 9;
 pub(super) const HEADED: u32 = 13;
 pub(super) const STEP: u32 = 11;
 pub(super) const STEP_ANNOUNCE: u32 = 12;

@@ -6,7 +6,6 @@ use unisono_core::message::Pattern;
 use unisono_core::message::matching::MessageId;
 
 use super::Communicator;
-use super::communicator::{CONTEXT, pattern};
 use super::mailbox::{Wanted, told};
 use super::process::Process;
 use super::progress::Awaits;
@@ -31,7 +30,7 @@ impl Communicator {
     /// # Errors
     /// [`Failure`], as for a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
-        self.until_found(ProcessMessages::probe, source.into(), tag.into()).map(|status| told(&status))
+        self.until_found(ProcessMessages::probe, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
     }
 
     /// Makes progress once, and tells whether there is a message that such a receive would meet. One that its sender holds, since
@@ -45,7 +44,7 @@ impl Communicator {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Status>, Failure> {
         let found = self.find(ProcessMessages::probe, source.into(), tag.into())?;
-        Ok(found.map(|status| told(&status)))
+        Ok(found.map(|status| self.own_status(told(&status))))
     }
 
     /// As [`probe`](Self::probe), and takes the message out.
@@ -58,7 +57,7 @@ impl Communicator {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Message<'_>, Failure> {
         let (id, status) = self.until_found(ProcessMessages::matched_probe, source.into(), tag.into())?;
-        Ok(Message { communicator: self, id, status: told(&status) })
+        Ok(Message { communicator: self, id, status: self.own_status(told(&status)) })
     }
 
     /// As [`immediate_probe`](Self::immediate_probe), and takes the message out.
@@ -71,31 +70,36 @@ impl Communicator {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Message<'_>>, Failure> {
         let found = self.find(ProcessMessages::matched_probe, source.into(), tag.into())?;
-        Ok(found.map(|(id, status)| Message { communicator: self, id, status: told(&status) }))
+        Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.own_status(told(&status)) }))
     }
 
     fn find<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
-        let mut process = self.shared.lock();
+        let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
         process.progress(false);
-        process.find(look, pattern(CONTEXT, source, tag)).transpose()
+        process.find(look, self.context, pattern).transpose().map_err(|failure| self.own_failure(failure))
     }
 
     fn until_found<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
-        let pattern = pattern(CONTEXT, source, tag);
-        self.shared.until(source.map_or(Awaits::Anyone, Awaits::Rank), |process| process.find(look, pattern))
+        let pattern = self.pattern(source, tag)?;
+        let awaits = pattern.source.map_or(Awaits::Anyone, |source| Awaits::Rank(source.into()));
+        let found = self.shared.until(awaits, |process| process.find(look, self.context, pattern));
+        found.map_err(|failure| self.own_failure(failure))
     }
 }
 
 impl Process {
     /// What is found, or why nothing will be.
-    fn find<T>(&mut self, look: Look<T>, pattern: Pattern) -> Option<Result<T, Failure>> {
+    fn find<T>(&mut self, look: Look<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
         let source = pattern.source.map(Rank::from);
+        if let Err(failure) = self.expect_open(context) {
+            return Some(Err(failure));
+        }
         if let Err(failure) = self.expect_receivable(source) {
             return Some(Err(failure));
         }
         let found = look(&mut self.mailbox.machine, pattern);
         self.follow_if_needed();
-        found.map(Ok).or_else(|| self.hopeless(source).map(Err))
+        found.map(Ok).or_else(|| self.hopeless(pattern.context, source).map(Err))
     }
 }
 
@@ -116,7 +120,7 @@ impl Message<'_> {
 
     fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
         let request = self.communicator.start_receive(bytes, Wanted::Matched(self.id))?;
-        self.communicator.shared.wait(request)
+        self.communicator.wait(request)
     }
 }
 

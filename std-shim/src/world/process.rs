@@ -1,6 +1,7 @@
 //! A process of a job: its endpoint and device, its messages, its place among the others.
 
 mod collectives;
+mod contexts;
 mod deaths;
 mod errands;
 mod messages;
@@ -18,6 +19,7 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, Lane, PeerId};
 use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::Event;
+use unisono_core::message::Context;
 use unisono_core::message::admission::Head;
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
@@ -25,12 +27,15 @@ use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 
 pub(super) use collectives::Outcome;
+pub(super) use contexts::named;
 pub(super) use messages::{Posting, SendFailure};
-pub(super) use retire::{ASK, GONE};
+pub(super) use retire::{ASK, GONE, REVOKED};
 
 use self::near::Placing;
+use super::collective::context::WORLD;
 use super::collective::schedule::Choices;
 use super::collective::table::{Collectives, Outgoing};
+use super::group::Group;
 use super::keys::Keys;
 use super::mail::Mail;
 use super::mailbox::{Mailbox, SharedRegions};
@@ -39,7 +44,7 @@ use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
-use crate::environment::Tuning;
+use crate::environment::Settings;
 use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
@@ -111,7 +116,12 @@ pub(super) struct Process {
     /// Elsewhere while this process waits at a fence.
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
+    /// A digest of those that must be equal on all ranks.
+    pub(super) settings: u64,
     pub(super) aborted: Option<Failure>,
+    /// A communicator was revoked; their contexts.
+    has_revoked: bool,
+    revoked: Vec<Context>,
     clock: Instant,
     regions: RefCell<Regions>,
     pub(super) mailbox: Mailbox,
@@ -146,7 +156,7 @@ impl Process {
         membership: Membership,
         silence: Silence,
         node: Option<Arc<Node>>,
-        (tuning, pool): (Tuning, usize),
+        (settings, pool): (&Settings, usize),
     ) -> Self {
         let near = node.and_then(Near::new);
         let mut regions = Regions::new();
@@ -155,11 +165,14 @@ impl Process {
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
-        let collectives = Collectives::new(seat.1, Choices::new(tuning, is_whole), |peer| {
+        let digests = settings.digests();
+        let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
+        let mut collectives = Collectives::new(seat.1, choices, |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
         });
+        collectives.open(WORLD, 0, Group::all(seat.1), is_whole);
         let mut process = Self {
             rank: seat.0,
             size: seat.1,
@@ -169,7 +182,10 @@ impl Process {
             counters: Counters::default(),
             membership: None,
             silence,
+            settings: u64::from(digests.tuning) << 32 | u64::from(digests.transport),
             aborted: None,
+            has_revoked: false,
+            revoked: Vec::new(),
             clock: Instant::now(),
             regions: RefCell::new(regions),
             mailbox,

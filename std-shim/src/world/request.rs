@@ -47,6 +47,12 @@ pub enum Failure {
     /// More than 2³² − 1 bytes in one message.
     #[error("a message has at most 4294967295 bytes")]
     TooLong,
+    /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).
+    #[error("the communicator was revoked")]
+    Revoked,
+    /// This process has finished its part of the job.
+    #[error("this process has finished")]
+    Finished,
     /// The job is being ended.
     #[error("rank {rank} ended the job with code {code}")]
     Aborted {

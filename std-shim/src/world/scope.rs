@@ -1,6 +1,6 @@
 //! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -9,8 +9,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use unisono_core::message::admission::Mode;
 
 use super::collective::Begun;
-use super::communicator::{CONTEXT, wanted};
-use super::process::Posting;
 use super::progress::{Leaves, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
@@ -21,6 +19,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
     lent: RefCell<Lent>,
     collectives: RefCell<Begun>,
+    /// Of another communicator.
+    next: OnceCell<Box<Self>>,
     scope: Invariant<'scope>,
 }
 
@@ -83,25 +83,41 @@ pub(super) fn run<'env, R>(
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
-            let left = core::mem::take(&mut *self.0.lent.borrow_mut());
-            let mut left = left.started.into_iter().flatten().peekable();
-            let begun = !self.0.collectives.borrow().is_empty();
-            if (begun || left.peek().is_some()) && std::thread::panicking() {
+            let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
+            let take = |scope: &Scope<'_, '_>| core::mem::take(&mut *scope.lent.borrow_mut()).started;
+            let mut left = all().flat_map(take).flatten().collect::<Vec<_>>().into_iter().peekable();
+            let mut begun = Begun::default();
+            all().for_each(|scope| begun.append(core::mem::take(&mut *scope.collectives.borrow_mut())));
+            if (!begun.is_empty() || left.peek().is_some()) && std::thread::panicking() {
                 // What they wait for may depend on what this thread would have done next.
                 self.0.communicator.give_up();
             }
             for started in left {
                 let _ = self.0.communicator.shared.wait(started);
             }
-            self.0.communicator.wait_for_all(core::mem::take(&mut *self.0.collectives.borrow_mut()));
+            self.0.communicator.wait_for_all(begun);
         }
     }
-    let scope = Scope { communicator, lent: RefCell::default(), collectives: RefCell::default(), scope: PhantomData };
+    let scope = Scope::new(communicator);
     let _guard = Guard(&scope);
     body(&scope)
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
+    fn new(communicator: &'env Communicator) -> Self {
+        let (lent, collectives) = (RefCell::default(), RefCell::default());
+        Self { communicator, lent, collectives, next: OnceCell::new(), scope: PhantomData }
+    }
+
+    /// The same scope, for requests on another communicator.
+    pub fn on(&'scope self, communicator: &'env Communicator) -> &'scope Self {
+        let mut scope = self;
+        while !core::ptr::eq(scope.communicator, communicator) {
+            scope = scope.next.get_or_init(|| Box::new(Self::new(communicator)));
+        }
+        scope
+    }
+
     /// Starts sending. The buffer is borrowed until the scope ends.
     ///
     /// # Errors
@@ -148,7 +164,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: Tag,
         mode: Mode,
     ) -> Result<Request<'scope>, Failure> {
-        let posting = Posting { context: CONTEXT, to, tag, mode, leaves: Leaves::Together };
+        let posting = self.communicator.posting(to, tag, mode, Leaves::Together)?;
         let started = self.communicator.start_send(bytes, &posting)?;
         Ok(self.request(started))
     }
@@ -163,8 +179,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let started =
-            self.communicator.start_receive(data.as_mut_bytes(), wanted(CONTEXT, source.into(), tag.into()))?;
+        let wanted = self.communicator.wanted(source.into(), tag.into())?;
+        let started = self.communicator.start_receive(data.as_mut_bytes(), wanted)?;
         Ok(self.request(Some(started)))
     }
 
@@ -182,7 +198,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let started = self.communicator.start_receive(bytes, wanted(CONTEXT, source.into(), tag.into()))?;
+        let started = self.communicator.start_receive(bytes, self.communicator.wanted(source.into(), tag.into())?)?;
         let place = self.lent.borrow_mut().put(started);
         Ok(Loan { communicator: self.communicator, lent: &self.lent, place, started, buffer, borrow: PhantomData })
     }
@@ -210,13 +226,13 @@ impl Request<'_> {
     /// [`Failure`] when the communication failed.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
         let Some(started) = self.take() else { return Ok(None) };
-        self.communicator.shared.wait(started).map(Some)
+        self.communicator.wait(started).map(Some)
     }
 
     /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
     pub fn test(&self) -> Option<Result<Status, Failure>> {
         let started = self.started()?;
-        let result = self.communicator.shared.test(started);
+        let result = self.communicator.shared.test(started).map(|ended| self.communicator.ended(&started, ended));
         if result.is_some() {
             self.take();
         }
@@ -252,7 +268,7 @@ impl<'scope, T> Loan<'scope, T> {
     /// Waits for the end. Tells how the receive ended, and gives the buffer back.
     pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
         self.lent.borrow_mut().take(self.place);
-        let ended = self.communicator.shared.wait(self.started);
+        let ended = self.communicator.wait(self.started);
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })

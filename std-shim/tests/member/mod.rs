@@ -3,7 +3,7 @@
 use core::{net::SocketAddr, time::Duration};
 use std::{env, process::ExitCode, thread, time::Instant};
 use unisono::{
-    bootstrap::{Ending, Liveness, Membership, Notice, Offer, fresh_incarnation},
+    bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fresh_incarnation},
     environment::Settings,
     rank::Rank,
 };
@@ -16,7 +16,12 @@ pub(crate) fn play() -> Option<ExitCode> {
     settings.seat?;
     let part = env::args().nth(1).expect("a part");
     let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
-    let offer = Offer { incarnation: fresh_incarnation().expect("random"), lanes: [lane; 2], mtu: 1472 };
+    let offer = Offer {
+        incarnation: fresh_incarnation().expect("random"),
+        lanes: [lane; 2],
+        mtu: 1472,
+        digests: Digests::default(),
+    };
     let mut member = match Membership::join(&settings, offer) {
         Ok(member) => member,
         Err(error) => {

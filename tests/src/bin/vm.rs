@@ -36,18 +36,45 @@ struct Check {
     command: &'static str,
 }
 
-const CHECKS: [Check; 1] = [Check {
-    name: "devices are up and reach each other",
-    devices: 2,
-    limit: 30,
-    command: "set -e
+const fn check(name: &'static str, devices: u32, limit: u64, command: &'static str) -> Check {
+    Check { name, devices, limit, command }
+}
+
+/// The path of the faults: both directions lose, double and overtake datagrams.
+const CHECKS: [Check; 11] = [
+    check(
+        "devices are up and reach each other",
+        2,
+        30,
+        "set -e
         test $(ibv_devinfo | grep -c PORT_ACTIVE) = 2
         ibv_ud_pingpong -d rxe1 -g 1 -n 100 >server & sleep 1; ibv_ud_pingpong -d rxe0 -g 1 -n 100 127.0.0.1; wait $!
-        grep -q '100 iters' server",
-}];
+        grep -q '100 iters' server
+        /host/guest adapters",
+    ),
+    check("the device conforms", 3, 120, "/host/guest conformance"),
+    check(
+        "100 MB arrive over a faulty link",
+        2,
+        180,
+        "for i in 0 1; do
+            tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
+        done
+        /host/guest transfer --resent 1000; status=$?
+        tc -s qdisc show dev net0 | grep Sent; exit $status",
+    ),
+    check("datagrams to a group reach all members", 4, 30, "/host/guest multicast 239.1.2.3"),
+    check("the interrupt lane wakes a sleeper", 2, 30, "/host/guest interrupt"),
+    check("queues in error are made anew", 2, 30, "/host/guest queue-failure"),
+    check("an overrun is reported and mended", 2, 30, "/host/guest overrun"),
+    check("traffic resumes when the link is up again", 2, 30, "/host/guest link-failure net0"),
+    check("a removed interface closes the device", 2, 30, "/host/guest removal net0"),
+    check("idle peers cost their records only", 2, 60, "/host/guest memory"),
+    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 5"),
+];
 
 /// Programs that the machine is given.
-const PROGRAMS: [&str; 0] = [];
+const PROGRAMS: [&str; 1] = ["guest"];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -103,7 +130,8 @@ fn run(options: &Options) -> Outcome<bool> {
 fn build(parts: &Parts, target: &Path) -> Outcome<()> {
     for program in PROGRAMS {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let status = cargo.args(["build", "--release", "--locked", "--quiet", "--bin", program]).status()?;
+        cargo.args(["build", "--release", "--locked", "--quiet", "-p", "unisono-tests", "--features", "verbs"]);
+        let status = cargo.args(["--bin", program]).status()?;
         if !status.success() {
             return Err(format!("{program} does not build").into());
         }

@@ -11,6 +11,9 @@ use super::{
     flaw::{Flaw, Flawed},
     *,
 };
+use unisono_verbs::mlx5::Stride;
+
+use crate::adapter::{self, Fabric};
 use crate::sim::{Completion, Config, Link};
 
 #[test]
@@ -76,6 +79,41 @@ fn ring_device_conforms_at_the_smallest_sizes() {
     let smallest = Sizes { ring_entries: 16, ring_bulk: 1 << 13, ..segment() };
     assert_conforms(|| ShmemFixture::new(smallest, 1));
     assert_conforms(|| ShmemFixture::new(Sizes { ring_entries: 8, ring_bulk: 1 << 14, ..segment() }, 3));
+}
+
+#[test]
+fn mlx5_device_conforms_on_infiniband() {
+    assert_conforms(|| AdapterFixture::new(adapter::Config::default()));
+}
+
+#[test]
+fn mlx5_device_conforms_on_ethernet() {
+    for fabric in [Fabric::Ethernet4, Fabric::Ethernet6] {
+        let config = adapter::Config { fabric, flame: 0, stride: Stride::Long, ..adapter::Config::default() };
+        assert_conforms(|| AdapterFixture::new(config));
+    }
+}
+
+#[test]
+fn mlx5_device_conforms_at_the_smallest_sizes() {
+    let config = adapter::Config {
+        mtu: 576,
+        receive_slots: 5,
+        holdable: 1,
+        blocks: 4,
+        inline: 0,
+        interrupts: false,
+        ..adapter::Config::default()
+    };
+    assert_conforms(|| AdapterFixture::new(config));
+    assert_conforms(|| AdapterFixture::new(adapter::Config { inline: 188, holdable: 100, ..config }));
+}
+
+#[test]
+fn mlx5_device_conforms_on_a_faulty_fabric() {
+    // A link of this kind drops what is corrupted.
+    let faults = Faults { corrupt: Probability::default(), ..faults() };
+    assert_conforms(|| AdapterFixture::new(adapter::Config { faults, ..adapter::Config::default() }));
 }
 
 #[test]

@@ -25,6 +25,20 @@ impl Load {
         Self { messages: messages.saturating_mul(2), blocks: blocks.saturating_mul(2), folds: 0 }
     }
 
+    const fn times(self, n: u32) -> Self {
+        Self {
+            messages: self.messages.saturating_mul(n),
+            blocks: self.blocks.saturating_mul(n),
+            folds: self.folds.saturating_mul(n),
+        }
+    }
+
+    /// Shared out among so many, in sixteenths.
+    fn among(self, ranks: u32) -> Self {
+        let share = |all: u32| quotient_up(all.saturating_mul(PARTS), ranks.max(1));
+        Self { messages: share(self.messages), blocks: share(self.blocks), folds: share(self.folds) }
+    }
+
     const fn plus(self, other: Self) -> Self {
         Self {
             messages: self.messages.saturating_add(other.messages),
@@ -33,6 +47,9 @@ impl Load {
         }
     }
 }
+
+/// Parts of what ranks do on average.
+const PARTS: u32 = 16;
 
 /// What a schedule takes for one segment, whatever a message costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,6 +62,8 @@ pub(super) struct Cost {
     pub(super) path: Load,
     /// What the busiest rank does.
     pub(super) busy: Load,
+    /// What ranks do on average, in sixteenths.
+    pub(super) mean: Load,
     /// Blocks that the verb's bytes are cut into.
     pub(super) cut: u32,
 }
@@ -65,18 +84,24 @@ impl Cost {
     const fn rooted(rounds: u32, messages: u32, blocks: u32, folds: u32) -> Self {
         let busy = Load { messages, blocks, folds };
         let path = Load { messages: messages.saturating_add(rounds), ..busy };
-        Self { rounds, waits: rounds, path, busy, cut: 1 }
+        Self { rounds, waits: rounds, path, busy, mean: busy.times(PARTS), cut: 1 }
+    }
+
+    /// With what all ranks do together.
+    fn in_all(self, ranks: u32, all: Load) -> Self {
+        Self { mean: all.among(ranks), ..self }
     }
 
     /// Every rank sends so much, and receives as much.
     const fn mutual(rounds: u32, messages: u32, blocks: u32) -> Self {
         let load = Load::both_ways(messages, blocks);
-        Self { rounds, waits: rounds, path: load, busy: load, cut: 1 }
+        Self { rounds, waits: rounds, path: load, busy: load, mean: load.times(PARTS), cut: 1 }
     }
 
-    /// With so many blocks combined by each rank.
+    /// With so many blocks combined by each rank, or by those that exchange.
     const fn folding(self, folds: u32) -> Self {
-        Self { path: Load { folds, ..self.path }, busy: Load { folds, ..self.busy }, ..self }
+        let mean = Load { folds: folds.saturating_mul(PARTS), ..self.mean };
+        Self { path: Load { folds, ..self.path }, busy: Load { folds, ..self.busy }, mean, ..self }
     }
 
     /// One part after the other.
@@ -86,6 +111,7 @@ impl Cost {
             waits: self.waits.saturating_add(next.waits),
             path: self.path.plus(next.path),
             busy: self.busy.plus(next.busy),
+            mean: self.mean.plus(next.mean),
             cut: self.cut,
         }
     }
@@ -124,25 +150,34 @@ impl Shape {
         self.levels().wrapping_mul(quotient_up(self.radix.others(), self.ports))
     }
 
+    /// Both ends of a message to, or from, every rank but one, each with so many blocks.
+    fn both_ends(&self, blocks: u32) -> Load {
+        Load::both_ways(self.others(), self.others().saturating_mul(blocks))
+    }
+
     /// Signals along a tree.
     fn signals(&self) -> Cost {
-        Cost::rooted(self.tree_rounds(), self.children(), 0, 0)
+        Cost::rooted(self.tree_rounds(), self.children(), 0, 0).in_all(self.size, self.both_ends(0))
     }
 
     /// A vector along a tree, away from its root: to every child.
     fn vector(&self) -> Cost {
-        Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0)
+        Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0).in_all(self.size, self.both_ends(1))
     }
 
     /// Vectors along a tree to its root, which combines its children's.
     fn reduction(&self, blocks: u32) -> Cost {
         let vectors = self.children().saturating_mul(blocks);
-        Cost::rooted(self.tree_rounds(), self.children(), vectors, vectors)
+        let folds = self.others().saturating_mul(blocks);
+        let all = Load { folds, ..self.both_ends(blocks) };
+        Cost::rooted(self.tree_rounds(), self.children(), vectors, vectors).in_all(self.size, all)
     }
 
     /// Gather or scatter along a tree: Qian & Afsahi, equation 1.
     fn spread(&self) -> Cost {
-        Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0)
+        // A block passes as many ranks as its rank's number has digits that are not 0.
+        let all = Load::both_ways(self.others(), self.forwarded());
+        Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0).in_all(self.size, all)
     }
 
     /// Store and forward in base r: equation 1.
@@ -166,7 +201,7 @@ impl Shape {
 
     /// The same, of one rank with all others.
     fn direct_rooted(&self) -> Cost {
-        let once = Cost::rooted(1, self.others(), self.others(), 0);
+        let once = Cost::rooted(1, self.others(), self.others(), 0).in_all(self.size, self.both_ends(1));
         Cost { rounds: self.direct_rounds(), ..once }
     }
 
@@ -184,25 +219,33 @@ impl Shape {
         if self.groups.exact() {
             return Cost::default();
         }
-        Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0)
+        let handed = self.size.saturating_sub(self.groups.count);
+        let all = Load::both_ways(handed, handed.saturating_mul(blocks));
+        Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all)
     }
 
     /// The correction step before an exchange that combines.
     fn handing_over(&self, blocks: u32) -> Cost {
         let step = self.correction(blocks);
-        step.folding(step.busy.blocks)
+        let folds = quotient_up(step.mean.blocks, 2);
+        let folding = step.folding(step.busy.blocks);
+        Cost { mean: Load { folds, ..step.mean }, ..folding }
     }
 
     /// Rounds of r − 1 messages each, with what `blocks` says for the digit.
     fn exchange(&self, blocks: impl Fn(u32) -> u32) -> Cost {
         let (digits, others) = (self.groups.digits, self.radix.others());
         let sum = (0..digits).fold(0_u32, |sum, place| sum.saturating_add(blocks(self.radix.power(place))));
-        Cost::mutual(digits, digits.saturating_mul(others), sum.saturating_mul(others))
+        let (messages, blocks) = (digits.saturating_mul(others), sum.saturating_mul(others));
+        let all = Load::both_ways(messages, blocks).times(self.groups.count);
+        Cost::mutual(digits, messages, blocks).in_all(self.size, all)
     }
 
     /// An exchange in which all that arrives is combined.
     fn combining(exchange: Cost) -> Cost {
-        exchange.folding(quotient(exchange.busy.blocks, 2))
+        let folds = quotient_up(exchange.mean.blocks, 2);
+        let folding = exchange.folding(quotient(exchange.busy.blocks, 2));
+        Cost { mean: Load { folds, ..exchange.mean }, ..folding }
     }
 
     /// Whole vectors in each round.
@@ -252,7 +295,7 @@ impl Shape {
             (Verb::Broadcast, Ring) => (size, self.spread().then(self.ring())),
             (Verb::Broadcast, _) => (size, self.spread().then(self.bruck(self.others()))),
             (Verb::Reduce, Knomial) if call.order == Order::Rank && call.root.0 != 0 => {
-                (1, self.reduction(1).then(Cost::rooted(1, 1, 1, 0)))
+                (1, self.reduction(1).then(Cost::rooted(1, 1, 1, 0).in_all(size, Load::both_ways(1, 1))))
             }
             (Verb::Reduce, Knomial) => (1, self.reduction(1)),
             (Verb::Reduce, _) => (size, self.scattered(call.algorithm).then(self.spread())),
@@ -290,7 +333,18 @@ impl Shape {
             Verb::Exscan => self.children().saturating_sub(1).saturating_mul(2),
             _ => self.children(),
         };
-        self.bruck(self.children()).folding(folds)
+        // Who has nobody so far ahead sends nothing.
+        let sent = (0..self.levels()).fold(0_u32, |sum, place| {
+            let power = self.radix.power(place);
+            (1..=self.radix.others())
+                .fold(sum, |sum, digit| sum.saturating_add(self.size.saturating_sub(power.saturating_mul(digit))))
+        });
+        let combined = match verb {
+            Verb::Exscan => sent.saturating_mul(2).saturating_sub(self.others().saturating_mul(2)),
+            _ => sent,
+        };
+        let all = Load { folds: combined, ..Load::both_ways(sent, sent) };
+        self.bruck(self.children()).folding(folds).in_all(self.size, all)
     }
 
     /// A rank of a chain receives one message and sends one.
@@ -298,14 +352,15 @@ impl Shape {
         let hops = self.others();
         let path = Load { messages: hops.saturating_mul(2), blocks: hops, folds: hops };
         let busy = Load { folds: 1, ..Load::both_ways(1, 1) };
-        Cost { rounds: hops, waits: hops, path, busy, cut: 1 }
+        let all = Load { folds: hops, ..self.both_ends(1) };
+        Cost { rounds: hops, waits: hops, path, busy, mean: busy, cut: 1 }.in_all(self.size, all)
     }
 }
 
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::{Cost, Load};
+    use super::{Cost, Load, PARTS};
     use crate::collective::{Order, Rank, Verb};
     use crate::schedule::{Algorithm, Call, Operation, Plan, algorithms};
     use alloc::vec::Vec;
@@ -377,6 +432,17 @@ mod tests {
                 assert!(blocks <= busy.blocks, "{call:?}: {blocks} blocks, {cost:?}");
                 assert!(messages <= busy.messages, "{call:?}: {messages} messages, {cost:?}");
                 assert!(folds <= busy.folds, "{call:?}: {folds} combined, {cost:?}");
+                // On average: no less, and little more, than is rounded.
+                let all = |of: fn(&Load) -> u32| loads.iter().map(of).sum::<u32>() * PARTS;
+                for (what, all, mean) in [
+                    ("messages", all(|load| load.messages), cost.mean.messages),
+                    ("blocks", all(|load| load.blocks), cost.mean.blocks),
+                    ("combined", all(|load| load.folds), cost.mean.folds),
+                ] {
+                    let said = mean * size;
+                    assert!(said >= all, "{what} on average, {call:?}: {all} in {PARTS}ths, {cost:?}");
+                    assert!(said <= all * 5 / 2 + 2 * size * PARTS, "{what} on average, {call:?}: {all}, {cost:?}");
+                }
                 assert!(path.messages >= busy.messages && path.folds >= busy.folds.min(size - 1), "{call:?}: {cost:?}");
                 if is_exact(&call) {
                     assert_eq!((messages, blocks, folds), (busy.messages, busy.blocks, busy.folds), "{call:?}");

@@ -7,6 +7,7 @@ mod latency;
 mod pattern;
 mod stream;
 mod transfer;
+mod tune;
 
 use core::time::Duration;
 use serde_json::json;
@@ -72,6 +73,8 @@ pub(crate) enum Measure {
     Barrier,
     /// Nanoseconds of a collective
     Collective(Named),
+    /// Which algorithm is quickest for each collective and size, as a table for --tuning; needs no launcher
+    Tune(tune::Options),
 }
 
 /// Which collective, of how much.
@@ -147,6 +150,10 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             floor::measure()?.print(options.json);
             return Ok(true);
         }
+        Measure::Tune(jobs) => {
+            tune::run(jobs, options.json)?;
+            return Ok(true);
+        }
         Measure::Barrier => ("barrier", Bytes(0), 1),
         Measure::Collective(named) => ("collective", named.sized.bytes, 1),
     };
@@ -193,7 +200,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) | Measure::Floor => {}
+        Measure::Transfer(_) | Measure::Floor | Measure::Tune(_) => {}
         Measure::Latency(_) => {
             let times = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));

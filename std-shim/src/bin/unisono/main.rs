@@ -36,6 +36,9 @@ enum What {
     /// Start ranks for a launcher on another host
     #[command(hide = true)]
     Agent,
+    /// Run an image without an operating system as a rank of a launcher
+    #[command(hide = true)]
+    StandIn(run::StandIn),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,10 @@ fn main() -> ExitCode {
         What::Bench(options) => match bench::run(options) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => fail(&"what arrived is not what was sent", 1),
+            Err(error) => fail(&error, 1),
+        },
+        What::StandIn(options) => match run::stand_in(&options) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },
         What::Agent => match agent::run() {

@@ -2,13 +2,17 @@
 
 use crate::tuning::Overrides;
 use clap::Args;
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
     environment::{
         Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog,
     },
     fault::Probability,
-    launch::{HostList, Job, LaunchError, Layout, LayoutError, run as launch},
+    launch::{
+        BareMetal, HostList, Job, LaunchError, Layout, LayoutError,
+        bare_metal::{self, StandInError},
+        run as launch,
+    },
 };
 
 /// Options of `unisono run`. Each but the first three has a variable of the same name: UNISONO_DEVICE, UNISONO_MTU, …
@@ -77,9 +81,16 @@ pub(crate) struct Options {
     /// Waiting in one collective after which it is said who is missing
     #[arg(long, value_name = "TIME")]
     watchdog: Option<Watchdog>,
-    /// Not built yet
-    #[arg(long, value_name = "K", hide = true)]
-    bare_metal: Option<String>,
+    /// The last K ranks run an image without an operating system, in an emulator on this host; its command line gets the
+    /// program's arguments
+    #[arg(long, value_name = "K", conflicts_with = "hosts")]
+    bare_metal: Option<u32>,
+    /// That image [default: unisono-x86 beside this program]
+    #[arg(long, value_name = "FILE", requires = "bare_metal")]
+    image: Option<PathBuf>,
+    /// The emulator, with its arguments [default: qemu-system-x86_64]
+    #[arg(long, value_name = "COMMAND", requires = "bare_metal")]
+    emulator: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -126,15 +137,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    if options.bare_metal.is_some() {
-        return Err(Refusal::usage("--bare-metal: this part of unisono is not built yet"));
-    }
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
-        let Settings { transport, tuning, launching, .. } = settings;
+        let Settings { transport, mut tuning, launching, .. } = settings;
+        tuning.forget_sharing();
         settings = Settings { transport, tuning, launching, ..Settings::default() };
     }
     if settings.bootstrap.is_some() {
@@ -159,7 +168,10 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
-    options.overrides.lay_over(&mut settings.tuning);
+    options.overrides.lay_over(&mut settings.tuning)?;
+    if hosts.is_none() {
+        settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
+    }
     settings.assembly = assembly.or(settings.assembly);
     let launching = &mut settings.launching;
     launching.rsh = rsh.or(launching.rsh.take());
@@ -170,9 +182,46 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if tag_output {
         launching.tag_output = Some(Switch::On);
     }
+    let bare_metal = options.bare_metal.map(|ranks| bare_metal(ranks, options.image, options.emulator));
+    if let Some(BareMetal { ranks, .. }) = &bare_metal {
+        let transport = &mut settings.transport;
+        if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 {
+            return Err(Refusal::usage("--bare-metal: some ranks of one node, not all of them"));
+        }
+        if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
+            return Err(Refusal::usage("--bare-metal: ranks without an operating system share memory"));
+        }
+        transport.device = DeviceChoice::Shm;
+    }
     let mut command = options.command.into_iter();
     let program = command.next().ok_or_else(|| Refusal::usage("a program is needed"))?;
-    Ok(Job { program, arguments: command.collect(), layout, settings })
+    Ok(Job { program, arguments: command.collect(), layout, settings, bare_metal })
+}
+
+fn bare_metal(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetal {
+    let beside = || std::env::current_exe().unwrap_or_default().with_file_name("unisono-x86");
+    BareMetal {
+        ranks,
+        image: image.unwrap_or_else(beside),
+        emulator: emulator.unwrap_or_else(|| "qemu-system-x86_64".to_owned()),
+    }
+}
+
+/// Options of `unisono stand-in`, which the launcher starts.
+#[derive(Args, Debug)]
+pub(crate) struct StandIn {
+    #[arg(long)]
+    image: PathBuf,
+    #[arg(long)]
+    emulator: String,
+    #[arg(last = true)]
+    words: Vec<OsString>,
+}
+
+/// Stands in for an image, to its end.
+pub(crate) fn stand_in(options: &StandIn) -> Result<(), StandInError> {
+    let StandIn { image, emulator, words } = options;
+    bare_metal::stand_in(&BareMetal { ranks: 1, image: image.clone(), emulator: emulator.clone() }, words)
 }
 
 fn lay_over<T>(setting: &mut T, option: Option<T>) {
@@ -215,7 +264,8 @@ mod tests {
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
         assert_eq!(job.settings.launching.pin, Some(Switch::On));
-        assert_eq!(job.settings.tuning.variables().collect::<Vec<_>>(), [("ALLGATHER", "bruck:k=2".to_owned())]);
+        let tuning: Vec<_> = job.settings.tuning.variables().filter(|(name, _)| *name != "SHARING").collect();
+        assert_eq!(tuning, [("ALLGATHER", "bruck:k=2".to_owned())]);
     }
 
     #[test]
@@ -225,10 +275,11 @@ mod tests {
         let transport = job.settings.transport;
         assert_eq!(transport.device, DeviceChoice::Udp);
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.faults.seed), (Some(2000), 3));
-        let settings = [("UNISONO_SCAN", "ring"), ("UNISONO_BARRIER", "knomial")];
+        let settings = [("UNISONO_SCAN", "ring"), ("UNISONO_BARRIER", "knomial"), ("UNISONO_SHARING", "7")];
         let tuning = parse("-n 1 --scan dissemination -- prog", &settings).expect("good").settings.tuning;
         let kept: Vec<_> = tuning.variables().collect();
-        assert_eq!(kept, [("BARRIER", "knomial".to_owned()), ("SCAN", "dissemination".to_owned())]);
+        let text = str::to_owned;
+        assert_eq!(kept, [("BARRIER", text("knomial")), ("SCAN", text("dissemination")), ("SHARING", text("7"))]);
     }
 
     #[test]
@@ -239,8 +290,10 @@ mod tests {
             ("UNISONO_BOOTSTRAP", "h:1"),
             ("UNISONO_SECRET", "0123456789abcdef"),
             ("UNISONO_JOB", "outer"),
+            ("UNISONO_SHARING", "65535"),
         ];
         let settings = parse("-n 1 -- prog", &rank).expect("good").settings;
+        assert_eq!(settings.tuning.sharing(), 1);
         assert!(settings.secret.is_none() && settings.bootstrap.is_none() && settings.job.as_str().is_empty());
         assert!(parse("-n 1 -- prog", &rank[2..]).is_err_and(|reason| reason.contains("UNISONO_BOOTSTRAP")));
     }
@@ -261,7 +314,11 @@ mod tests {
             ("-n 2 --alltoall ring -- prog", "one of direct, pairwise, bruck, doubling, standard-exchange is expected"),
             ("-n 2 --gather knomial:radix=1 -- prog", "radix= is a number from 2 to 17"),
             ("-n 2 --watchdog 2h -- prog", "a time from 1ms to 3600s"),
-            ("-n 2 --bare-metal 1 -- prog", "--bare-metal: this part of unisono is not built yet"),
+            ("-n 2 --bare-metal 2 -- prog", "not all of them"),
+            ("-n 2 --bare-metal 0 -- prog", "not all of them"),
+            ("-n 4 --bare-metal 1 --nodes 2 -- prog", "ranks of one node"),
+            ("-n 2 --bare-metal 1 --device udp -- prog", "share memory"),
+            ("-n 2 --image x -- prog", "--bare-metal"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {
             match parse(line, &[]) {

@@ -1,11 +1,12 @@
 //! `--allgather bruck:k=2` and the like, for every collective.
 
+use crate::run::Refusal;
 use clap::Args;
 use unisono::environment::{Override, OverrideError, Tuning};
 use unisono_core::collective::Verb;
 
 /// How collectives over messages are done. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of them; what is not said is chosen.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
     /// dissemination, knomial, doubling or standard-exchange
@@ -41,6 +42,9 @@ pub(crate) struct Overrides {
     /// dissemination or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Exscan))]
     exscan: Option<Override>,
+    /// A table of what was measured, as `unisono bench tune` writes it; it decides where no option does
+    #[arg(long, value_name = "FILE")]
+    tuning: Option<String>,
 }
 
 const ALGORITHM: &str = "ALGORITHM[:k=K,…]";
@@ -51,15 +55,19 @@ fn of(verb: Verb) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + 
 
 impl Overrides {
     /// Lays what is said over what the environment says.
-    pub(crate) fn lay_over(self, tuning: &mut Tuning) {
-        let Self { barrier, broadcast, reduce, allreduce, gather, scatter, .. } = self;
-        let Self { allgather, alltoall, reduce_scatter, scan, exscan, .. } = self;
+    pub(crate) fn lay_over(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
+        if let Some(path) = &self.tuning {
+            tuning.open(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
+        }
+        let Self { barrier, broadcast, reduce, allreduce, gather, scatter, .. } = self.clone();
+        let Self { allgather, alltoall, reduce_scatter, scan, exscan, .. } = self.clone();
         let rooted = [barrier, broadcast, reduce, allreduce, gather, scatter];
         rooted
             .into_iter()
             .chain([allgather, alltoall, reduce_scatter, scan, exscan])
             .flatten()
             .for_each(|wanted| tuning.set(wanted));
+        Ok(())
     }
 }
 
@@ -83,7 +91,7 @@ mod tests {
             for algorithm in algorithms(verb) {
                 let words = ["run", &format!("--{option}"), &format!("{}:k=2", algorithm.name())];
                 let mut tuning = Tuning::default();
-                Line::try_parse_from(words).expect("good").overrides.lay_over(&mut tuning);
+                Line::try_parse_from(words).expect("good").overrides.lay_over(&mut tuning).expect("no table");
                 assert_eq!(tuning.get(verb).map(|wanted| wanted.to_string()).as_deref(), Some(words[2]));
                 let command = Line::command();
                 let argument = command.get_arguments().find(|argument| argument.get_long() == Some(option));

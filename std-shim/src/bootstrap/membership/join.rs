@@ -108,7 +108,7 @@ impl Membership {
             lane.set_ip(if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         let node = settings.locality.node.unwrap_or(0);
-        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes };
+        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes, digests: offer.digests };
         let (notices, asked) = (VecDeque::new(), VecDeque::new());
         Self { seat, table: vec![entry], notices, asked, connection: None, host: None }
     }

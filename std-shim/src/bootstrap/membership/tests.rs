@@ -3,7 +3,7 @@ use crate::{
     bootstrap::{
         Hosting, Report, Secret, Server,
         connect::connect,
-        entry::{Ending, Incarnation, Offer},
+        entry::{Digests, Ending, Incarnation, Offer},
         host_port::HostPort,
         link::Role,
         message::Refusal,
@@ -61,7 +61,12 @@ fn offer(rank: u32) -> Offer {
     static LIFE: AtomicUsize = AtomicUsize::new(1);
     let life = LIFE.fetch_add(1, Ordering::Relaxed) as u32;
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
-    Offer { incarnation: Incarnation(life), lanes: [lane(1000 + rank as u16), lane(2000)], mtu: 1472 }
+    Offer {
+        incarnation: Incarnation(life),
+        lanes: [lane(1000 + rank as u16), lane(2000)],
+        mtu: 1472,
+        digests: Digests { tuning: 5, transport: 6 },
+    }
 }
 
 fn join_all(at: SocketAddr, size: u32) -> Vec<Membership> {

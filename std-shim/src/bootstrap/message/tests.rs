@@ -1,4 +1,5 @@
 use super::*;
+use crate::bootstrap::entry::Digests;
 use core::net::SocketAddr;
 use proptest::prelude::*;
 
@@ -7,12 +8,19 @@ fn lanes() -> [SocketAddr; 2] {
 }
 
 fn entry() -> Entry {
-    Entry { incarnation: Incarnation(7), node: 3, mtu: 1472, lanes: lanes() }
+    Entry {
+        incarnation: Incarnation(7),
+        node: 3,
+        mtu: 1472,
+        lanes: lanes(),
+        digests: Digests { tuning: 1, transport: 2 },
+    }
 }
 
 fn every_say() -> Vec<Say> {
     let (rank, asker) = (Rank(5), Rank(6));
-    let offer = Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 65507 };
+    let offer =
+        Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 65507, digests: Digests { tuning: 3, transport: 4 } };
     vec![
         Say::Join { offer, pid: 77, node: Some(2), host: "node7".to_owned() },
         Say::Join { offer, pid: 77, node: None, host: String::new() },
@@ -84,7 +92,7 @@ fn cut_or_longer_messages_are_refused() {
 #[test]
 fn long_texts_are_cut_at_a_letter() {
     let host = "é".repeat(TEXT_MAX);
-    let offer = Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 1 };
+    let offer = Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 1, digests: Digests::default() };
     let (kind, payload) = Say::Join { offer, pid: 1, node: None, host }.encode();
     match Say::decode(&Frame { kind, payload }) {
         Ok(Say::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),

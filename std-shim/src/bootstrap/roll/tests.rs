@@ -1,6 +1,6 @@
 use super::{store::STORE_MAX, *};
 use crate::bootstrap::{
-    entry::Incarnation,
+    entry::{Digests, Incarnation},
     message::{KEY_MAX, VALUE_MAX},
 };
 use core::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,12 @@ const SEEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 
 fn offer(incarnation: u32) -> Offer {
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
-    Offer { incarnation: Incarnation(incarnation), lanes: [lane(7), lane(8)], mtu: 1472 }
+    Offer {
+        incarnation: Incarnation(incarnation),
+        lanes: [lane(7), lane(8)],
+        mtu: 1472,
+        digests: Digests { tuning: 5, transport: 6 },
+    }
 }
 
 fn join(roll: &mut Roll, link: LinkId, rank: u32, incarnation: u32) {

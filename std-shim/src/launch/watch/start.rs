@@ -73,6 +73,13 @@ impl Launch<'_> {
         let pinned = self.settings.launching.pin.is_some_and(Switch::is_on);
         let plan =
             Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
+        let image = match &self.job.bare_metal {
+            Some(machine) => {
+                let (name, arguments) = machine.command(arguments).map_err(LaunchError::Setup)?;
+                Some((machine, Program { name, arguments, ..plan.clone() }))
+            }
+            None => None,
+        };
         let berths: Vec<Berth> = layout.on_host(host).copied().collect();
         self.segments = Segments::create(&self.settings.transport, &berths).map_err(LaunchError::Segment)?;
         for (index, berth) in berths.iter().enumerate() {
@@ -90,10 +97,12 @@ impl Launch<'_> {
                 ..self.settings.clone()
             };
             let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
-            let started = self.crew.start(&plan, berth, place, &variables(&settings), input, segment);
+            let bare = image.as_ref().filter(|(machine, _)| machine.includes(berth.rank, layout.size()));
+            let plan = bare.map_or(&plan, |(_, image)| image);
+            let started = self.crew.start(plan, berth, place, &variables(&settings), input, segment);
             let (pid, pipes) = started.map_err(|error| LaunchError::Start {
                 rank: berth.rank,
-                program: program.to_string_lossy().into_owned(),
+                program: plan.name.to_string_lossy().into_owned(),
                 error,
             })?;
             debug!(rank = %berth.rank, pid, "started");

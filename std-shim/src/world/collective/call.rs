@@ -5,7 +5,7 @@ use core::mem::size_of;
 use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::group::Places;
+use super::node_group::Places;
 use super::partition::Tables;
 use super::{CollectiveError, Operation};
 use crate::rank::Rank;
@@ -22,8 +22,25 @@ pub(super) struct Call<'b> {
     pub(super) tables: Option<Tables>,
 }
 
+impl<'b> Call<'b> {
+    /// One whose blocks differ in length.
+    pub(super) const fn varying(plan: Plan, places: Places<'b>, tables: Tables) -> Self {
+        Self { plan, places, tables: Some(tables) }
+    }
+
+    /// Whether ranks of one node show each other their data: who has blocks of many lengths, or one buffer for both, sends messages.
+    pub(super) const fn is_shown(&self) -> bool {
+        self.tables.is_none() && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+    }
+
+    /// Whether one rank copies its blocks at most.
+    pub(super) const fn is_alone(&self) -> bool {
+        self.plan.size == 1 && self.tables.is_none()
+    }
+}
+
 /// A call, or what is wrong with it.
-type Checked<'b> = Result<Call<'b>, CollectiveError>;
+pub(super) type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
 impl Communicator {
     pub(super) fn call_barrier(&self) -> Call<'static> {
@@ -129,7 +146,7 @@ impl Communicator {
         Ok(self.reduction(verb, data.len(), NO_ROOT, places, operation))
     }
 
-    fn reduction<'b, T, O: Operation<T>>(
+    pub(super) fn reduction<'b, T, O: Operation<T>>(
         &self,
         verb: Verb,
         count: usize,

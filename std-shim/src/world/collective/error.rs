@@ -5,15 +5,15 @@ use unisono_core::collective::{Cause, Failure as BasicFailure};
 use crate::rank::Rank;
 use crate::world::Failure;
 
-/// Why a collective did not complete on this rank.
+/// Why a collective did not complete on this rank. Ranks are those of the communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CollectiveError {
-    /// The root is no rank of the job.
+    /// The root is no rank of the communicator.
     #[error("there is no rank {rank} among {size}")]
     UnknownRank {
         /// The root that was asked for.
         rank: Rank,
-        /// Ranks of the job.
+        /// Ranks of the communicator.
         size: u32,
     },
     /// A buffer, or a list of lengths, is not as long as this collective needs it; of a rank's own block where lengths differ, in bytes.
@@ -43,7 +43,7 @@ pub enum CollectiveError {
         rank: Rank,
         /// From what.
         collective: &'static str,
-        /// The how-manieth collective of the job over the same means, barriers in shared memory being counted apart; wraps.
+        /// The how-manieth collective of the communicator over the same means, barriers in shared memory being counted apart; wraps.
         sequence: u32,
     },
     /// A rank shows or sends what it cannot, or its memory cannot be read.
@@ -69,7 +69,13 @@ pub enum CollectiveError {
     /// Somebody writes where only this rank may: nothing in the shared memory can be trusted any more.
     #[error("the shared memory of this node is corrupted")]
     Corrupted,
-    /// The job is being ended.
+    /// A collective that is started again and again was not waited for.
+    #[error("the collective is under way")]
+    UnderWay,
+    /// A member has given the communicator up ([`Communicator::revoke`](crate::world::Communicator::revoke)).
+    #[error("the communicator was revoked")]
+    Revoked,
+    /// The job is being ended, or this process has finished.
     #[error(transparent)]
     Ended(Failure),
 }

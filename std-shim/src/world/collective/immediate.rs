@@ -192,7 +192,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(world.call_scan(Verb::Exscan, data, into, &operation)?, operation)
     }
 
-    fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
+    pub(super) fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
     where
         T: 'scope,
         O: Operation<T> + 'scope,
@@ -200,15 +200,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
+    pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
         let (world, lent) = self.collectives();
-        if world.size() == 1 {
+        if call.is_alone() {
             call.places.copy_alone(call.plan.verb);
             return Ok(CollectiveRequest::new(world, lent, None));
         }
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
         let begun = unsafe { world.begin(call, Box::new(operate)) }?;
-        lent.borrow_mut().push(begun);
+        lent.borrow_mut().under_way.push(begun);
         Ok(CollectiveRequest::new(world, lent, Some(begun)))
     }
 }

@@ -8,7 +8,7 @@ use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
 use super::call::Call;
-use super::group::Places;
+use super::node_group::Places;
 use super::running::Combine;
 use crate::world::Communicator;
 use crate::world::process::Outcome;
@@ -23,8 +23,35 @@ pub struct CollectiveRequest<'scope> {
     begun: Cell<Option<u32>>,
 }
 
-/// Collectives of a scope that nobody has waited for.
-pub(in crate::world) type Begun = Vec<u32>;
+/// Collectives of a scope.
+#[derive(Debug, Default)]
+pub(in crate::world) struct Begun {
+    /// Those that nobody has waited for.
+    pub(super) under_way: Vec<u32>,
+    /// Those that can be started again.
+    pub(super) kept: Vec<u32>,
+}
+
+impl Begun {
+    /// Whether none is under way.
+    pub(in crate::world) const fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Those of another communicator, too.
+    pub(in crate::world) fn append(&mut self, mut other: Self) {
+        self.under_way.append(&mut other.under_way);
+        self.kept.append(&mut other.kept);
+    }
+
+    /// It was waited for, and will not be started again if it failed.
+    pub(super) fn forget(&mut self, begun: u32, has_failed: bool) {
+        self.under_way.retain(|other| *other != begun);
+        if has_failed {
+            self.kept.retain(|other| *other != begun);
+        }
+    }
+}
 
 impl Communicator {
     /// Begins a collective over messages.
@@ -49,34 +76,42 @@ impl Communicator {
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
-        unsafe { process.begin_collective(&call.plan, call.tables, input, output, combine) }
+        let place = unsafe {
+            process.prepare_collective((self.context, false), &call.plan, call.tables, input, output, combine)
+        }?;
+        process.start_collective(place)?;
+        Ok(place)
     }
 
     /// Waits until a collective has ended.
     pub(super) fn wait_for(&self, begun: u32) -> Result<(), CollectiveError> {
-        let outcome = self.outcome(begun);
-        match outcome.panic {
-            // In the midst of another panic one is enough.
-            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
-            _ => outcome.result,
-        }
+        self.outcome(begun).result()
     }
 
     /// Waits until all of these have ended.
-    pub(in crate::world) fn wait_for_all(&self, begun: Begun) {
-        let outcomes: Vec<_> = begun.into_iter().map(|one| self.outcome(one)).collect();
+    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun) {
+        let mut outcomes = Vec::new();
+        for one in core::mem::take(&mut begun.under_way) {
+            let outcome = self.outcome(one);
+            begun.forget(one, outcome.result.is_err());
+            outcomes.push(outcome);
+        }
+        if !begun.kept.is_empty() {
+            let mut process = self.shared.lock();
+            begun.kept.into_iter().for_each(|kept| process.release_collective(kept));
+        }
         let panic = outcomes.into_iter().find_map(|outcome| outcome.panic);
         if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
             std::panic::resume_unwind(panic);
         }
     }
 
-    fn outcome(&self, begun: u32) -> Outcome {
+    pub(super) fn outcome(&self, begun: u32) -> Outcome {
         self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
     }
 
     /// Makes progress once; tells whether a collective has ended.
-    fn has_ended(&self, begun: u32) -> bool {
+    pub(super) fn has_ended(&self, begun: u32) -> bool {
         let mut process = self.shared.lock();
         process.progress(false);
         process.has_ended(begun)
@@ -112,7 +147,7 @@ impl<'scope> CollectiveRequest<'scope> {
 
     fn end(&self) -> Result<(), CollectiveError> {
         let Some(begun) = self.begun.take() else { return Ok(()) };
-        self.lent.borrow_mut().retain(|other| *other != begun);
+        self.lent.borrow_mut().forget(begun, false);
         self.communicator.wait_for(begun)
     }
 }

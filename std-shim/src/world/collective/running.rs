@@ -38,6 +38,9 @@ pub(in crate::world) struct Running {
     pub(in crate::world) waited: Option<u64>,
     /// Whether it waits to be looked at.
     pub(in crate::world) is_listed: bool,
+    /// Whether it is started again and again; one that failed is not.
+    pub(in crate::world) is_kept: bool,
+    /// How it ended, or that it was not started; `None`: it is under way.
     pub(in crate::world) ended: Option<Result<(), CollectiveError>>,
     /// What a function of the user's panicked with.
     pub(in crate::world) panic: Option<Box<dyn Any + Send>>,

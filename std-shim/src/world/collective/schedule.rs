@@ -5,19 +5,16 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Plan, Verb};
 use unisono_core::schedule;
-use unisono_core::schedule::{Cut, Layout, Link, Schedule, Step};
+use unisono_core::schedule::{Cut, Layout, Schedule, Step};
 
 use super::CollectiveError;
 use super::partition::{BLOCK_MOST, Table, Tables};
-use crate::environment::tuning::{Tuning, UDP};
+use crate::environment::tuning::{Carrier, Tuning};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
 const MESSAGE_MOST: usize = 1 << 30;
 /// Choices that are remembered.
 const REMEMBERED: usize = 64;
-
-/// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks.
-const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200 };
 
 /// Steps of the longest schedule that is written down.
 const WRITTEN: u32 = 64;
@@ -70,15 +67,15 @@ impl Schedule for Prepared {
 #[derive(Debug)]
 pub(in crate::world) struct Choices {
     tuning: Tuning,
-    link: Link,
+    carrier: Carrier,
     known: Box<[Option<Prepared>]>,
 }
 
 impl Choices {
     /// As the user says, and the cost of messages: within one node, or not.
     pub(in crate::world) fn new(tuning: Tuning, is_whole: bool) -> Self {
-        let link = if is_whole { RINGS } else { UDP };
-        Self { tuning, link, known: vec![None; REMEMBERED].into() }
+        let carrier = if is_whole { Carrier::Rings } else { Carrier::Udp };
+        Self { tuning, carrier, known: vec![None; REMEMBERED].into() }
     }
 
     /// The schedule of a collective.
@@ -99,7 +96,7 @@ impl Choices {
 
     /// What it says does not depend on who asks, but for the steps.
     fn prepare(&self, plan: &Plan, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
-        let choice = self.tuning.choose(plan, varying, &self.link).map_err(|_| CollectiveError::TooLong)?;
+        let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
         let mut call = choice.call(plan, varying);
         let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
@@ -172,7 +169,7 @@ fn hash(plan: &Plan) -> u32 {
 }
 
 /// The finalizer of Murmur3 (Appleby), over what was mixed before and a word.
-const fn mix(before: u32, word: u32) -> u32 {
+pub(in crate::world) const fn mix(before: u32, word: u32) -> u32 {
     let mut h = before.rotate_left(13).wrapping_add(word).wrapping_add(0x9e37_79b9);
     h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);
     h = (h ^ h >> 13).wrapping_mul(0xc2b2_ae35);

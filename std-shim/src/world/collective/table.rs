@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::collective::{Cause, CollectiveId, Rank as Member, StepId, Verb};
+use unisono_core::collective::{Cause, CollectiveId, Rank as Member, StepId};
 use unisono_core::device::PeerId;
 use unisono_core::endpoint::Verdict;
 use unisono_core::message::steps::head::{Kind, named};
@@ -13,14 +13,16 @@ use unisono_core::placement::PlacementId;
 use unisono_core::schedule::Operation;
 use unisono_core::span::Span as Bytes;
 
-use super::CollectiveError;
+use super::context::{Context, Contexts, EVERY, Gone, Offered};
 use super::running::{Running, What};
 use super::schedule::Choices;
 use super::store::{Kept, Store};
 use super::transfer::{Holder, Transfers};
 use crate::rank::Rank;
 use crate::region::Regions;
+use crate::world::group::Group;
 use crate::world::near::Announced;
+use crate::world::process::{ASK, GONE, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
@@ -82,6 +84,8 @@ pub(in crate::world) enum Ends {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Blame {
     pub(in crate::world) peer: PeerId,
+    /// In which context; [`EVERY`]: what it says is about none.
+    pub(in crate::world) context: u32,
     pub(in crate::world) cause: Cause,
 }
 
@@ -93,14 +97,29 @@ struct Ahead {
     context: u32,
 }
 
-/// A rank that takes no part in collectives any more.
+/// A rank that a collective waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct Gone {
+pub(in crate::world) struct Awaited {
     pub(in crate::world) peer: PeerId,
-    /// The rank because of which.
-    pub(in crate::world) cause: Member,
+    pub(in crate::world) context: u32,
+    /// When the collective began.
+    pub(in crate::world) since: u64,
+}
+
+/// The context of a message.
+pub(in crate::world) const fn context_of(key: Key) -> u32 {
+    key.context >> 16
+}
+
+/// A rank leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum Leaving {
+    /// It takes no part in the collectives of a context any more, or of [`EVERY`].
+    Retired { gone: Gone, context: u32 },
     /// It hears nothing any more, and what it said is not kept.
-    pub(in crate::world) is_dead: bool,
+    Dead(PeerId),
+    /// Nobody does anything in this context any more.
+    Revoked { context: u32 },
 }
 
 /// The table.
@@ -109,7 +128,9 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) running: Vec<Option<Running>>,
     pub(in crate::world) transfers: Transfers,
     pub(in crate::world) store: Store,
-    pub(in crate::world) choices: Choices,
+    pub(in crate::world) contexts: Contexts,
+    /// Between ranks of one node, and others.
+    pub(in crate::world) choices: [Choices; 2],
     /// Memory of the machine's slots, since they were first used.
     slots: Vec<Option<Kept>>,
     /// Collectives to be looked at.
@@ -126,29 +147,27 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) announced: Vec<(PeerId, Key, Announced)>,
     ahead: Vec<Ahead>,
     pub(in crate::world) blames: Vec<Blame>,
-    /// Ranks that have just asked.
-    pub(in crate::world) asking: Vec<PeerId>,
-    pub(in crate::world) gone: Vec<Gone>,
-    /// Those that this is not yet known of.
-    pub(in crate::world) leaving: Vec<Gone>,
-    /// Ranks that want to hear when this one takes no part any more, and whom this one has asked for that.
-    pub(in crate::world) askers: Vec<PeerId>,
-    pub(in crate::world) asked: Vec<PeerId>,
-    /// The last collective that was begun.
-    pub(in crate::world) last: What,
-    /// Why no further one will succeed.
-    pub(in crate::world) failed: Option<CollectiveError>,
-    /// This rank takes no part any more, because of that one.
-    pub(in crate::world) over: Option<Member>,
+    /// Ranks that have just asked, and about which context.
+    pub(in crate::world) asking: Vec<(PeerId, u32)>,
+    pub(in crate::world) dead: Vec<PeerId>,
+    /// Those that left, and this is not yet known of.
+    pub(in crate::world) leaving: Vec<Leaving>,
+    /// Ranks that want to hear when this one takes no part any more in a context, and whom this one has asked for that.
+    pub(in crate::world) askers: Vec<(PeerId, u32)>,
+    pub(in crate::world) asked: Vec<(PeerId, u32)>,
+    /// This rank has finished.
+    pub(in crate::world) is_over: bool,
     /// Who waits for whom for too long.
     pub(in crate::world) watch: Watch,
     /// Something has happened since the table was last looked at.
     pub(in crate::world) has_news: bool,
+    /// Something came that is for nobody.
+    pub(in crate::world) has_waste: bool,
 }
 
 impl Collectives {
     /// None yet. `limit` says how long a message to a peer may be that comes before its receive.
-    pub(in crate::world) fn new(size: u32, choices: Choices, limit: impl Fn(PeerId) -> u32) -> Self {
+    pub(in crate::world) fn new(size: u32, choices: [Choices; 2], limit: impl Fn(PeerId) -> u32) -> Self {
         let credit = SLOTS.checked_div(size).unwrap_or(SLOTS).clamp(2, CREDIT);
         let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
         let slots = (credit * size.saturating_sub(1)) as usize;
@@ -168,6 +187,7 @@ impl Collectives {
             running: Vec::new(),
             transfers: Transfers::default(),
             store: Store::new(),
+            contexts: Contexts::new(),
             choices,
             slots: vec![None; slots],
             ready: VecDeque::new(),
@@ -179,15 +199,14 @@ impl Collectives {
             ahead: Vec::new(),
             blames: Vec::new(),
             asking: Vec::new(),
-            last: What { id: CollectiveId { context: 0, sequence: 0 }, verb: Verb::Barrier },
-            gone: Vec::new(),
+            dead: Vec::new(),
             leaving: Vec::new(),
             askers: Vec::new(),
             asked: Vec::new(),
-            failed: None,
-            over: None,
+            is_over: false,
             watch: Watch::default(),
             has_news: false,
+            has_waste: false,
         }
     }
 
@@ -205,11 +224,17 @@ impl Collectives {
             self.watch.heard.push((from, question));
             return Verdict::Release;
         }
+        if head.first().is_some_and(|kind| *kind >= ASK) {
+            self.handle_word(from, head);
+            return Verdict::Release;
+        }
         self.compare(from, head);
+        let context = named(head).map_or(EVERY, |(_, key)| context_of(key));
+        self.has_waste |= self.contexts.is_over(context);
         match self.steps.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
                 let to = self.place(user, &mut regions.borrow_mut());
-                let Some(to) = to else { return self.blame(from, Cause::Corrupt) };
+                let Some(to) = to else { return self.blame(from, context, Cause::Corrupt) };
                 requests.finish(of_message(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
                 Verdict::Place { to, start }
             }
@@ -224,16 +249,16 @@ impl Collectives {
                 }
                 Verdict::Release
             }
-            Arrival::Disagrees { .. } => self.blame(from, Cause::Disagrees),
-            Arrival::Nonsense => self.blame(from, Cause::Corrupt),
+            Arrival::Disagrees { .. } => self.blame(from, context, Cause::Disagrees),
+            Arrival::Nonsense => self.blame(from, context, Cause::Corrupt),
             // Who refuses has failed, and says why when it is asked.
             Arrival::Refused { .. } | Arrival::Nothing => Verdict::Release,
         }
     }
 
-    pub(in crate::world) fn blame(&mut self, peer: PeerId, cause: Cause) -> Verdict {
+    pub(in crate::world) fn blame(&mut self, peer: PeerId, context: u32, cause: Cause) -> Verdict {
         self.has_news = true;
-        self.blames.push(Blame { peer, cause });
+        self.blames.push(Blame { peer, context, cause });
         Verdict::Release
     }
 
@@ -267,15 +292,23 @@ impl Collectives {
 
     /// Whether a peer does the same as this rank, as far as its message tells.
     fn compare(&mut self, from: PeerId, head: &[u8]) {
-        let Some((Kind::Eager | Kind::Announce, Key { context, sequence, .. })) = named(head) else { return };
-        if self.failed.is_some() {
+        let Some((Kind::Eager | Kind::Announce, key)) = named(head) else { return };
+        let Key { context, sequence, .. } = key;
+        if self.contexts.is_over(context_of(key)) {
             return;
         }
-        if sequence.wrapping_sub(self.last.id.sequence).cast_signed() > 0 {
+        // Who is quicker has begun what this rank is still agreeing on.
+        let known = self.contexts.get(context_of(key));
+        if known.is_none() && !self.contexts.is_expecting(context_of(key)) {
+            self.blame(from, EVERY, Cause::Corrupt);
+            return;
+        }
+        let last = known.map_or(0, |context| context.last.id.sequence);
+        if sequence.wrapping_sub(last).cast_signed() > 0 {
             let ahead = Ahead { peer: from, sequence, context };
             if self.ahead.iter().filter(|other| other.peer == from).count() > WAITING + CREDIT as usize {
                 // No rank has so many messages on the way.
-                self.blame(from, Cause::Corrupt);
+                self.blame(from, context_of(key), Cause::Corrupt);
             } else if !self.ahead.contains(&ahead) {
                 self.ahead.push(ahead);
             }
@@ -283,22 +316,12 @@ impl Collectives {
         }
         let same = |running: &Running| running.executor.id().sequence == sequence && running.context == context;
         if !self.running.iter().flatten().any(same) {
-            self.blame(from, Cause::Disagrees);
+            self.blame(from, context_of(key), Cause::Disagrees);
         }
     }
 
-    /// A collective begins. Returns its number, and its place in the table.
-    pub(in crate::world) fn begin(&mut self, make: impl FnOnce(CollectiveId) -> Running) -> u32 {
-        let sequence = self.last.id.sequence.wrapping_add(1);
-        let running = make(CollectiveId { context: 0, sequence });
-        self.last = running.what();
-        let Self { ahead, blames, .. } = self;
-        ahead.retain(|ahead| {
-            if ahead.sequence == sequence && ahead.context != running.context {
-                blames.push(Blame { peer: ahead.peer, cause: Cause::Disagrees });
-            }
-            ahead.sequence != sequence
-        });
+    /// One that is to be started. Returns its place in the table.
+    pub(in crate::world) fn insert(&mut self, running: Running) -> u32 {
         let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
         if place == self.running.len() {
             self.running.push(None);
@@ -306,14 +329,30 @@ impl Collectives {
         if let Some(free) = self.running.get_mut(place) {
             *free = Some(running);
         }
-        let place = place as u32;
-        for gone in self.gone.iter().filter(|gone| gone.is_dead) {
-            if let Some(running) = self.running.get_mut(place as usize).and_then(Option::as_mut) {
-                running.executor.handle_failed(Member(gone.peer.0));
+        place as u32
+    }
+
+    /// A collective that is not under way begins, as the next one of its communicator.
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+        let Self { running, contexts, ahead, blames, dead, .. } = self;
+        let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let context = running.executor.id().context;
+        let Some(own) = contexts.get_mut(context) else { return };
+        let sequence = own.last.id.sequence.wrapping_add(1);
+        running.executor.restart(CollectiveId { context, sequence });
+        (running.since, running.waited, running.ended) = (now, None, None);
+        own.last = running.what();
+        ahead.retain(|ahead| {
+            let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
+            if is_this && ahead.context != running.context {
+                blames.push(Blame { peer: ahead.peer, context, cause: Cause::Disagrees });
             }
+            !is_this
+        });
+        for number in dead.iter().filter_map(|peer| own.members.number((*peer).into())) {
+            running.executor.handle_failed(Member(number.0));
         }
         self.list(place);
-        place
     }
 
     /// It is to be looked at.
@@ -331,57 +370,103 @@ impl Collectives {
         self.running.get_mut(collective as usize)?.as_mut()
     }
 
-    /// A rank asks to be told when this one takes no part any more.
-    pub(in crate::world) fn handle_ask(&mut self, from: PeerId) {
+    /// A rank asks to be told when this one takes no part any more in a context.
+    pub(in crate::world) fn handle_ask(&mut self, from: PeerId, context: u32) {
         self.has_news = true;
-        self.asking.push(from);
+        self.asking.push((from, context));
     }
 
-    /// A rank takes no part any more. What it said before counts first.
-    pub(in crate::world) fn handle_gone(&mut self, gone: Gone) {
+    /// A rank leaves. What it said before counts first.
+    pub(in crate::world) fn handle_leaving(&mut self, leaving: Leaving) {
         self.has_news = true;
-        self.leaving.push(gone);
+        self.leaving.push(leaving);
     }
 
-    /// A rank is gone. Returns whether a message waits for it that it has no part in: what it had to say has been heard.
-    pub(in crate::world) fn lose(&mut self, gone: Gone) -> bool {
-        match self.gone.iter_mut().find(|known| known.peer == gone.peer) {
+    /// What a message of few words says, of a kind that is neither of matching nor of steps.
+    pub(in crate::world) fn handle_word(&mut self, from: PeerId, head: &[u8]) {
+        let Some([kind, _, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
+        let (context, cause) = (u32::from(u16::from_le_bytes([*low, *high])), Rank(u32::from_le_bytes(*cause)));
+        match *kind {
+            ASK => self.handle_ask(from, context),
+            GONE => self.handle_leaving(Leaving::Retired { gone: Gone { peer: from, cause }, context }),
+            REVOKED => self.handle_leaving(Leaving::Revoked { context }),
+            _ => {}
+        }
+    }
+
+    /// A rank takes no part in a context any more. Returns whether a message waits for it that it has no part in: what it had to
+    /// say has been heard.
+    pub(in crate::world) fn retire(&mut self, gone: Gone, context: u32) -> bool {
+        let Some(of) = self.contexts.get_mut(context) else { return false };
+        if !of.gone.iter().any(|known| known.peer == gone.peer) {
             // Why it left in the first place is what counts.
-            Some(known) => known.is_dead |= gone.is_dead,
-            None => self.gone.push(gone),
+            of.gone.push(gone);
         }
-        if !gone.is_dead {
-            return self.transfers.waits_for(gone.peer);
+        self.transfers.waits_for(gone.peer, context)
+    }
+
+    /// A rank is dead.
+    pub(in crate::world) fn lose(&mut self, peer: PeerId) {
+        if self.dead.contains(&peer) {
+            return;
         }
-        self.steps.lose(gone.peer, |_| {});
-        self.announced.retain(|(from, ..)| *from != gone.peer);
-        self.grants.retain(|(to, ..)| *to != gone.peer);
-        self.ahead.retain(|ahead| ahead.peer != gone.peer);
-        self.askers.retain(|asker| *asker != gone.peer);
+        self.dead.push(peer);
+        self.steps.lose(peer, |_| {});
+        self.announced.retain(|(from, ..)| *from != peer);
+        self.grants.retain(|(to, ..)| *to != peer);
+        self.ahead.retain(|ahead| ahead.peer != peer);
+        self.askers.retain(|(asker, _)| *asker != peer);
         for place in 0..self.running.len() as u32 {
-            if let Some(running) = self.get_mut(place).filter(|running| running.ended.is_none()) {
-                running.executor.handle_failed(Member(gone.peer.0));
-                self.list(place);
-            }
+            let Self { running, contexts, .. } = self;
+            let running = running.get_mut(place as usize).and_then(Option::as_mut);
+            let Some(running) = running.filter(|running| running.ended.is_none()) else { continue };
+            let context = contexts.get(running.executor.id().context);
+            let Some(number) = context.and_then(|context| context.members.number(peer.into())) else { continue };
+            running.executor.handle_failed(Member(number.0));
+            self.list(place);
         }
-        false
     }
 
-    /// Whether a rank takes no part any more.
-    pub(in crate::world) fn is_gone(&self, peer: PeerId) -> bool {
-        self.gone.iter().any(|gone| gone.peer == peer)
+    /// Whether a rank takes no part in a context any more.
+    pub(in crate::world) fn is_gone(&self, peer: PeerId, context: u32) -> bool {
+        let has_retired = |context: &Context| context.gone.iter().any(|gone| gone.peer == peer);
+        self.dead.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
-    /// Whose fault it is that a rank is missing.
-    pub(in crate::world) fn cause(&self, rank: Member, own: Rank) -> Member {
-        let gone = self.gone.iter().find(|gone| gone.peer.0 == rank.0);
-        gone.map(|gone| gone.cause).filter(|cause| cause.0 != own.0).unwrap_or(rank)
+    /// Which contexts from `first` on are free for a communicator of this one's members: no collective of theirs is under way, and no
+    /// message.
+    pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> Offered {
+        let Self { running, transfers, contexts, .. } = self;
+        let running = running.iter().flatten().map(|running| running.executor.id().context);
+        let mut busy: Vec<u32> = running.chain(transfers.contexts()).collect();
+        busy.sort_unstable();
+        contexts.offer(parent, first, |context| busy.binary_search(&context).is_ok())
+    }
+
+    /// A communicator begins.
+    pub(in crate::world) fn open(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+        self.contexts.begin(context, generation, members, is_near);
+        self.asked.retain(|(_, about)| *about != context);
+    }
+
+    /// What came for contexts in which something failed is for nobody.
+    pub(in crate::world) fn discard(&mut self) {
+        let Self { steps, contexts, announced, ahead, has_waste, .. } = self;
+        *has_waste = false;
+        steps.discard(|context| contexts.is_over(context >> 16));
+        announced.retain(|(_, key, _)| !contexts.is_over(context_of(*key)));
+        ahead.retain(|ahead| !contexts.is_over(ahead.context >> 16));
     }
 
     /// Ranks that collectives wait for.
-    pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = (PeerId, u64)> {
+    pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = Awaited> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
-        pending.filter_map(|running| Some((PeerId(running.executor.awaited()?.0), running.since)))
+        pending.filter_map(|running| {
+            let context = running.executor.id().context;
+            let members = &self.contexts.get(context)?.members;
+            let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
+            Some(Awaited { peer: peer.into(), context, since: running.since })
+        })
     }
 
     /// Those that a thread waits for.
@@ -390,9 +475,15 @@ impl Collectives {
         pending.filter_map(|running| {
             let What { id, verb } = running.what();
             let subject = Subject { means: Means::Messages, context: running.context, sequence: id.sequence };
-            let awaited = running.executor.partners().map(|rank| Rank(rank.0)).collect();
+            let awaited = self.partners(running).collect();
             Some(Stuck { subject, verb, since: running.waited?, awaited })
         })
+    }
+
+    /// The ranks of the job that one waits for.
+    fn partners(&self, running: &Running) -> impl Iterator<Item = Rank> {
+        let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());
+        running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)))
     }
 
     /// Where this rank stands in a collective over messages; `None`: it has not begun it.
@@ -403,15 +494,14 @@ impl Collectives {
         };
         match self.running.iter().flatten().find(same) {
             Some(running) if running.ended.is_some() => Some(Standing::Done),
-            Some(running) if running.context == subject.context => {
-                Some(Standing::entered(running.executor.partners().map(|rank| Rank(rank.0))))
-            }
+            Some(running) if running.context == subject.context => Some(Standing::entered(self.partners(running))),
             Some(running) => {
                 let (communicator, What { id, verb }) = (subject.communicator(), running.what());
                 Some(Standing::Absent(Doing::Collective { verb, communicator, sequence: id.sequence }))
             }
             None => {
-                let is_over = self.last.id.sequence.wrapping_sub(subject.sequence).cast_signed() >= 0;
+                let last = self.contexts.get(subject.communicator())?.last.id.sequence;
+                let is_over = last.wrapping_sub(subject.sequence).cast_signed() >= 0;
                 is_over.then_some(Standing::Done)
             }
         }

@@ -8,6 +8,7 @@ use unisono_core::schedule::Span;
 use unisono_core::span::{Region, Span as Bytes};
 
 use super::store::Kept;
+use super::table::context_of;
 
 /// Who knows a message's number, and will say that it has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,11 +94,16 @@ impl Transfers {
         (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
     }
 
-    /// Whether one waits for this rank to send, to grant or to fetch.
-    pub(in crate::world) fn waits_for(&self, peer: PeerId) -> bool {
+    /// Whether one of a context waits for this rank to send, to grant or to fetch.
+    pub(in crate::world) fn waits_for(&self, peer: PeerId, context: u32) -> bool {
         let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != Holder::Carrier;
         let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
-        live.filter(|transfer| transfer.peer == peer).any(waits)
+        live.filter(|transfer| transfer.peer == peer && context_of(transfer.key) == context).any(waits)
+    }
+
+    /// The context of each.
+    pub(in crate::world) fn contexts(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().flatten().map(|transfer| context_of(transfer.key))
     }
 
     /// Whether nobody waits for it any more.

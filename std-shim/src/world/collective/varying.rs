@@ -4,12 +4,15 @@ use unisono_core::collective::{Plan, Verb};
 use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::CollectiveError;
-use super::call::Call;
-use super::group::Places;
+use super::call::{Call, Checked};
+use super::node_group::Places;
 use super::partition::{Partition, PartitionMut, Table, Tables};
+use super::{CollectiveError, CollectiveRequest, Operation};
 use crate::rank::Rank;
-use crate::world::Communicator;
+use crate::world::{Communicator, Scope};
+
+/// A collective under way, or why it was not begun.
+type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl Communicator {
     /// Everyone's `data`, of any length, to its block of the root's `into`; the others' is left alone and may have no blocks.
@@ -25,14 +28,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Gather, 0, self.root(root)?);
-        let is_root = self.rank == root;
-        if is_root {
-            self.fits(&into.table, size_of_val(data))?;
-        }
-        let (output, target) = if is_root { (Some(into.table), into.data) } else { (None, Default::default()) };
-        let tables = Tables { input: None, output, own: size_of_val(data) };
-        self.run_varying(plan, Places::Apart(data.as_bytes(), target.as_mut_bytes()), tables)
+        self.run(self.call_gather_varcount(data, into, root)?, Moves)
     }
 
     /// Block i of the root's `data` to rank i's `into`, which is as long; the others' `data` is not looked at.
@@ -48,14 +44,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Scatter, 0, self.root(root)?);
-        let is_root = self.rank == root;
-        if is_root {
-            self.fits(&data.table, size_of_val(into))?;
-        }
-        let (input, source) = if is_root { (Some(data.table.clone()), data.data) } else { (None, Default::default()) };
-        let tables = Tables { input, output: None, own: size_of_val(into) };
-        self.run_varying(plan, Places::Apart(source.as_bytes(), into.as_mut_bytes()), tables)
+        self.run(self.call_scatter_varcount(data, into, root)?, Moves)
     }
 
     /// Everyone's `data`, of any length, to its block of everyone's `into`. All ranks give blocks of the same lengths.
@@ -66,11 +55,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.fits(&into.table, size_of_val(data))?;
-        let mean = into.table.total() / self.size as usize;
-        let plan = Plan { bytes: mean, ..self.plan::<T>(Verb::Allgather, 0, Rank(0)) };
-        let tables = Tables { input: None, output: Some(into.table), own: size_of_val(data) };
-        self.run_varying(plan, Places::Apart(data.as_bytes(), into.data.as_mut_bytes()), tables)
+        self.run(self.call_all_gather_varcount(data, into)?, Moves)
     }
 
     /// Block j of rank i's `data` to block i of rank j's `into`, which is as long.
@@ -85,12 +70,111 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
+        self.run(self.call_all_to_all_varcount(data, into)?, Moves)
+    }
+
+    /// Block i of everyone's `data`, combined, to rank i's `into`, which is as long. All ranks give blocks of the same lengths.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce_scatter_varcount_into<T, O>(
+        &self,
+        data: &Partition<'_, T>,
+        into: &mut [T],
+        operation: O,
+    ) -> Result<(), CollectiveError>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        self.combine(self.call_reduce_scatter_varcount(data, into, &operation)?, operation)
+    }
+
+    pub(super) fn call_gather_varcount<'b, T>(
+        &self,
+        data: &'b [T],
+        into: PartitionMut<'b, T>,
+        root: Rank,
+    ) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let plan = self.plan::<T>(Verb::Gather, 0, self.root(root)?);
+        let is_root = self.rank == root;
+        if is_root {
+            self.fits(&into.table, size_of_val(data))?;
+        }
+        let (output, target) = if is_root { (Some(into.table), into.data) } else { (None, Default::default()) };
+        let tables = Tables { input: None, output, own: size_of_val(data) };
+        Ok(Call::varying(plan, Places::Apart(data.as_bytes(), target.as_mut_bytes()), tables))
+    }
+
+    pub(super) fn call_scatter_varcount<'b, T>(
+        &self,
+        data: &Partition<'b, T>,
+        into: &'b mut [T],
+        root: Rank,
+    ) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let plan = self.plan::<T>(Verb::Scatter, 0, self.root(root)?);
+        let is_root = self.rank == root;
+        if is_root {
+            self.fits(&data.table, size_of_val(into))?;
+        }
+        let (input, source) = if is_root { (Some(data.table.clone()), data.data) } else { (None, Default::default()) };
+        let tables = Tables { input, output: None, own: size_of_val(into) };
+        Ok(Call::varying(plan, Places::Apart(source.as_bytes(), into.as_mut_bytes()), tables))
+    }
+
+    pub(super) fn call_all_gather_varcount<'b, T>(&self, data: &'b [T], into: PartitionMut<'b, T>) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        self.fits(&into.table, size_of_val(data))?;
+        let plan = Plan { bytes: self.mean(&into.table), ..self.plan::<T>(Verb::Allgather, 0, Rank(0)) };
+        let tables = Tables { input: None, output: Some(into.table), own: size_of_val(data) };
+        Ok(Call::varying(plan, Places::Apart(data.as_bytes(), into.data.as_mut_bytes()), tables))
+    }
+
+    pub(super) fn call_all_to_all_varcount<'b, T>(
+        &self,
+        data: &Partition<'b, T>,
+        into: PartitionMut<'b, T>,
+    ) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
         let own = into.table.bytes.get(self.rank.0 as usize).copied().unwrap_or_default();
         self.fits(&data.table, own)?;
         self.fits(&into.table, own)?;
         let plan = self.plan::<T>(Verb::Alltoall, 0, Rank(0));
         let tables = Tables { input: Some(data.table.clone()), output: Some(into.table), own: 0 };
-        self.run_varying(plan, Places::Apart(data.data.as_bytes(), into.data.as_mut_bytes()), tables)
+        Ok(Call::varying(plan, Places::Apart(data.data.as_bytes(), into.data.as_mut_bytes()), tables))
+    }
+
+    pub(super) fn call_reduce_scatter_varcount<'b, T, O>(
+        &self,
+        data: &Partition<'b, T>,
+        into: &'b mut [T],
+        operation: &O,
+    ) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        self.fits(&data.table, size_of_val(into))?;
+        let (mean, own) = (self.mean(&data.table), size_of_val(into));
+        let places = Places::Apart(data.data.as_bytes(), into.as_mut_bytes());
+        let call = self.reduction(Verb::ReduceScatter, 0, Rank(0), places, operation);
+        let tables = Tables { input: Some(data.table.clone()), output: None, own };
+        Ok(Call::varying(Plan { bytes: mean, ..call.plan }, call.places, tables))
+    }
+
+    /// Bytes of a block where all ranks know all blocks.
+    fn mean(&self, table: &Table) -> usize {
+        table.total() / self.size as usize
     }
 
     /// Whether there is a block for every rank, this one's of so many bytes.
@@ -104,10 +188,90 @@ impl Communicator {
             _ => Ok(()),
         }
     }
+}
 
-    fn run_varying(&self, plan: Plan, places: Places<'_>, tables: Tables) -> Result<(), CollectiveError> {
-        // SAFETY: what is lent outlives this call, which waits for the end.
-        let begun = unsafe { self.begin(Call { plan, places, tables: Some(tables) }, Box::new(Moves)) }?;
-        self.wait_for(begun)
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Begins what [`Communicator::gather_varcount_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope [T],
+        into: PartitionMut<'scope, T>,
+        root: Rank,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (communicator, _) = self.collectives();
+        self.begin(communicator.call_gather_varcount(data, into, root)?, Moves)
+    }
+
+    /// Begins what [`Communicator::scatter_varcount_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_scatter_varcount_into<T>(
+        &'scope self,
+        data: &Partition<'scope, T>,
+        into: &'scope mut [T],
+        root: Rank,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (communicator, _) = self.collectives();
+        self.begin(communicator.call_scatter_varcount(data, into, root)?, Moves)
+    }
+
+    /// Begins what [`Communicator::all_gather_varcount_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope [T],
+        into: PartitionMut<'scope, T>,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (communicator, _) = self.collectives();
+        self.begin(communicator.call_all_gather_varcount(data, into)?, Moves)
+    }
+
+    /// Begins what [`Communicator::all_to_all_varcount_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_all_to_all_varcount_into<T>(
+        &'scope self,
+        data: &Partition<'scope, T>,
+        into: PartitionMut<'scope, T>,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let (communicator, _) = self.collectives();
+        self.begin(communicator.call_all_to_all_varcount(data, into)?, Moves)
+    }
+
+    /// Begins what [`Communicator::reduce_scatter_varcount_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn immediate_reduce_scatter_varcount_into<T, O>(
+        &'scope self,
+        data: &Partition<'scope, T>,
+        into: &'scope mut [T],
+        operation: O,
+    ) -> Begun<'scope>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (communicator, _) = self.collectives();
+        self.combine(communicator.call_reduce_scatter_varcount(data, into, &operation)?, operation)
     }
 }

@@ -1,17 +1,22 @@
 //! Collectives over messages: their begin, what moves them, their end.
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 
-use unisono_core::collective::{Cause, Plan, Rank as Member, Turn};
+use unisono_core::collective::{Cause, CollectiveId, Plan, Turn};
 use unisono_core::device::PeerId;
 use unisono_core::schedule::Executor;
 
 use super::Process;
+use super::retire::Word;
+use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
+use crate::world::collective::context::EVERY;
+use crate::world::collective::node_group::REVOKED;
 use crate::world::collective::partition::Tables;
 use crate::world::collective::running::{Combine, Running};
-use crate::world::collective::schedule::{layout, varying_layout};
-use crate::world::collective::table::Blame;
+use crate::world::collective::schedule::{layout, mix, varying_layout};
+use crate::world::collective::table::{Blame, Leaving};
 use crate::world::request::Failure;
 
 /// What a collective came to.
@@ -21,27 +26,38 @@ pub(in crate::world) struct Outcome {
     pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
 }
 
+impl Outcome {
+    /// The result, unless a function of the user's panicked, which goes on.
+    pub(in crate::world) fn result(self) -> Result<(), CollectiveError> {
+        match self.panic {
+            // In the midst of another panic one is enough.
+            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            _ => self.result,
+        }
+    }
+}
+
 impl Process {
-    /// Begins a collective, and lets its first messages leave. Returns its place.
+    /// Makes all that a collective needs, to be [started](Self::start_collective) once, or again and again. Returns its place.
     ///
     /// # Safety
-    /// The buffers, which may be one, stay valid, the first is not written but as the second, which nobody else uses, and what
-    /// `combine` borrows lives, until the collective [has ended](Self::has_ended).
-    pub(in crate::world) unsafe fn begin_collective(
+    /// The buffers, which may be one, stay valid until the collective has ended, or is [released](Self::release_collective) if it
+    /// is kept; so does what `combine` borrows. While it is under way the first is not written but as the second, which nobody
+    /// else uses.
+    pub(in crate::world) unsafe fn prepare_collective(
         &mut self,
+        (context, is_kept): (u32, bool),
         plan: &Plan,
         tables: Option<Tables>,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
         combine: Combine,
     ) -> Result<u32, CollectiveError> {
-        if let Some(failure) = self.aborted {
-            return Err(CollectiveError::Ended(failure));
-        }
-        if let Some(failed) = self.collectives.failed {
-            return Err(failed);
-        }
-        let prepared = self.collectives.choices.schedule(plan, tables.is_some())?;
+        self.may_begin(context)?;
+        let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
+        let (generation, [far, near]) = (of.generation, &mut self.collectives.choices);
+        let choices = if of.is_near { near } else { far };
+        let prepared = choices.schedule(plan, tables.is_some())?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         let layout = match &tables {
             None => layout(plan, schedule),
@@ -56,8 +72,8 @@ impl Process {
         let input = unsafe { regions.register(input, inward) }.map_err(|_| CollectiveError::TooLong)?;
         // SAFETY: as above.
         let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
-        let now = self.now();
-        let place = self.collectives.begin(|id| Running {
+        let id = CollectiveId { context, sequence: 0 };
+        Ok(self.collectives.insert(Running {
             executor: Executor::new(id, prepared),
             layout,
             _tables: tables,
@@ -65,23 +81,56 @@ impl Process {
             output,
             scratch,
             combine,
-            context: id.context << 16 | digest >> 16,
-            since: now,
+            context: id.context << 16 | mix(digest, generation) >> 16,
+            since: 0,
             waited: None,
             is_listed: false,
-            ended: None,
+            is_kept,
+            ended: Some(Ok(())),
             panic: None,
-        });
-        self.follow_collectives();
-        Ok(place)
+        }))
     }
 
-    /// Whether and how a collective has ended; then its place is free.
+    /// Starts a collective that is not under way, and lets its first messages leave.
+    pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
+        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        let context = running.map_or(EVERY, |running| running.executor.id().context);
+        self.may_begin(context)?;
+        let now = self.now();
+        self.collectives.start(now, collective);
+        self.follow_collectives();
+        Ok(())
+    }
+
+    /// Whether a collective may begin at all.
+    pub(in crate::world) fn may_begin(&self, context: u32) -> Result<(), CollectiveError> {
+        match self.aborted {
+            Some(failure) => Err(CollectiveError::Ended(failure)),
+            None => self.collectives.contexts.get(context).and_then(|of| of.failed).map_or(Ok(()), Err),
+        }
+    }
+
+    /// One that is kept, and not under way, is so no more: its memory is the caller's again.
+    pub(in crate::world) fn release_collective(&mut self, collective: u32) {
+        let Some(place) = self.collectives.running.get_mut(collective as usize) else { return };
+        let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
+        let Some(Running { input, output, scratch, .. }) = place.take_if(is_idle) else { return };
+        let regions = self.regions.get_mut();
+        [input, output].into_iter().for_each(|lent| _ = regions.revoke(lent));
+        if let Some(kept) = scratch {
+            self.collectives.store.give_back(kept, regions);
+        }
+    }
+
+    /// Whether and how a collective has ended; then its place is free, unless it ended well and is kept.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
         let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
             running.waited.get_or_insert(now);
+        }
+        if let Some(running) = place.as_mut().filter(|running| running.is_kept) {
+            return running.ended.map(|result| Outcome { result, panic: None });
         }
         let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic })
@@ -105,9 +154,9 @@ impl Process {
     fn advance_collectives(&mut self, now: u64) -> bool {
         let mut moved = false;
         self.collectives.has_news = false;
-        if self.collectives.failed.is_some() {
+        if self.collectives.has_waste {
             // What came since for those that failed.
-            self.collectives.steps.discard(|_| true);
+            self.collectives.discard();
         }
         for outgoing in core::mem::take(&mut self.collectives.outbox) {
             self.post(now, outgoing);
@@ -117,8 +166,8 @@ impl Process {
         }
         self.answer(now);
         loop {
-            if let Some(asker) = self.collectives.asking.pop() {
-                self.handle_ask(now, asker);
+            if let Some((asker, context)) = self.collectives.asking.pop() {
+                self.handle_ask(now, asker, context);
             } else if let Some(blame) = self.collectives.blames.pop() {
                 self.condemn(now, blame);
             } else if let Some((message, result)) = self.requests.moved.pop_front() {
@@ -127,10 +176,8 @@ impl Process {
                 self.advance(now, collective);
             } else if let Some(action) = self.collectives.steps.poll_action() {
                 self.act(now, action);
-            } else if let Some(gone) = self.collectives.leaving.pop() {
-                if self.collectives.lose(gone) {
-                    self.miss(now, gone.peer);
-                }
+            } else if let Some(leaving) = self.collectives.leaving.pop() {
+                self.handle_leaving(now, leaving);
             } else {
                 break;
             }
@@ -154,18 +201,21 @@ impl Process {
                 return;
             }
             let turn = running.advance(self.regions.get_mut());
+            let context = running.executor.id().context;
             if running.panic.is_some() {
-                return self.fail_collectives(now, Cause::Missing, Member(self.rank.0));
+                return self.fail_context(now, context, Cause::Missing, self.rank);
             }
             match turn {
                 Ok(Turn::Do(step, operation)) => self.carry_out(now, collective, step, operation),
                 Ok(Turn::Pending) => return,
                 Ok(Turn::Final) => return self.end_collective(collective, Ok(())),
                 Ok(Turn::Failed(failure)) => {
-                    let rank = self.collectives.cause(failure.rank, self.rank);
-                    return self.fail_collectives(now, failure.cause, rank);
+                    let of = self.collectives.contexts.get(context);
+                    let rank = of
+                        .and_then(|of| Some(of.cause(of.members.world_rank(Rank(failure.rank.0))?.into(), self.rank)));
+                    return self.fail_context(now, context, failure.cause, rank.unwrap_or(self.rank));
                 }
-                Err(_) => return self.fail_collectives(now, Cause::Corrupt, Member(self.rank.0)),
+                Err(_) => return self.fail_context(now, context, Cause::Corrupt, self.rank),
             }
         }
     }
@@ -177,6 +227,10 @@ impl Process {
             return;
         }
         running.ended = Some(result);
+        if running.is_kept && result.is_ok() {
+            return self.requests.note_finished();
+        }
+        running.is_kept = false;
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
         let regions = self.regions.get_mut();
         let transfers = &self.collectives.transfers;
@@ -197,38 +251,87 @@ impl Process {
     }
 
     fn condemn(&mut self, now: u64, blame: Blame) {
-        let rank = Member(blame.peer.0);
-        let collectives = &mut self.collectives;
-        // It may speak of a collective that is over here.
-        collectives.failed.get_or_insert(collectives.last.failure(rank, blame.cause).into());
-        self.fail_collectives(now, blame.cause, rank);
+        let rank = Rank::from(blame.peer);
+        if blame.context == EVERY {
+            for context in self.collectives.contexts.all() {
+                self.fail_context(now, context, blame.cause, rank);
+            }
+        } else if self.collectives.contexts.get(blame.context).is_some() {
+            self.fail_context(now, blame.context, blame.cause, rank);
+        }
     }
 
-    /// This rank's collectives fail, now and from now on; those who asked are told.
-    pub(super) fn fail_collectives(&mut self, now: u64, cause: Cause, rank: Member) {
-        self.end_all_collectives(|running| running.what().failure(rank, cause).into());
-        self.retire(now, if cause == Cause::Missing { rank } else { Member(self.rank.0) });
+    fn handle_leaving(&mut self, now: u64, leaving: Leaving) {
+        match leaving {
+            Leaving::Dead(peer) => self.collectives.lose(peer),
+            Leaving::Retired { gone, context: EVERY } => {
+                for context in self.collectives.contexts.all() {
+                    if self.collectives.retire(gone, context) {
+                        self.miss(now, gone.peer, context);
+                    }
+                }
+            }
+            Leaving::Retired { gone, context } => {
+                if self.collectives.retire(gone, context) {
+                    self.miss(now, gone.peer, context);
+                }
+            }
+            Leaving::Revoked { context } => self.revoke_context(now, context),
+        }
+    }
+
+    /// This rank's collectives of a context fail, now and from now on; those who asked are told.
+    pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: Cause, rank: Rank) {
+        let Some(of) = self.collectives.contexts.get_mut(context) else { return };
+        let number = of.number(rank);
+        // It may speak of a collective that is over here.
+        of.failed.get_or_insert(of.last.failure(number, cause).into());
+        self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
+        self.retire(now, context, if cause == Cause::Missing { rank } else { self.rank });
     }
 
     /// What a rank has to do, it will not.
-    pub(super) fn miss(&mut self, now: u64, peer: PeerId) {
-        let rank = self.collectives.cause(Member(peer.0), self.rank);
-        self.fail_collectives(now, Cause::Missing, rank);
+    pub(super) fn miss(&mut self, now: u64, peer: PeerId, context: u32) {
+        let rank = self.collectives.contexts.get(context).map(|of| of.cause(peer, self.rank));
+        self.fail_context(now, context, Cause::Missing, rank.unwrap_or(peer.into()));
     }
 
     /// The job is being ended.
     pub(super) fn abort_collectives(&mut self, failure: Failure) {
-        self.end_all_collectives(|_| CollectiveError::Ended(failure));
+        for context in self.collectives.contexts.all() {
+            if let Some(of) = self.collectives.contexts.get_mut(context) {
+                of.failed.get_or_insert(CollectiveError::Ended(failure));
+            }
+            self.end_collectives_of(context, |_| CollectiveError::Ended(failure));
+        }
     }
 
-    fn end_all_collectives(&mut self, error: impl Fn(&Running) -> CollectiveError) {
+    /// Nothing is done on it any more, by anyone: everyone is told.
+    pub(in crate::world) fn revoke_context(&mut self, now: u64, context: u32) {
+        let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| !of.is_revoked) else { return };
+        of.is_revoked = true;
+        if let Some(way) = &of.way {
+            way.store(REVOKED, Ordering::Relaxed);
+        }
+        of.failed = Some(CollectiveError::Revoked);
+        let members = of.members.clone();
+        self.end_collectives_of(context, |_| CollectiveError::Revoked);
+        let own = self.rank;
+        for member in members.iter().filter(|member| *member != own) {
+            self.tell_word(now, member.into(), Word::Revoked, context, own);
+        }
+        // Their senders hear of it before of that.
+        self.revoke_messages(context);
+        self.retire(now, context, self.rank);
+    }
+
+    fn end_collectives_of(&mut self, context: u32, error: impl Fn(&Running) -> CollectiveError) {
         for collective in 0..self.collectives.running.len() as u32 {
             let Some(running) = self.collectives.get_mut(collective) else { continue };
-            if running.ended.is_some() {
+            if running.ended.is_some() || running.executor.id().context != context {
                 continue;
             }
             let error = error(running);
-            self.collectives.failed.get_or_insert(error);
             for placement in self.collectives.orphan(collective, self.regions.get_mut()) {
                 self.endpoint.withdraw(placement);
                 if let Some(place) = self.granted.get_mut(placement.record()) {
@@ -237,9 +340,6 @@ impl Process {
             }
             self.end_collective(collective, Err(error));
         }
-        if self.collectives.failed.is_some() {
-            self.collectives.steps.discard(|_| true);
-            self.collectives.announced.clear();
-        }
+        self.collectives.discard();
     }
 }

@@ -1,12 +1,12 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::world::collective::table::Gone;
+use crate::world::collective::table::Leaving;
+use crate::world::mailbox::Receiving;
 use crate::world::parcel::Owner;
 use crate::world::request::{Failure, message_of};
 
@@ -23,12 +23,13 @@ impl Process {
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
         self.look_near(None);
+        self.drop_revoked();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
         let mut wanted: Vec<PeerId> =
             all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
-        wanted.extend(self.collectives.awaited().map(|(peer, _)| peer).filter(|peer| !self.is_near(*peer)));
+        wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
         let waits_for_anyone = self.mailbox.receives();
         if waits_for_anyone || !wanted.is_empty() {
@@ -87,7 +88,18 @@ impl Process {
     /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
     /// wait for.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
-        let mut ended = self.mailbox.lose(peer, anyone, failure);
+        let mut ended = self.mailbox.lose(peer, false, failure);
+        if anyone {
+            let may_be_its =
+                |receiving: &Receiving| receiving.source.is_none() && self.is_member(receiving.context, peer.into());
+            let waiting = self.mailbox.waiting(may_be_its);
+            ended.extend(
+                waiting
+                    .into_iter()
+                    .filter(|(_, id)| self.mailbox.machine.cancel(*id).is_some())
+                    .map(|(request, _)| request),
+            );
+        }
         for place in self.sendings.iter_mut() {
             if let Some(sending) = place.take_if(|sending| sending.to == peer) {
                 ended.push(sending.request);
@@ -110,7 +122,7 @@ impl Process {
                 self.requests.finish(request, Err(failure));
             }
         }
-        self.collectives.handle_gone(Gone { peer, cause: Member(peer.0), is_dead: true });
+        self.collectives.handle_leaving(Leaving::Dead(peer));
         ended.extend(self.end_lost(peer));
         ended.sort_unstable();
         ended.dedup();

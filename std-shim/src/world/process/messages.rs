@@ -419,6 +419,7 @@ impl Process {
             Wanted::Like(Pattern { source, .. }) => source.map(Rank::from),
             Wanted::Matched(_) => None,
         };
+        let context = if let Wanted::Like(Pattern { context, .. }) = what { context } else { Context(0) };
         self.expect_receivable(source)?;
         // SAFETY: as the caller says, until `revoke`.
         let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::TooLong)?;
@@ -427,7 +428,7 @@ impl Process {
         self.mailbox.receive(what, into, request, &mut self.requests, self.regions.get_mut());
         // What came before its sender's end still counts; what has not will not come.
         if let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
-            && let Some(failure) = self.hopeless(source)
+            && let Some(failure) = self.hopeless(context, source)
             && self.mailbox.machine.cancel(id).is_some()
         {
             self.mailbox.take(request);
@@ -446,8 +447,11 @@ impl Process {
     }
 
     /// Why a receive from `source` that matches nothing yet need not wait.
-    pub(in crate::world) fn hopeless(&mut self, source: Option<Rank>) -> Option<Failure> {
-        let Some(rank) = source else { return self.untold.pop().map(Failure::PeerFailed) };
+    pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
+        let Some(rank) = source else {
+            let untold = self.untold.iter().position(|rank| self.is_member(context, *rank))?;
+            return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
+        };
         let ended = self.ended(rank)?;
         if ended == Failure::PeerFailed(rank) {
             self.untold.retain(|untold| *untold != rank);

@@ -4,7 +4,6 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::device::{Memory, PeerId};
 use unisono_core::endpoint::Verdict;
 use unisono_core::message::admission::{Credit, Head as MessageHead, Mode};
@@ -20,11 +19,11 @@ use super::{BUDGET, Posting, Process, Sending, put};
 use crate::node::Standing;
 use crate::rank::Rank;
 use crate::region::{Extent, Regions};
-use crate::world::collective::table::{Collectives, Gone};
+use crate::world::collective::table::Collectives;
 use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox, SHORT};
 use crate::world::near::{
-    ABORT, ASK, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, GONE, HEAD, HEADED, HELLO, Near, Neighbour, Place,
-    STEP, STEP_ANNOUNCE, copy_out, private,
+    ABORT, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, Near, Neighbour, Place, STEP,
+    STEP_ANNOUNCE, WORD, copy_out, private,
 };
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::Leaves;
@@ -61,7 +60,7 @@ impl Process {
         tag: Tag,
     ) -> Option<Result<Status, Failure>> {
         let (near, peer) = (self.near.as_mut()?, PeerId::from(source));
-        if !self.mailbox.machine.takes_at_once(peer) || self.aborted.is_some() {
+        if !self.mailbox.machine.takes_at_once(peer) || self.aborted.is_some() || self.has_revoked {
             return None;
         }
         let polls = if near.spins { POLLS } else { 1 };
@@ -123,6 +122,7 @@ impl Process {
         if bytes.len() > INLINE
             || context != Context(0)
             || self.aborted.is_some()
+            || self.has_revoked
             || neighbour.ended.is_some()
             || !neighbour.has_room()
         {
@@ -541,9 +541,9 @@ impl Desk<'_> {
             FRAGMENT => return self.place(neighbour, number, entry),
             STEP => return self.take_step(from, entry.payload),
             STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
-            ASK => self.collectives.handle_ask(from),
-            GONE => {
-                self.collectives.handle_gone(Gone { peer: from, cause: Member(number), is_dead: false });
+            WORD => {
+                let said: [u8; super::retire::WORD] = private(entry.payload).ok_or(Nonsense)?;
+                self.collectives.handle_word(from, &said);
             }
             GO => {
                 let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);

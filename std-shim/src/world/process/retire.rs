@@ -1,90 +1,103 @@
-//! Ranks that take no part in collectives any more: who asks is told.
+//! Ranks that take no part in a communicator's collectives any more: who asks is told.
 //!
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
-//! collectives has failed: at once, or whenever that is. What it said before arrives before.
+//! collectives there has failed: at once, or whenever that is. What it said before arrives before.
 
-use unisono_core::collective::Rank as Member;
 use unisono_core::device::PeerId;
 
 use super::Process;
 use super::steps::living;
-use crate::world::collective::table::Outgoing;
+use crate::rank::Rank;
+use crate::world::collective::context::EVERY;
+use crate::world::collective::table::{Awaited, Outgoing};
 use crate::world::near;
 
-/// Kinds of messages that are neither of two ranks nor of steps: who asks is told when this rank takes no part any more.
-pub(in crate::world) const ASK: u8 = 32;
-pub(in crate::world) const GONE: u8 = 33;
+/// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
+pub(in crate::world) const ASK: u8 = 240;
+pub(in crate::world) const GONE: u8 = 241;
+pub(in crate::world) const REVOKED: u8 = 242;
+/// Bytes of such a message.
+pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
 const PATIENCE: u64 = 40_000_000;
+
+/// What is said of a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// Who asks is told when this rank takes no part there any more.
+    Ask,
+    /// That is so, because of the rank.
+    Gone,
+    /// It is revoked.
+    Revoked,
+}
 
 impl Process {
     /// This rank begins no collective any more.
     pub(in crate::world) fn retire_at_end(&mut self) {
+        self.collectives.is_over = true;
         let now = self.now();
-        self.retire(now, Member(self.rank.0));
-    }
-
-    /// This rank takes no part in collectives any more: it has finished, or one of them failed, because of that
-    /// rank.
-    pub(super) fn retire(&mut self, now: u64, cause: Member) {
-        if self.collectives.over.is_some() {
-            return;
-        }
-        self.collectives.over = Some(cause);
-        for asker in core::mem::take(&mut self.collectives.askers) {
-            self.tell_gone(now, asker, cause);
+        for (asker, context) in core::mem::take(&mut self.collectives.askers) {
+            self.handle_ask(now, asker, context);
         }
         if !self.is_whole() {
             self.push(now);
         }
     }
 
-    fn tell_gone(&mut self, now: u64, to: PeerId, cause: Member) {
-        if self.is_near(to) {
-            let told = living(&mut self.near, to).map(|one| one.tell([near::GONE, cause.0], &[]));
-            if told.is_some_and(|told| told.is_err()) {
-                self.disown(to);
-            }
-            return;
+    /// This rank takes no part in a context any more: one of its collectives failed, because of that rank.
+    pub(super) fn retire(&mut self, now: u64, context: u32, cause: Rank) {
+        let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.over.is_none()) else { return };
+        of.over = Some(cause);
+        for (asker, about) in core::mem::take(&mut self.collectives.askers) {
+            self.handle_ask(now, asker, about);
         }
-        let mut outgoing = Outgoing::new(to, &[GONE, 0, 0, 0]);
-        outgoing.append(&cause.0.to_le_bytes());
-        self.post(now, outgoing);
+        if !self.is_whole() {
+            self.push(now);
+        }
     }
 
-    /// Asks a rank, once, to tell when it takes no part any more.
-    pub(super) fn ask(&mut self, now: u64, to: PeerId) {
-        if self.collectives.asked.contains(&to) {
-            return;
-        }
-        self.collectives.asked.push(to);
+    /// Says something of a context.
+    pub(super) fn tell_word(&mut self, now: u64, to: PeerId, word: Word, context: u32, rank: Rank) {
+        let kind = match word {
+            Word::Ask => ASK,
+            Word::Gone => GONE,
+            Word::Revoked => REVOKED,
+        };
+        let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
+        let said: [u8; WORD] = [kind, 0, low, high, a, b, c, d];
         if !self.is_near(to) {
-            return self.post(now, Outgoing::new(to, &[ASK, 0, 0, 0, 0, 0, 0, 0]));
+            return self.post(now, Outgoing::new(to, &said));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::ASK, 0], &[]).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::WORD, 0], &said).is_err()) {
             self.disown(to);
         }
     }
 
-    /// A rank wants to hear when this one takes no part in collectives any more.
-    pub(super) fn handle_ask(&mut self, now: u64, from: PeerId) {
-        match self.collectives.over {
-            Some(cause) => self.tell_gone(now, from, cause),
-            None if self.collectives.askers.contains(&from) => {}
-            None => self.collectives.askers.push(from),
+    /// Asks a rank, once, to tell when it takes no part in a context any more.
+    pub(super) fn ask(&mut self, now: u64, to: PeerId, context: u32) {
+        if !self.collectives.asked.contains(&(to, context)) {
+            self.collectives.asked.push((to, context));
+            self.tell_word(now, to, Word::Ask, context, self.rank);
+        }
+    }
+
+    /// A rank wants to hear when this one takes no part in a context any more.
+    pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
+        match self.collectives.contexts.get(context).and_then(|of| of.over) {
+            Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
+            None if self.collectives.is_over => self.tell_word(now, from, Word::Gone, EVERY, self.rank),
+            None if self.collectives.askers.contains(&(from, context)) => {}
+            None => self.collectives.askers.push((from, context)),
         }
     }
 
     /// Asks those that collectives have waited for for a while.
     pub(super) fn tend_collectives(&mut self, now: u64) {
-        let late: Vec<PeerId> = self
-            .collectives
-            .awaited()
-            .filter(|(_, since)| now.wrapping_sub(*since) >= PATIENCE)
-            .map(|(peer, _)| peer)
-            .collect();
-        for peer in late {
-            self.ask(now, peer);
+        let awaited = self.collectives.awaited();
+        let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();
+        for Awaited { peer, context, .. } in late {
+            self.ask(now, peer, context);
         }
         self.watch(now);
     }

@@ -15,7 +15,8 @@ use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
 use super::{Granted, Process, Sending, Use, put};
-use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
+use crate::rank::Rank;
+use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing, context_of};
 use crate::world::collective::transfer::{Holder, Transfer};
 use crate::world::mailbox::{Errand, Fetched};
 use crate::world::near::{self, Announced, Near, Neighbour, Place};
@@ -42,11 +43,13 @@ impl Process {
             return None;
         }
         let (bytes, place) = running.message(span);
-        let key = Key { context: running.context, sequence: running.executor.id().sequence, step: key };
+        let id = running.executor.id();
+        let key = Key { context: running.context, sequence: id.sequence, step: key };
+        let peer = self.collectives.contexts.get(id.context)?.members.world_rank(Rank(peer.0))?;
         Some(Transfer {
             collective: Some(collective),
             step,
-            peer: PeerId(peer.0),
+            peer: peer.into(),
             key,
             span,
             // A schedule is cut so that no message is longer.
@@ -70,8 +73,8 @@ impl Process {
         operation: Operation,
     ) {
         let Some(transfer) = self.transfer(collective, step, to, key, from) else { return };
-        if self.collectives.is_gone(transfer.peer) {
-            return self.miss(now, transfer.peer);
+        if self.collectives.is_gone(transfer.peer, context_of(transfer.key)) {
+            return self.miss(now, transfer.peer, context_of(transfer.key));
         }
         let collectives = &mut self.collectives;
         let message = collectives.transfers.insert(transfer);
@@ -83,7 +86,7 @@ impl Process {
                 match error {
                     SendError::Full => collectives.stalled.push_back((collective, step, operation)),
                     SendError::UnknownPeer | SendError::Duplicate => {
-                        collectives.blame(transfer.peer, Cause::Disagrees);
+                        collectives.blame(transfer.peer, context_of(transfer.key), Cause::Disagrees);
                     }
                 }
             }
@@ -124,7 +127,7 @@ impl Process {
             sound = outgoing.payload.is_some();
             self.hold(message, Holder::Carrier);
         }
-        if sound { self.post(now, outgoing) } else { self.corrupt(transfer.peer) }
+        if sound { self.post(now, outgoing) } else { self.corrupt(transfer.peer, transfer.key) }
     }
 
     /// As [`send_eagerly`](Self::send_eagerly), through a ring.
@@ -144,7 +147,7 @@ impl Process {
                     self.collectives.transfers.take(message);
                     self.done(collective, transfer.step);
                     return if gathered.is_err() {
-                        self.corrupt(transfer.peer)
+                        self.corrupt(transfer.peer, transfer.key)
                     };
                 }
                 Err(PutError::Full | PutError::TooLong) => {}
@@ -161,7 +164,7 @@ impl Process {
                     neighbour.queue_step(*head, from, of_message(message));
                 }
             }
-            None => self.corrupt(transfer.peer),
+            None => self.corrupt(transfer.peer, transfer.key),
         }
     }
 
@@ -199,11 +202,11 @@ impl Process {
 
     /// Tells the receiver that a message waits.
     fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
-        let Some(place) = self.gathered(message) else { return self.corrupt(transfer.peer) };
+        let Some(place) = self.gathered(message) else { return self.corrupt(transfer.peer, transfer.key) };
         if !self.is_near(transfer.peer) {
             return self.post(now, Outgoing::new(transfer.peer, head.as_ref()));
         }
-        let Some(there) = self.whereabouts(place) else { return self.corrupt(transfer.peer) };
+        let Some(there) = self.whereabouts(place) else { return self.corrupt(transfer.peer, transfer.key) };
         let sending = self.sendings.iter().position(Option::is_none).unwrap_or(self.sendings.len()) as u32;
         let announced = Announced { sending, bytes: transfer.bytes, place: there };
         let told = living(&mut self.near, transfer.peer).map(|neighbour| neighbour.announce_step(head, announced));
@@ -230,7 +233,9 @@ impl Process {
         let collectives = &mut self.collectives;
         let message = collectives.transfers.insert(transfer);
         match collectives.steps.receive(transfer.peer, transfer.key, transfer.bytes, message) {
-            Ok(Posted::Waits) if collectives.is_gone(transfer.peer) => self.miss(now, transfer.peer),
+            Ok(Posted::Waits) if collectives.is_gone(transfer.peer, context_of(transfer.key)) => {
+                self.miss(now, transfer.peer, context_of(transfer.key));
+            }
             Ok(Posted::Waits) => collectives.has_news = true,
             Ok(Posted::Early { slot }) => {
                 let regions = self.regions.get_mut();
@@ -243,7 +248,7 @@ impl Process {
                 collectives.has_news = true;
                 match unpacked {
                     Some(Ok(())) => self.done(collective, step),
-                    _ => self.corrupt(transfer.peer),
+                    _ => self.corrupt(transfer.peer, transfer.key),
                 }
             }
             Err(error) => {
@@ -251,7 +256,7 @@ impl Process {
                 match error {
                     ReceiveError::Full => collectives.stalled.push_back((collective, step, operation)),
                     ReceiveError::UnknownPeer | ReceiveError::Duplicate | ReceiveError::Disagrees { .. } => {
-                        collectives.blame(transfer.peer, Cause::Disagrees);
+                        collectives.blame(transfer.peer, context_of(transfer.key), Cause::Disagrees);
                     }
                 }
             }
@@ -266,8 +271,8 @@ impl Process {
     }
 
     /// What no rank says was said by this one, or in its name.
-    pub(super) fn corrupt(&mut self, peer: PeerId) {
-        self.collectives.blame(peer, Cause::Corrupt);
+    pub(super) fn corrupt(&mut self, peer: PeerId, key: Key) {
+        self.collectives.blame(peer, context_of(key), Cause::Corrupt);
     }
 
     pub(super) fn act(&mut self, now: u64, action: Action) {
@@ -306,9 +311,9 @@ impl Process {
         if self.is_near(to) {
             let announced = &mut self.collectives.announced;
             let found = announced.iter().position(|(from, of, _)| *from == to && *of == key);
-            let Some((.., message)) = found.map(|i| announced.swap_remove(i)) else { return self.corrupt(to) };
+            let Some((.., message)) = found.map(|i| announced.swap_remove(i)) else { return self.corrupt(to, key) };
             if message.bytes != place.bytes {
-                return self.corrupt(to);
+                return self.corrupt(to, key);
             }
             self.hold(user, Holder::Carrier);
             self.tell_step(now, to, &Head::grant(key, PlacementId::default(), placement::Key(0)));
@@ -374,18 +379,21 @@ impl Process {
             collectives.store.give_back(kept, regions);
         }
         let Some(collective) = transfer.collective else { return };
+        let context = context_of(transfer.key);
         match result {
-            _ if !sound => self.corrupt(transfer.peer),
+            _ if !sound => self.corrupt(transfer.peer, transfer.key),
             Ok(()) => self.done(collective, transfer.step),
-            Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => self.miss(now, transfer.peer),
+            Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => {
+                self.miss(now, transfer.peer, context);
+            }
             // It took its grant back: it has failed, and says why when it is asked.
-            Err(Failure::TooLongForReceive(_)) if !self.collectives.is_gone(transfer.peer) => {
+            Err(Failure::TooLongForReceive(_)) if !self.collectives.is_gone(transfer.peer, context) => {
                 let waits = Transfer { holder: Holder::Announced, staging: None, ..transfer };
                 self.collectives.transfers.insert(waits);
-                self.ask(now, transfer.peer);
+                self.ask(now, transfer.peer, context);
             }
-            Err(Failure::TooLongForReceive(_)) => self.miss(now, transfer.peer),
-            Err(_) => self.corrupt(transfer.peer),
+            Err(Failure::TooLongForReceive(_)) => self.miss(now, transfer.peer, context),
+            Err(_) => self.corrupt(transfer.peer, transfer.key),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     Settings, Tuning,
-    tuning::{Reason, UDP, VERBS},
+    tuning::{Carrier, Decision, Reason, VERBS},
 };
 use unisono_core::collective::{Order, Plan, Rank, Verb};
 use unisono_core::schedule::{Algorithm, Choice, Link};
@@ -29,6 +29,9 @@ pub(super) struct Job {
     /// Bytes, as many times as wanted [default: 8 1K 16K 256K 4M]
     #[arg(long, value_name = "BYTES", requires = "collectives")]
     bytes: Vec<Bytes>,
+    /// Ranks that share a processor [default: as many as do if all are on this host]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..), requires = "collectives")]
+    sharing: Option<u16>,
     /// Operations do not commute
     #[arg(long, requires = "collectives")]
     ordered: bool,
@@ -58,7 +61,7 @@ struct Row {
     /// By the model; of messages over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
-    /// What decided: `model`, `override`, `measured`.
+    /// What decided: `override`, `table` (of what was measured), `model`; within a node `measured`.
     decided_by: &'static str,
     /// Why an override is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,25 +91,29 @@ impl Row {
 enum Means {
     /// The node's memory; whether ranks can read each other's.
     Shared(Boards, bool),
-    Messages(Link),
+    Messages(Carrier),
 }
 
 impl Job {
     pub(super) fn is_tuned(&self) -> bool {
         let mut tuning = Tuning::default();
-        self.overrides.lay_over(&mut tuning);
-        tuning != Tuning::default()
+        self.overrides.lay_over(&mut tuning).is_err() || tuning != Tuning::default()
     }
 
     /// Writes a line for every collective and size.
     pub(super) fn print(self, json: bool, to: &mut impl Write) -> Result<(), Refusal> {
         let Settings { mut tuning, transport, .. } = Settings::from_environment().map_err(Refusal::usage)?;
-        self.overrides.lay_over(&mut tuning);
+        self.overrides.lay_over(&mut tuning)?;
         if self.nodes > self.ranks {
             return Err(Refusal::usage(format_args!("1 to {0} nodes can share {0} ranks", self.ranks)));
         }
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        match self.sharing {
+            Some(ranks) => tuning.set_sharing(ranks),
+            None => tuning.share(self.ranks, processors),
+        }
         let shared = self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize);
-        let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(UDP) };
+        let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
         let rows = self.rows(&tuning, &means)?;
         if json {
             for row in &rows {
@@ -114,7 +121,7 @@ impl Job {
             }
             return Ok(());
         }
-        write_table(&self, &means, &rows, to).map_err(Refusal::failed)
+        write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
     }
 
     fn rows(&self, tuning: &Tuning, means: &Means) -> Result<Vec<Row>, Refusal> {
@@ -174,22 +181,22 @@ impl Job {
                     tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
                 Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row })
             }
-            Means::Messages(link) => {
-                let (choice, reason) = tuning.decide(plan, false, link)?;
+            Means::Messages(carrier) => {
+                let Decision { choice, reason, refused } = tuning.decide(plan, false, *carrier)?;
                 let Choice { algorithm, ports, radix, segments } = choice;
-                let (decided_by, override_refused) = match reason {
-                    Reason::Model => ("model", None),
-                    Reason::Override => ("override", None),
-                    Reason::Refused(refused) => ("model", Some(refused.to_string())),
+                let decided_by = match reason {
+                    Reason::Model => "model",
+                    Reason::Table => "table",
+                    Reason::Override => "override",
                 };
                 Ok(Row {
                     algorithm: algorithm.name(),
                     ports: Some(ports),
                     radix: (algorithm == Algorithm::Knomial).then_some(radix),
                     segments: Some(segments),
-                    predicted_ns: Some(choice.time_ps(plan, false, link)? / 1000),
+                    predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
                     decided_by,
-                    override_refused,
+                    override_refused: refused.map(|refused| refused.to_string()),
                     ..row
                 })
             }
@@ -206,7 +213,7 @@ impl Means {
     }
 }
 
-fn write_table(job: &Job, means: &Means, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
+fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
     let Job { ranks, nodes, .. } = job;
     match means {
         Means::Shared(boards, pulls) => writeln!(
@@ -215,11 +222,14 @@ fn write_table(job: &Job, means: &Means, rows: &[Row], to: &mut impl Write) -> s
             if boards.crowded { "share processors" } else { "have a processor each" },
             if *pulls { "read" } else { "cannot read" }
         )?,
-        Means::Messages(Link { latency_ns, overhead_ns, ps_per_byte }) => writeln!(
-            to,
-            "{ranks} ranks on {nodes} {}, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
-            if *nodes == 1 { "node" } else { "nodes" }
-        )?,
+        Means::Messages(carrier) => {
+            let Link { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
+            writeln!(
+                to,
+                "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
+                if *nodes == 1 { "node" } else { "nodes" }
+            )?;
+        }
     }
     writeln!(to, "{:14} {:>6}  {:28} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
     for row in rows {
@@ -247,8 +257,9 @@ mod tests {
         let parsed = Line::try_parse_from(["info", "--collectives"].into_iter().chain(line.split_whitespace()));
         let job = parsed.expect("good").job;
         let mut tuning = Tuning::default();
-        job.overrides.lay_over(&mut tuning);
-        let means = if job.nodes == 1 { Means::of_node(job.ranks).expect("a layout") } else { Means::Messages(UDP) };
+        job.overrides.lay_over(&mut tuning).expect("a table");
+        let means =
+            if job.nodes == 1 { Means::of_node(job.ranks).expect("a layout") } else { Means::Messages(Carrier::Udp) };
         job.rows(&tuning, &means).expect("rows")
     }
 
@@ -270,6 +281,13 @@ mod tests {
         assert_eq!(find(rows(line), "reduce").algorithm, "ring");
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
         assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
+        let table = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(table.path(), "unisono tuning 1\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\n")
+            .expect("written");
+        let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
+        let why = |name| find(tuned.clone(), name).why();
+        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
+        assert_eq!(find(tuned.clone(), "reduce").said(), "halving:k=2");
         let near = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
         assert_eq!(near.why(), "measured; not the override: blocking calls of one node go through its memory");
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");

@@ -1,12 +1,7 @@
-//! The image for Arm's MPS2 board with a Cortex-M4 (AN386): two endpoints exchange data over a faulty wire, in static
+//! The image that needs nobody else: two endpoints exchange data over a faulty wire, in static
 //! memory, and the image reports what came of it.
 #![no_std]
 #![no_main]
-
-mod clock;
-mod semihosting;
-mod stack;
-mod start;
 
 use core::sync::atomic::AtomicU8;
 
@@ -15,6 +10,7 @@ use unisono_loopback::end::End;
 use unisono_loopback::exchange::{self, Outcome};
 use unisono_loopback::node::{BULK, Node, SOURCE, STREAM};
 use unisono_loopback::wire::{Faults, Wire};
+use unisono_mps2::{clock, semihosting, stack};
 
 /// Of 256 datagrams, 13 are lost (5 %), 5 doubled (2 %), 13 overtaken.
 const FAULTS: Faults = Faults { dropped: 13, duplicated: 5, overtaken: 13 };

@@ -30,6 +30,11 @@ const POLLS: u32 = 512;
 /// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
 const ENDING: Duration = Duration::from_millis(500);
 
+/// How barriers wait: every rank has a core, or lets others run, or they do not any more.
+const SPINNING: u32 = 0;
+const SHARED: u32 = 1;
+pub(in crate::world) const REVOKED: u32 = 2;
+
 /// The buffers of a call.
 pub(super) enum Places<'a> {
     /// What goes in and what comes out.
@@ -48,9 +53,11 @@ impl Places<'_> {
 }
 
 /// All ranks of the job, on one node.
-pub(in crate::world) struct Group {
+pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,
     barrier: FlatBarrier<'static>,
+    /// How barriers wait, if they do.
+    way: Arc<AtomicU32>,
     /// Barriers that this rank has entered.
     epoch: AtomicU32,
     state: Lock<State>,
@@ -67,7 +74,7 @@ struct State {
     wanted: Verb,
 }
 
-impl Group {
+impl NodeGroup {
     /// The ranks of a node, which are all of a job of this size. `None`: they are not, or there is nobody else.
     pub(in crate::world) fn new(node: &Arc<Node>, size: u32) -> Option<Self> {
         if size < 2 || node.size() != size {
@@ -84,7 +91,14 @@ impl Group {
             failed: None,
             wanted: Verb::Barrier,
         };
-        Some(Self { node: node.clone(), barrier, epoch: AtomicU32::new(0), state: Lock::new(state) })
+        let way = if node.waiting() == Waiting::Shared { SHARED } else { SPINNING };
+        let way = Arc::new(AtomicU32::new(way));
+        Some(Self { node: node.clone(), barrier, way, epoch: AtomicU32::new(0), state: Lock::new(state) })
+    }
+
+    /// To be set to [`REVOKED`] when nothing is to be done any more.
+    pub(in crate::world) fn way(&self) -> Arc<AtomicU32> {
+        self.way.clone()
     }
 
     /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
@@ -93,8 +107,9 @@ impl Group {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.epoch.store(epoch, Ordering::Relaxed);
         let mut from = 0;
-        if self.node.waiting() == Waiting::Shared {
-            return self.gather(communicator, epoch);
+        let way = self.way.load(Ordering::Relaxed);
+        if way != SPINNING {
+            return if way == REVOKED { Err(CollectiveError::Revoked) } else { self.gather(communicator, epoch) };
         }
         self.barrier.arrive(epoch);
         for _ in 0..POLLS {
@@ -139,7 +154,9 @@ impl Group {
             let is_behind = |rank: &u32| self.barrier.has_arrived(*rank, epoch) == Some(false);
             let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
             waiting.get_or_insert_with(|| Waits(communicator));
-            communicator.look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))?;
+            communicator
+                .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
+                .map_err(|error| self.fail(error))?;
             if look == Look::Everywhere {
                 self.look_for_missing(epoch)?;
             }
@@ -232,6 +249,9 @@ impl Group {
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
         let mut state = self.state.lock();
+        if self.way.load(Ordering::Relaxed) == REVOKED {
+            return Err(CollectiveError::Revoked);
+        }
         if let Some(failed) = state.failed {
             return Err(failed);
         }
@@ -401,6 +421,9 @@ impl Communicator {
         process.progress(false);
         if look == Look::Everywhere {
             process.look_near(None);
+        }
+        if process.collectives.contexts.get(self.context).is_some_and(|context| context.is_revoked) {
+            return Err(CollectiveError::Revoked);
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
     }

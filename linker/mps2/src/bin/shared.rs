@@ -1,0 +1,130 @@
+//! The image that shares memory with processes: messages with rank 0, then barriers with everybody, all checked.
+#![no_std]
+#![no_main]
+
+use unisono_mps2::{clock::Clock, semihosting, shared, stack};
+use unisono_node::group::{Group, GroupError};
+use unisono_node::mailbox::{Mailbox, ReceiveError};
+use unisono_node::member::{JoinError, Member};
+use unisono_node::rounds;
+use unisono_shmem::kernel::Operation;
+use unisono_shmem::ring::PutError;
+use unisono_shmem::seat::Sitter;
+use unisono_shmem::segment::Site;
+
+/// The seat of this rank. Static: a board knows its place.
+const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d32, process: 0 };
+/// Bytes of the longest message.
+const LONGEST: usize = 200;
+
+/// What went wrong, as the status of the run says it.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Join(JoinError),
+    Ring,
+    Group(GroupError),
+    Wrong,
+}
+
+impl From<GroupError> for Trouble {
+    fn from(error: GroupError) -> Self {
+        Self::Group(error)
+    }
+}
+
+/// Entered once, from `reset`.
+#[unsafe(no_mangle)]
+extern "C" fn main() -> ! {
+    let mut clock = Clock::start();
+    let status = match run(&mut clock) {
+        Ok(()) => {
+            let (bytes, untouched) = stack::depth();
+            semihosting::write_value(b"stack_used", bytes.wrapping_sub(untouched));
+            semihosting::PASSED
+        }
+        Err(trouble) => {
+            let name: &[u8] = match trouble {
+                Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
+                Trouble::Join(_) => b"no segment\n",
+                Trouble::Ring => b"a ring holds nonsense\n",
+                Trouble::Group(GroupError::Rank(_)) => b"a rank failed\n",
+                Trouble::Group(_) => b"the segment was overwritten\n",
+                Trouble::Wrong => b"a result is wrong\n",
+            };
+            semihosting::write(name);
+            semihosting::FAILED
+        }
+    };
+    semihosting::exit(status)
+}
+
+fn run(clock: &mut Clock) -> Result<(), Trouble> {
+    let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
+    // The clock is read on every fruitless poll, so that its 24 bits suffice, and every millisecond the heart beats.
+    let (heart, mut beats, mut last) = (member.heart(), 0_u32, clock.now());
+    let mut idle = || {
+        let now = clock.now();
+        if now.wrapping_sub(last) >= 1000 {
+            (last, beats) = (now, beats.wrapping_add(1));
+            heart.publish(beats, Site::Plain);
+        }
+    };
+    while !member.is_complete() {
+        idle();
+    }
+    let messages = messages(&member, &mut idle)?;
+    let (mut group, ranks) = (Group::new(member).ok_or(Trouble::Wrong)?, member.size());
+    // Rank 0 says how many.
+    let mut count = [0_i32];
+    group.broadcast(&mut count, 0, &mut idle)?;
+    let [count] = count;
+    for round in 0..count.unsigned_abs() {
+        group.barrier(&mut idle)?;
+        if round % 64 == 0 {
+            let mut data = rounds::contribution(round, member.local());
+            group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+            let mut floats = rounds::contribution(round, member.local()).map(|number| number as f32);
+            group.all_reduce(&mut floats, Operation::Sum, &mut idle)?;
+            let sum = rounds::sum(round, ranks);
+            if data != sum || floats != sum.map(|number| number as f32) {
+                return Err(Trouble::Wrong);
+            }
+        }
+    }
+    semihosting::write_value(b"messages", messages);
+    semihosting::write_value(b"barriers", count.unsigned_abs());
+    member.leave();
+    Ok(())
+}
+
+/// Answers what rank 0 sends, every byte changed, until an empty message comes. Numbers are tags, in order.
+fn messages(member: &Member<'static>, idle: &mut impl FnMut()) -> Result<u32, Trouble> {
+    let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::Ring)?;
+    let (mut buffer, mut expected) = ([0; LONGEST], 0_u32);
+    loop {
+        let (tag, bytes) = match mailbox.receive(&mut buffer) {
+            Ok(Some(message)) => message,
+            Ok(None) => {
+                idle();
+                continue;
+            }
+            Err(ReceiveError::Corrupted | ReceiveError::Truncated) => return Err(Trouble::Ring),
+        };
+        if tag != expected {
+            return Err(Trouble::Wrong);
+        }
+        expected = expected.wrapping_add(1);
+        let message = buffer.get_mut(..bytes).unwrap_or_default();
+        message.iter_mut().for_each(|byte| *byte = !*byte);
+        loop {
+            match mailbox.send(tag, message) {
+                Ok(()) => break,
+                Err(PutError::Full) => idle(),
+                Err(_) => return Err(Trouble::Ring),
+            }
+        }
+        if bytes == 0 {
+            return Ok(tag);
+        }
+    }
+}

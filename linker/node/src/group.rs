@@ -1,0 +1,248 @@
+//! Collectives of all ranks of the node, as the World of its Linux processes does them.
+
+use unisono_core::collective::{Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank, Turn, Verb};
+use unisono_shmem::barrier::FlatBarrier;
+use unisono_shmem::board::Boards;
+use unisono_shmem::flags::Flags;
+use unisono_shmem::kernel::{Element, Kernel, Operation, kernel, kind};
+use unisono_shmem::layout::Waiting;
+use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Unreadable};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Idle;
+use crate::member::Member;
+
+/// Fruitless polls between two looks at whether those who are waited for still take part.
+const POLLS: u32 = 256;
+
+/// A type of elements, with its kernels: only those of the types that an image uses are linked.
+pub trait Number: FromBytes + IntoBytes {
+    /// Its name.
+    const ELEMENT: Element;
+}
+
+impl Number for i32 {
+    const ELEMENT: Element = Element::I32;
+}
+
+impl Number for f32 {
+    const ELEMENT: Element = Element::F32;
+}
+
+/// Why a collective did not complete. Every further one fails alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupError {
+    /// A rank failed.
+    Rank(Failure),
+    /// What this rank wrote was overwritten.
+    Corrupted,
+    /// The type has no such operation, or no rank has such a number.
+    Undefined,
+}
+
+/// One rank's side of its node's collectives.
+#[derive(Debug)]
+pub struct Group<'a> {
+    member: Member<'a>,
+    barrier: FlatBarrier<'a>,
+    flags: Flags<'a>,
+    /// Barriers entered, and other collectives.
+    epoch: u32,
+    sequence: u32,
+    agreed: bool,
+    failed: Option<GroupError>,
+}
+
+impl<'a> Group<'a> {
+    /// The ranks of the node. `None`: the segment is too short for its layout.
+    pub fn new(member: Member<'a>) -> Option<Self> {
+        let boards = Boards::of(&member.layout());
+        Some(Self {
+            member,
+            barrier: FlatBarrier::new(member.segment(), &boards, member.local())?,
+            flags: Flags::new(member.segment(), boards, member.local(), false, 0)?,
+            epoch: 0,
+            sequence: 0,
+            agreed: false,
+            failed: None,
+        })
+    }
+
+    /// Waits until every rank has called this.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn barrier(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
+        self.failed.map_or(Ok(()), Err)?;
+        self.epoch = self.epoch.wrapping_add(1);
+        let (epoch, gathered) = (self.epoch, self.member.layout().sizes().waiting == Waiting::Shared);
+        // Rank 0 of a gathered barrier arrives last.
+        if !gathered || self.member.local() != 0 {
+            self.barrier.arrive(epoch);
+        }
+        let (mut from, mut polls) = (0, 0_u32);
+        loop {
+            let complete = if gathered {
+                self.barrier.poll_gathered(epoch, &mut from)
+            } else {
+                self.barrier.poll(epoch, &mut from)
+            };
+            if complete {
+                return Ok(());
+            }
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS)
+                && let Some((rank, _, _)) = self.barrier.missing(epoch, from)
+            {
+                let id = CollectiveId { context: 0, sequence: epoch };
+                let failed = |cause| GroupError::Rank(Failure { rank: Rank(rank), cause, id, verb: Verb::Barrier });
+                // Whoever has shown nonsense, or has gone without arriving.
+                match self.barrier.has_arrived(rank, epoch) {
+                    None => return Err(self.fail(failed(Cause::Corrupt))),
+                    // What it showed before it went counts.
+                    Some(false)
+                        if self.member.has_retired(rank) && self.barrier.has_arrived(rank, epoch) == Some(false) =>
+                    {
+                        return Err(self.fail(failed(Cause::Missing)));
+                    }
+                    Some(_) => {}
+                }
+                if !self.member.is_intact() {
+                    return Err(self.fail(GroupError::Corrupted));
+                }
+            }
+            idle.idle();
+        }
+    }
+
+    /// The root's `data` replaces everyone else's.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn broadcast<T: Number>(&mut self, data: &mut [T], root: u32, idle: &mut impl Idle) -> Result<(), GroupError> {
+        if root >= self.member.size() {
+            return Err(GroupError::Undefined);
+        }
+        let plan = Plan { root: Rank(root), ..self.plan(Verb::Broadcast, size_of_val(data), size_of::<T>() as u32) };
+        self.agree(idle)?;
+        let buffers = Buffers::in_place(self.member.segment(), data.as_mut_bytes(), Moves, Unreadable);
+        self.complete(&plan, buffers, idle)
+    }
+
+    /// Everyone's `data`, combined, to everyone's: the same bits everywhere.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn all_reduce<T: Number>(
+        &mut self,
+        data: &mut [T],
+        operation: Operation,
+        idle: &mut impl Idle,
+    ) -> Result<(), GroupError> {
+        let combine = kernel(operation, T::ELEMENT).ok_or(GroupError::Undefined)?;
+        self.agree(idle)?;
+        self.reduce(data.as_mut_bytes(), (combine, size_of::<T>()), kind(operation, T::ELEMENT), idle)
+    }
+
+    fn reduce(
+        &mut self,
+        data: &mut [u8],
+        (kernel, grain): (Kernel, usize),
+        kind: u32,
+        idle: &mut impl Idle,
+    ) -> Result<(), GroupError> {
+        let plan = Plan { grain, in_place: true, ..self.plan(Verb::Allreduce, data.len(), kind) };
+        let operate = Builtin { kernel, grain };
+        let buffers = Buffers::in_place(self.member.segment(), data, operate, Unreadable);
+        self.complete(&plan, buffers, idle)
+    }
+
+    const fn plan(&self, verb: Verb, bytes: usize, kind: u32) -> Plan {
+        Plan {
+            verb,
+            rank: Rank(self.member.local()),
+            size: self.member.size(),
+            root: Rank(0),
+            bytes,
+            grain: 1,
+            order: Order::Any,
+            in_place: false,
+            kind,
+        }
+    }
+
+    /// The first collective but a barrier finds out who can read whose memory (`std-shim`, `world/collective/group.rs`): every rank shows
+    /// 16 bytes, then whether it could read all others'. A node reads nobody's, so nobody reads anybody's.
+    fn agree(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
+        if self.agreed {
+            return self.failed.map_or(Ok(()), Err);
+        }
+        self.agreed = true;
+        let shown = [0; 16];
+        let plan = self.plan(Verb::Allgather, shown.len(), 0);
+        let buffers = Buffers::new(self.member.segment(), &shown, &mut [], Moves, Unreadable);
+        self.complete(&plan, buffers, idle)?;
+        let least = kernel(Operation::Min, Element::U8).ok_or(GroupError::Undefined)?;
+        self.reduce(&mut [0], (least, 1), kind(Operation::Min, Element::U8), idle)
+    }
+
+    fn complete<O: Operate>(
+        &mut self,
+        plan: &Plan,
+        mut buffers: Buffers<'_, O, Unreadable>,
+        idle: &mut impl Idle,
+    ) -> Result<(), GroupError> {
+        self.failed.map_or(Ok(()), Err)?;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.flags.start(CollectiveId { context: 0, sequence: self.sequence }, plan);
+        let mut polls = 0_u32;
+        loop {
+            match self.flags.poll() {
+                Turn::Do(step, wish) => match buffers.carry_out(wish) {
+                    Ok(()) => self.flags.handle_done(step),
+                    // What the others show to find out whose memory they can read has no place here.
+                    Err(Refused::Bounds) if plan.verb == Verb::Allgather => self.flags.handle_done(step),
+                    Err(Refused::Bounds) => return Err(self.fail(GroupError::Corrupted)),
+                    Err(Refused::Unreadable(rank)) => self.flags.handle_failed(rank),
+                },
+                Turn::Pending => {
+                    polls = polls.wrapping_add(1);
+                    if polls.is_multiple_of(POLLS) {
+                        self.look()?;
+                    }
+                    idle.idle();
+                }
+                Turn::Final => return Ok(()),
+                Turn::Failed(failure) => return Err(self.fail(GroupError::Rank(failure))),
+            }
+        }
+    }
+
+    /// Whether what this rank wrote stands, and whom it waits for still takes part.
+    fn look(&mut self) -> Result<(), GroupError> {
+        if !self.member.is_intact() || !self.flags.is_intact() {
+            return Err(self.fail(GroupError::Corrupted));
+        }
+        if let Some(awaited) = self.flags.awaited()
+            && self.member.has_retired(awaited.rank.0)
+            && self.flags.is_behind(awaited.rank)
+        {
+            self.flags.handle_failed(awaited.rank);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, error: GroupError) -> GroupError {
+        self.member.retire();
+        self.flags.withdraw();
+        self.failed = Some(error);
+        error
+    }
+}
+
+impl Group<'_> {
+    /// The rank whose collectives these are.
+    pub fn member(&self) -> &Member<'_> {
+        &self.member
+    }
+}

@@ -1,0 +1,47 @@
+//! The image that proves a node on x86_64: it takes its seat in the shared memory and does what its command line says.
+#![no_std]
+#![no_main]
+
+mod programs;
+
+use unisono_node::member::Member;
+use unisono_shmem::seat::Sitter;
+use unisono_x86::boot::CommandLine;
+use unisono_x86::{exit, interrupts, say, segment};
+
+/// `local=` seat, `rank=` in the job, `incarnation=`, `process=` of whoever vouches for this node; `program=` and its own words.
+#[unsafe(no_mangle)]
+fn node_main(arguments: CommandLine) -> u8 {
+    let number = |name| arguments.number(name);
+    let (Some(local), Some(incarnation)) = (number("local"), number("incarnation")) else {
+        say!("local= and incarnation= are missing");
+        return exit::FAILED;
+    };
+    let Some(segment) = segment::find() else {
+        say!("no shared memory");
+        return exit::FAILED;
+    };
+    let (rank, process) = (number("rank").unwrap_or(local), number("process").unwrap_or(0));
+    let member = match Member::join(segment, local, Sitter { rank, incarnation, process }) {
+        Ok(member) => member,
+        Err(error) => {
+            say!("no seat: {error:?}");
+            return exit::FAILED;
+        }
+    };
+    interrupts::show_life(member.heart());
+    while !member.is_complete() {
+        core::hint::spin_loop();
+    }
+    match programs::run(&member, arguments) {
+        Ok(()) => {
+            member.leave();
+            exit::DONE
+        }
+        Err(error) => {
+            say!("{error:?}");
+            member.fail();
+            exit::FAILED
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the proofs have a node do.
+
+use unisono_node::group::{Group, GroupError};
+use unisono_node::mailbox::{Mailbox, ReceiveError};
+use unisono_node::member::Member;
+use unisono_node::rounds;
+use unisono_shmem::kernel::Operation;
+use unisono_shmem::ring::PutError;
+use unisono_x86::boot::CommandLine;
+use unisono_x86::{clock, say};
+
+/// Why a program did not prove what it had to.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// There is none of this name.
+    NoProgram,
+    /// The segment is too short, or there is no such rank.
+    NoPlace,
+    /// A collective failed.
+    #[expect(dead_code, reason = "read by Debug")]
+    Group(GroupError),
+    /// A ring refused.
+    #[expect(dead_code, reason = "read by Debug")]
+    Put(PutError),
+    /// As it did.
+    #[expect(dead_code, reason = "read by Debug")]
+    Receive(ReceiveError),
+    /// A result is not what it has to be, in this round.
+    #[expect(dead_code, reason = "read by Debug")]
+    Wrong(&'static str, u32),
+}
+
+impl From<GroupError> for Trouble {
+    fn from(error: GroupError) -> Self {
+        Self::Group(error)
+    }
+}
+
+/// Runs the program that the command line names, to its end.
+pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<(), Trouble> {
+    let rounds = arguments.number("rounds").unwrap_or(1000);
+    match arguments.value("program") {
+        Some("collectives") => {
+            let began = clock::ticks();
+            collectives(member, rounds)?;
+            say!("{rounds} rounds, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
+            Ok(())
+        }
+        Some("barriers") => barriers(member, rounds),
+        Some("echo") => echo(member, rounds),
+        _ => Err(Trouble::NoProgram),
+    }
+}
+
+/// Barrier, broadcast, allreduce of integers and of floats; every result is compared.
+fn collectives(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
+    let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
+    let (rank, ranks) = (member.local(), member.size());
+    for round in 0..rounds {
+        group.barrier(&mut idle)?;
+        let root = round.checked_rem(ranks).unwrap_or(0);
+        let mut data = if rank == root { rounds::contribution(round, root) } else { [0; rounds::COUNT] };
+        group.broadcast(&mut data, root, &mut idle)?;
+        if data != rounds::contribution(round, root) {
+            return Err(Trouble::Wrong("broadcast", round));
+        }
+        let mut data = rounds::contribution(round, rank);
+        group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+        if data != rounds::sum(round, ranks) {
+            return Err(Trouble::Wrong("allreduce of integers", round));
+        }
+        let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+        group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+        if data != rounds::sum(round, ranks).map(|number| number as f32) {
+            return Err(Trouble::Wrong("allreduce of floats", round));
+        }
+    }
+    Ok(())
+}
+
+fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
+    let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
+    for _ in 0..rounds {
+        group.barrier(&mut idle)?;
+    }
+    Ok(())
+}
+
+/// Sends back what rank 0 sends.
+fn echo(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
+    let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::NoPlace)?;
+    let mut buffer = [0; 1024];
+    for _ in 0..rounds {
+        let (tag, bytes) = loop {
+            if let Some(message) = mailbox.receive(&mut buffer).map_err(Trouble::Receive)? {
+                break message;
+            }
+            core::hint::spin_loop();
+        };
+        let message = buffer.get(..bytes).unwrap_or_default();
+        while let Err(error) = mailbox.send(tag, message) {
+            if error != PutError::Full {
+                return Err(Trouble::Put(error));
+            }
+            core::hint::spin_loop();
+        }
+    }
+    Ok(())
+}

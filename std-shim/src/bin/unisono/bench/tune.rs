@@ -1,0 +1,171 @@
+//! `unisono bench tune`: a table of the quickest algorithm for each collective and size, measured in jobs of its own.
+
+use core::error::Error;
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use serde_json::{Value, json};
+use unisono::environment::Override;
+use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
+use unisono_core::collective::{Order, Plan, Rank, Verb};
+use unisono_core::schedule::{Given, algorithms, choose_given};
+
+use super::Bytes;
+
+/// The jobs that measure.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// Ranks of the jobs
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    ranks: u32,
+    /// Nodes that this host is taken for; without, all messages are datagrams
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..))]
+    nodes: Option<u32>,
+    /// The largest size
+    #[arg(long, value_name = "BYTES", default_value = "1M")]
+    most: Bytes,
+    /// How often each is measured; the shortest time counts
+    #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+/// Sizes that are measured: from one to the next, few choices change.
+const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// One way to do a collective.
+struct Candidate {
+    verb: Verb,
+    option: &'static str,
+    measured_as: &'static str,
+    bytes: u64,
+    wanted: Override,
+    time_ns: f64,
+}
+
+/// What `unisono bench` calls a collective; nothing for those that it does not time.
+const fn name(verb: Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Exscan => None,
+        verb => Some(verb.name()),
+    }
+}
+
+impl Options {
+    /// Everything that can be done, for each size.
+    fn candidates(&self) -> Result<Vec<Candidate>, Box<dyn Error>> {
+        let mut all = Vec::new();
+        for (verb, option, _) in VERBS {
+            let Some(measured_as) = name(verb) else { continue };
+            let sizes: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= self.most.0).collect();
+            for bytes in if verb == Verb::Barrier { vec![0] } else { sizes } {
+                for algorithm in algorithms(verb) {
+                    let plan = self.plan(verb, usize::try_from(bytes)?);
+                    if choose_given(&plan, false, &Carrier::Udp.link(1), &Given::only(*algorithm)).is_ok() {
+                        let (wanted, time_ns) = (Override::new(verb, algorithm.name())?, f64::INFINITY);
+                        all.push(Candidate { verb, option, measured_as, bytes, wanted, time_ns });
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// As `unisono bench collective` calls it.
+    const fn plan(&self, verb: Verb, bytes: usize) -> Plan {
+        let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
+        Plan { verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+    }
+
+    /// Nanoseconds of a call.
+    fn measure(&self, own: &Path, candidate: &Candidate) -> Result<f64, Box<dyn Error>> {
+        let Candidate { verb, option, measured_as, bytes, wanted, .. } = candidate;
+        let mut job = Command::new(own);
+        job.args(["run", "-n", &self.ranks.to_string(), &format!("--{option}"), &wanted.to_string()]);
+        match self.nodes {
+            Some(nodes) => job.args(["--nodes", &nodes.to_string()]),
+            None => job.args(["--device", "udp"]),
+        };
+        job.arg("--").arg(own).arg("bench");
+        match verb {
+            Verb::Barrier => job.arg("barrier"),
+            _ => job.args(["collective", measured_as, "--bytes", &bytes.to_string()]),
+        };
+        let output = job.arg("--json").stdin(Stdio::null()).output()?;
+        let read = |output: &[u8]| {
+            let facts: Value = serde_json::from_slice(output).ok()?;
+            facts.get("time_ns")?.as_f64()
+        };
+        let failed = || format!("{measured_as} by {wanted}: {}", String::from_utf8_lossy(&output.stderr));
+        read(&output.stdout).filter(|_| output.status.success()).ok_or_else(|| failed().into())
+    }
+}
+
+/// The quickest of each collective and size.
+fn table(ranks: u32, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
+    let ranks = Span::new(ranks.into(), ranks.into()).ok_or("a number is a span")?;
+    let mut lines = Vec::new();
+    for (verb, ..) in VERBS {
+        let of_verb = || measured.iter().filter(|candidate| candidate.verb == verb);
+        let mut sizes: Vec<u64> = of_verb().map(|candidate| candidate.bytes).collect();
+        sizes.dedup();
+        let quickest = |bytes: u64| {
+            let of_size = of_verb().filter(|candidate| candidate.bytes == bytes);
+            let best = of_size.min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
+            Some((bytes, best.wanted))
+        };
+        let quickest: Vec<(u64, Override)> = sizes.into_iter().filter_map(quickest).collect();
+        lines.extend(lines_of(Carrier::Udp, ranks, &quickest));
+    }
+    Ok(Table::new(lines)?)
+}
+
+/// Measures, and prints the table; as JSON, what was measured.
+pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
+    let own = env::current_exe()?;
+    let mut candidates = options.candidates()?;
+    for _ in 0..options.rounds {
+        for candidate in &mut candidates {
+            candidate.time_ns = candidate.time_ns.min(options.measure(&own, candidate)?);
+        }
+    }
+    if json {
+        for Candidate { measured_as, bytes, wanted, time_ns, .. } in &candidates {
+            let (ranks, choice) = (options.ranks, wanted.to_string());
+            println!(
+                "{}",
+                json!({ "bench": "tune", "device": "udp", "ranks": ranks, "bytes": bytes, "collective": measured_as, "choice": choice, "time_ns": time_ns.round() })
+            );
+        }
+    } else {
+        print!("{}", table(options.ranks, &candidates)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_that_can_be_is_measured_and_the_quickest_is_kept() {
+        let options = Options { ranks: 6, nodes: None, most: Bytes(300), rounds: 1 };
+        let mut all = options.candidates().expect("candidates");
+        let count = |verb: Verb| all.iter().filter(|candidate| candidate.verb == verb).count();
+        assert_eq!((count(Verb::Barrier), count(Verb::Gather), count(Verb::Exscan)), (4, 4, 0));
+        // Six is no power of two, nor of a base that ports make.
+        let doubles = |one: &Candidate| one.verb == Verb::Alltoall && one.wanted.to_string() == "doubling";
+        assert!(!all.iter().any(doubles));
+        let wanted = [("gather", 8, "knomial"), ("gather", 256, "direct"), ("barrier", 0, "knomial")];
+        for one in &mut all {
+            let is_wanted = wanted.contains(&(one.measured_as, one.bytes, one.wanted.to_string().as_str()));
+            one.time_ns = if is_wanted { 1.0 } else { 2.0 };
+        }
+        let table = table(6, &all).expect("a table").to_string();
+        for line in ["udp barrier 6 0- knomial", "udp gather 6 0-45 knomial", "udp gather 6 46- direct"] {
+            assert!(table.lines().any(|other| other == line), "{line}: {table}");
+        }
+        assert_eq!(Table::read(&table).expect("a table").to_string(), table);
+    }
+}

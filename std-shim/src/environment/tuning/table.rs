@@ -1,0 +1,351 @@
+//! A table of what was measured: which algorithm was quickest for a collective, by carrier, ranks and bytes.
+//!
+//! ```text
+//! unisono tuning 1
+//! # carrier  collective  ranks  bytes    choice
+//! udp        allreduce   4      0-2895   doubling
+//! udp        allreduce   4-8    2896-    knomial:k=1,segments=4
+//! ```
+//! Numbers are one, `least-most` or `least-`; bytes are those of the choice: per rank, of an alltoall and a reduce-scatter per pair, of reductions
+//! and scans the vector. No two lines are for the same call. What no line is for, the model decides.
+
+use core::fmt;
+use core::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::io::Read as _;
+use std::path::Path;
+
+use unisono_core::collective::{Plan, Verb};
+
+use super::{Carrier, Override, OverrideError, VERBS};
+
+/// What a table begins with.
+const FIRST: &str = "unisono tuning 1";
+/// Bytes of the longest.
+const LONGEST: u64 = 1 << 20;
+
+/// From the first to the last, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Span {
+    least: u64,
+    most: u64,
+}
+
+impl Span {
+    /// `None`: the second is less.
+    pub const fn new(least: u64, most: u64) -> Option<Self> {
+        if least <= most { Some(Self { least, most }) } else { None }
+    }
+
+    const fn has(self, number: u64) -> bool {
+        self.least <= number && number <= self.most
+    }
+
+    const fn meets(self, other: Self) -> bool {
+        self.least <= other.most && other.least <= self.most
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        match text.split_once('-') {
+            None => number(text).and_then(|one| Self::new(one, one)),
+            Some((least, "")) => Self::new(number(least)?, u64::MAX),
+            Some((least, most)) => Self::new(number(least)?, number(most)?),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { least, most } if least == most => least.fmt(to),
+            Self { least, most: u64::MAX } => write!(to, "{least}-"),
+            Self { least, most } => write!(to, "{least}-{most}"),
+        }
+    }
+}
+
+/// A line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    /// What carries the messages.
+    pub carrier: Carrier,
+    /// Of how many ranks.
+    pub ranks: Span,
+    /// Of how many bytes.
+    pub bytes: Span,
+    /// What is done.
+    pub wanted: Override,
+}
+
+impl Line {
+    fn meets(&self, other: &Self) -> bool {
+        (self.carrier, self.wanted.verb) == (other.carrier, other.wanted.verb)
+            && self.ranks.meets(other.ranks)
+            && self.bytes.meets(other.bytes)
+    }
+
+    fn read(text: &str) -> Result<Self, LineError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [carrier, verb, ranks, bytes, choice] = words[..] else {
+            return Err(LineError::Words { given: words.len() });
+        };
+        let carrier = Carrier::ALL.into_iter().find(|known| known.name() == carrier).ok_or(LineError::Carrier)?;
+        let named = |(_, name, _): &&(Verb, &str, &str)| *name == verb;
+        let (verb, ..) = VERBS.iter().find(named).ok_or(LineError::Collective)?;
+        let span = |text: &str| Span::read(text).ok_or_else(|| LineError::Span { given: text.to_owned() });
+        Ok(Self { carrier, ranks: span(ranks)?, bytes: span(bytes)?, wanted: Override::new(*verb, choice)? })
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { carrier, ranks, bytes, wanted } = self;
+        let named = VERBS.iter().find(|(verb, ..)| *verb == wanted.verb).map_or("", |(_, name, _)| name);
+        write!(to, "{} {named} {ranks} {bytes} {wanted}", carrier.name())
+    }
+}
+
+/// The table.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Table {
+    lines: Vec<Line>,
+}
+
+impl Table {
+    /// Of these lines.
+    ///
+    /// # Errors
+    /// Two of them are for the same call.
+    pub fn new(lines: Vec<Line>) -> Result<Self, TableError> {
+        for (n, line) in lines.iter().enumerate() {
+            if let Some(other) = lines.iter().take(n).find(|other| other.meets(line)) {
+                return Err(TableError::Twice { line: line.to_string(), other: other.to_string() });
+            }
+        }
+        Ok(Self { lines })
+    }
+
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn read(text: &str) -> Result<Self, TableError> {
+        let mut lines = Vec::new();
+        let mut begun = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let said = line.split_once('#').map_or(line, |(said, _)| said).trim();
+            if said.is_empty() {
+                continue;
+            }
+            if begun {
+                lines.push(Line::read(said).map_err(|reason| TableError::Line { number, reason })?);
+            } else if said != FIRST {
+                return Err(TableError::First);
+            }
+            begun = true;
+        }
+        if !begun {
+            return Err(TableError::First);
+        }
+        Self::new(lines)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn open(path: &Path) -> Result<Self, TableError> {
+        let unread = |error: io::Error| TableError::Unread { reason: error.to_string() };
+        let mut text = String::new();
+        File::open(path).map_err(unread)?.take(LONGEST + 1).read_to_string(&mut text).map_err(unread)?;
+        if text.len() as u64 > LONGEST {
+            return Err(TableError::Unread { reason: format!("it has more than {LONGEST} bytes") });
+        }
+        Self::read(&text)
+    }
+
+    /// What is said of a call.
+    pub fn find(&self, carrier: Carrier, plan: &Plan) -> Option<Override> {
+        let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
+        let is_for = |line: &&Line| {
+            (line.carrier, line.wanted.verb) == (carrier, plan.verb) && line.ranks.has(ranks) && line.bytes.has(bytes)
+        };
+        self.lines.iter().find(is_for).map(|line| line.wanted)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(to, "{FIRST}")?;
+        self.lines.iter().try_for_each(|line| writeln!(to, "{line}"))
+    }
+}
+
+/// Why a line is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LineError {
+    /// Too few words, or too many.
+    #[error("carrier, collective, ranks, bytes and choice are expected, not {given} words")]
+    Words {
+        /// How many there are.
+        given: usize,
+    },
+    /// No carrier.
+    #[error("the carrier is udp or rings")]
+    Carrier,
+    /// No collective.
+    #[error("one of {} is expected", VERBS.map(|(_, name, _)| name).join(", "))]
+    Collective,
+    /// No numbers.
+    #[error("a number, least-most or least- is expected, not {given:?}")]
+    Span {
+        /// What was written.
+        given: String,
+    },
+    /// No choice.
+    #[error(transparent)]
+    Choice(#[from] OverrideError),
+}
+
+/// Why a text is no table.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TableError {
+    /// The file cannot be read.
+    #[error("the table cannot be read: {reason}")]
+    Unread {
+        /// Why.
+        reason: String,
+    },
+    /// It does not begin as one.
+    #[error("a table begins with {FIRST:?}")]
+    First,
+    /// A line is wrong.
+    #[error("line {number}: {reason}")]
+    Line {
+        /// Which one, from 1 on.
+        number: u32,
+        /// Why.
+        reason: LineError,
+    },
+    /// Two lines for the same call.
+    #[error("{line:?} is for calls that {other:?} is for")]
+    Twice {
+        /// One.
+        line: String,
+        /// The one before.
+        other: String,
+    },
+}
+
+/// Lines from the quickest choice at each of some sizes: between two sizes the border is their geometric mean.
+pub fn lines_of(carrier: Carrier, ranks: Span, quickest: &[(u64, Override)]) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut least = 0;
+    for (n, (bytes, wanted)) in quickest.iter().enumerate() {
+        let most = quickest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
+        match lines.last_mut() {
+            Some(last) if last.wanted == *wanted => last.bytes.most = most,
+            _ => lines.extend(Span::new(least, most).map(|bytes| Line { carrier, ranks, bytes, wanted: *wanted })),
+        }
+        least = most.saturating_add(1);
+    }
+    lines
+}
+
+/// A digest of what is written, equal where the table is.
+pub(super) fn digest(what: &impl fmt::Display, before: u64) -> u64 {
+    struct Fnv(u64);
+    impl fmt::Write for Fnv {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            // FNV-1a (Fowler, Noll, Vo).
+            self.0 = text.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+            Ok(())
+        }
+    }
+    let mut hash = Fnv(before);
+    let _ = writeln!(hash, "{what}");
+    hash.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_core::collective::{Order, Rank};
+
+    const TEXT: &str = "unisono tuning 1\nudp allreduce 4-8 0-2895 doubling\nudp allreduce 4-8 2896- knomial:k=1,segments=4\n\
+                        rings allreduce 4 0- ring\nudp barrier 2- 0 knomial\n";
+
+    fn plan(verb: Verb, size: u32, bytes: usize) -> Plan {
+        let (rank, root) = (Rank(0), Rank(0));
+        Plan { verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+    }
+
+    #[test]
+    fn a_call_is_found_by_carrier_ranks_and_bytes() {
+        let table = Table::read(&TEXT.replace('\n', "  # said\n\n")).expect("a table");
+        assert_eq!(table.to_string(), TEXT);
+        let find = |carrier, verb, size, bytes| {
+            table.find(carrier, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
+        };
+        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 4, 2895), "doubling");
+        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 8, 2896), "knomial:k=1,segments=4");
+        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 4, usize::MAX), "knomial:k=1,segments=4");
+        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 9, 8), "");
+        assert_eq!(find(Carrier::Rings, Verb::Allreduce, 4, 8), "ring");
+        assert_eq!(find(Carrier::Rings, Verb::Allreduce, 5, 8), "");
+        assert_eq!(find(Carrier::Udp, Verb::Barrier, 100_000, 0), "knomial");
+        assert_eq!(find(Carrier::Udp, Verb::Reduce, 4, 8), "");
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused_with_the_line() {
+        let refused = |text: &str| Table::read(text).expect_err("refused").to_string();
+        assert_eq!(refused(""), "a table begins with \"unisono tuning 1\"");
+        assert_eq!(refused("unisono tuning 2\n"), "a table begins with \"unisono tuning 1\"");
+        for (line, reason) in [
+            ("udp allreduce 4 0-", "carrier, collective, ranks, bytes and choice are expected, not 4 words"),
+            ("tcp allreduce 4 0- ring", "the carrier is udp or rings"),
+            ("udp all_reduce 4 0- ring", "one of barrier, broadcast, reduce, allreduce"),
+            ("udp allreduce 4-2 0- ring", "a number, least-most or least- is expected, not \"4-2\""),
+            ("udp allreduce +4 0- ring", "a number, least-most or least- is expected, not \"+4\""),
+            ("udp allreduce -4 0- ring", "a number, least-most or least- is expected, not \"-4\""),
+            ("udp allreduce 4 0- pairwise", "one of doubling, standard-exchange, knomial, halving, ring is expected"),
+            ("udp allreduce 4 0- ring:segments=0", "segments= is a number from 1 to 4096"),
+        ] {
+            let said = refused(&format!("{TEXT}\n{line}\n"));
+            assert!(said.starts_with(&format!("line 7: {reason}")), "{line}: {said}");
+        }
+        let twice = refused(&format!("{TEXT}udp allreduce 8-9 2895 ring\n"));
+        let first = "\"udp allreduce 8-9 2895 ring\" is for calls that \"udp allreduce 4-8 0-2895 doubling\" is for";
+        assert_eq!(twice, first);
+        let missing = Table::open(Path::new("/nonexistent/table")).expect_err("refused").to_string();
+        assert!(missing.starts_with("the table cannot be read: "), "{missing}");
+        assert!(Table::open(Path::new("/dev/zero")).is_err(), "it has no end");
+    }
+
+    #[test]
+    fn neighbouring_sizes_share_a_line() {
+        let wanted = |text| Override::new(Verb::Allreduce, text).expect("good");
+        let ranks = Span::new(4, 4).expect("a span");
+        let quickest =
+            [(8, wanted("doubling")), (1024, wanted("doubling")), (8192, wanted("knomial")), (1 << 20, wanted("ring"))];
+        let said: Vec<String> = lines_of(Carrier::Udp, ranks, &quickest).iter().map(Line::to_string).collect();
+        assert_eq!(
+            said,
+            ["udp allreduce 4 0-2896 doubling", "udp allreduce 4 2897-92681 knomial", "udp allreduce 4 92682- ring",]
+        );
+        assert_eq!(lines_of(Carrier::Udp, ranks, &[]), []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(unisono tuning 1\n)?((udp|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}") {
+            if let Ok(table) = Table::read(&text) {
+                prop_assert_eq!(Table::read(&table.to_string()), Ok(table));
+            }
+        }
+    }
+}

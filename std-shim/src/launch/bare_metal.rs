@@ -1,0 +1,267 @@
+//! A rank without an operating system: an image that an emulator runs, and the process that stands in for it.
+//!
+//! The image has the node's segment as a device and takes its seat there; nobody else of the node need know what it is. Launcher and
+//! system, however, know processes: this one joins the job in the image's name and holds the seat's lock as long as the image's
+//! heart beats. When it stops, the emulator ends, or the launcher says so, the lock goes, and with it the rank.
+
+use super::crew::bind_life;
+use crate::{
+    bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, fresh_incarnation},
+    environment::{GivenSegment, Settings, SettingsError},
+    rank::Rank,
+    udp::{BindError, Options, Udp},
+};
+use core::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::Instant,
+};
+use unisono_shmem::{
+    file::{FileError, Mapping, reopen},
+    layout::Layout,
+    life::Life,
+    seat::Seat,
+};
+
+/// A heart that stands still for this long has stopped.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two looks at heart, emulator and launcher.
+const LOOKS: Duration = Duration::from_millis(2);
+/// How long the others may take to come to the end.
+const FENCE: Duration = Duration::from_secs(24 * 3600);
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What the emulator exits with when the image says that it has done its part (`linker/x86/src/exit.rs`: code 0x10).
+pub const DONE: i32 = 0x10 << 1 | 1;
+/// What the emulator is, wherever it is: a machine with one processor, in translation with threads of its own. A second processor,
+/// never started, makes it translate atomic operations to those of the host: otherwise updates are lost between image and ranks.
+const MACHINE: [&str; 22] = [
+    "-M",
+    "q35",
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-monitor",
+    "none",
+    "-no-reboot",
+    "-serial",
+    "stdio",
+    "-m",
+    "64M",
+    "-accel",
+    "tcg,thread=multi",
+    "-smp",
+    "1,maxcpus=2",
+    "-device",
+    "isa-debug-exit,iobase=0xf4,iosize=4",
+    "-device",
+    "ivshmem-plain,memdev=segment",
+    "-object",
+];
+
+/// Which ranks of a job have no operating system, and what runs them: the last so many.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BareMetal {
+    /// How many.
+    pub ranks: u32,
+    /// The image that they run.
+    pub image: PathBuf,
+    /// The emulator with its own arguments, separated by spaces.
+    pub emulator: String,
+}
+
+impl BareMetal {
+    /// Whether a rank of a job of this size is one.
+    pub(super) const fn includes(&self, rank: Rank, size: u32) -> bool {
+        rank.0 >= size.saturating_sub(self.ranks)
+    }
+
+    /// The command that stands in for such a rank, of this very program; `words` are for the image.
+    pub(super) fn command(&self, words: &[OsString]) -> io::Result<(OsString, Vec<OsString>)> {
+        let mut arguments: Vec<OsString> = ["stand-in".into(), "--image".into(), self.image.clone().into()].into();
+        arguments.extend(["--emulator".into(), self.emulator.clone().into(), "--".into()]);
+        arguments.extend(words.iter().cloned());
+        Ok((std::env::current_exe()?.into(), arguments))
+    }
+
+    /// Starts the emulator with this segment and this command line of the image. It ends with the calling thread. Its status says
+    /// how the image ended: [`DONE`], or something else.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start(&self, file: BorrowedFd<'_>, layout: &Layout, line: &OsStr) -> io::Result<Child> {
+        let (mut parts, number) = (self.emulator.split_whitespace(), file.as_raw_fd());
+        let mut command = Command::new(parts.next().unwrap_or_default());
+        command.args(parts).args(MACHINE);
+        command.arg(format!(
+            "memory-backend-file,id=segment,mem-path=/proc/self/fd/{number},size={},share=on",
+            layout.bytes()
+        ));
+        command.arg("-kernel").arg(&self.image).arg("-append").arg(line).stdin(Stdio::null());
+        bind_life(&mut command, move || {
+            // SAFETY: the descriptors of the child are those of this process, where this one is borrowed meanwhile.
+            let file = unsafe { BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).map_err(io::Error::from)
+        });
+        command.spawn()
+    }
+}
+
+/// Why a process cannot stand in for an image, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum StandInError {
+    /// The environment is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Only the launcher starts such processes.
+    #[error("this is no rank of a job whose ranks share memory")]
+    NoRank,
+    /// There is no address to be known by.
+    #[error("no datagram device: {0}")]
+    Bind(#[from] BindError),
+    /// The job could not be joined.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The segment cannot be used.
+    #[error("shared memory: {0}")]
+    Segment(#[from] FileError),
+    /// The system refuses something.
+    #[error("the system refuses: {0}")]
+    System(#[from] io::Error),
+    /// Another process holds the seat.
+    #[error("another process has the seat")]
+    Taken,
+    /// The emulator cannot be started.
+    #[error("cannot start {command}: {error}")]
+    Emulator {
+        /// Which.
+        command: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The image took no seat in time.
+    #[error("the image took no seat within {0:?}")]
+    Absent(Duration),
+    /// Its heart has stopped.
+    #[error("the image's heart has stood still for {HEARTBEAT:?}")]
+    Stopped,
+    /// It ended, and not well.
+    #[error("the image has ended: {0}")]
+    Ended(ExitStatus),
+    /// The job is over.
+    #[error("the job was ended")]
+    Aborted,
+    /// The end could not be awaited.
+    #[error(transparent)]
+    Fence(#[from] AwaitError),
+}
+
+/// Runs the image as this process's rank, to its end. `words` are handed to it on its command line, behind those that say who it is.
+///
+/// # Errors
+/// [`StandInError`]: then this process has to end, by which the others know.
+pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInError> {
+    let settings = Settings::from_environment()?;
+    let (Some(seat), Some(GivenSegment::Descriptor { number, holder })) = (settings.seat, settings.locality.segment)
+    else {
+        return Err(StandInError::NoRank);
+    };
+    let local = settings.locality.rank.ok_or(StandInError::NoRank)?;
+    // Nobody sends datagrams to it, but everybody has an address.
+    let device = Udp::bind(&Options::new(Ipv4Addr::LOCALHOST.into(), seat.size))?;
+    let path = device.local()?;
+    let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
+    let incarnation = fresh_incarnation().map_err(io::Error::from)?;
+    let mut membership =
+        Membership::join(&settings, Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() })?;
+    let life = Life::new(reopen(number, holder)?);
+    let (mapping, layout) = Mapping::open(life.file())?;
+    let place = Seat::of(mapping.segment(), &layout, local).ok_or(StandInError::NoRank)?;
+    if !life.hold(local)? {
+        return Err(StandInError::Taken);
+    }
+    let who =
+        format!("local={local} rank={} incarnation={} process={}", seat.rank.0, incarnation.0, std::process::id());
+    let line = words.iter().fold(OsString::from(who), |mut line, word| {
+        line.push(" ");
+        line.push(word);
+        line
+    });
+    let started = machine.start(life.file(), &layout, &line);
+    let started = started.map_err(|error| StandInError::Emulator { command: machine.emulator.clone(), error });
+    let mut emulator = Running(started?);
+    let mut heart = Heart { beats: 0, since: Instant::now(), patience: settings.assembly() };
+    let status = loop {
+        if let Some(status) = emulator.0.try_wait()? {
+            break status;
+        }
+        heart.look(place)?;
+        while let Some(notice) = membership.poll() {
+            if matches!(notice, Notice::Aborted { .. } | Notice::Lost(_)) {
+                return Err(StandInError::Aborted);
+            }
+        }
+        thread::sleep(LOOKS);
+    };
+    if status.code() != Some(DONE) {
+        return Err(StandInError::Ended(status));
+    }
+    membership.fence(FENCE)?;
+    Ok(membership.leave(FAREWELL)?)
+}
+
+/// Ends the emulator with this process's part.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// When the image was last seen to live.
+struct Heart {
+    beats: u32,
+    since: Instant,
+    /// Until the first beat: it has to start.
+    patience: Duration,
+}
+
+impl Heart {
+    fn look(&mut self, seat: Seat<'_>) -> Result<(), StandInError> {
+        let (beats, now) = (seat.beats(), Instant::now());
+        if beats != self.beats {
+            (self.beats, self.since) = (beats, now);
+        }
+        let still = now.duration_since(self.since);
+        match self.beats {
+            0 if still > self.patience => Err(StandInError::Absent(self.patience)),
+            0 => Ok(()),
+            _ if still > HEARTBEAT => Err(StandInError::Stopped),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ranks_are_bare() {
+        let machine = BareMetal { ranks: 2, image: "image".into(), emulator: "qemu".into() };
+        assert_eq!([0, 1, 2, 3].map(|rank| machine.includes(Rank(rank), 4)), [false, false, true, true]);
+        let (_, arguments) = machine.command(&["program=x".into()]).expect("this program");
+        assert_eq!(arguments, ["stand-in", "--image", "image", "--emulator", "qemu", "--", "program=x"]);
+    }
+}

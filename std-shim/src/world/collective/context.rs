@@ -1,0 +1,268 @@
+//! Communicators as the process knows them: by context, which their messages name.
+//!
+//! A context is used again when everything of it has ended here and on all other ranks that take part in choosing it; one in which
+//! something failed never is: what is on its way there stays apart from everything else.
+
+use alloc::sync::Arc;
+use core::sync::atomic::AtomicU32;
+
+use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
+use unisono_core::device::PeerId;
+
+use super::CollectiveError;
+use super::running::What;
+use crate::rank::Rank;
+use crate::world::group::Group;
+
+/// Contexts of a process: as many as 16 bits tell apart, without the one that stands for all.
+pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
+/// The World's.
+pub(in crate::world) const WORLD: u32 = 0;
+/// All of them.
+pub(in crate::world) const EVERY: u32 = u16::MAX as u32;
+/// Of these many it is said at a time whether they are free.
+pub(in crate::world) const WINDOW: u32 = 1024;
+
+/// A rank that takes no part in the collectives of a communicator any more, though it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Gone {
+    pub(in crate::world) peer: PeerId,
+    /// The rank of the job because of which.
+    pub(in crate::world) cause: Rank,
+}
+
+/// A communicator's collectives.
+#[derive(Debug)]
+pub(in crate::world) struct Context {
+    pub(in crate::world) members: Group,
+    /// Tells it from those that had the same context before.
+    pub(in crate::world) generation: u32,
+    /// All members share the memory of one node.
+    pub(in crate::world) is_near: bool,
+    /// The last collective that was begun.
+    pub(in crate::world) last: What,
+    /// Why no further one will succeed.
+    pub(in crate::world) failed: Option<CollectiveError>,
+    /// This rank takes no part any more, because of that one.
+    pub(in crate::world) over: Option<Rank>,
+    pub(in crate::world) gone: Vec<Gone>,
+    pub(in crate::world) is_revoked: bool,
+    /// How barriers in shared memory wait, where there are any.
+    pub(in crate::world) way: Option<Arc<AtomicU32>>,
+    /// Nobody calls anything on it any more.
+    is_freed: bool,
+}
+
+impl Context {
+    /// Whose fault it is that a rank is missing.
+    pub(in crate::world) fn cause(&self, peer: PeerId, own: Rank) -> Rank {
+        let gone = self.gone.iter().find(|gone| gone.peer == peer);
+        let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
+        cause.unwrap_or(peer.into())
+    }
+
+    /// A member's number; of somebody else, which no message of a member names, the rank itself.
+    pub(in crate::world) fn number(&self, rank: Rank) -> Member {
+        Member(self.members.number(rank).unwrap_or(rank).0)
+    }
+}
+
+#[derive(Debug, Default)]
+enum Place {
+    #[default]
+    Free,
+    /// Agreed on, and not begun yet.
+    Reserved,
+    Used(Box<Context>),
+    /// Something failed there.
+    Spent,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(in crate::world) struct Contexts {
+    places: Vec<Place>,
+    /// The latest generation that this rank has taken part in.
+    generation: u32,
+    /// Of which communicators others are being made, and whether one of these has been offered all that is free.
+    creating: Vec<u32>,
+    is_offered: bool,
+    /// Others may name a communicator that this rank has not heard of: one that it takes part in making, or has failed to make.
+    is_expecting: bool,
+}
+
+/// What a rank offers to those with whom it makes a communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Offered {
+    /// Free contexts of a window; none where `is_whole` is not so.
+    pub(in crate::world) free: [u64; WINDOW as usize / 64],
+    /// Another thread is not making one of another communicator.
+    pub(in crate::world) is_whole: bool,
+    /// Greater than those of all communicators that this rank has been a member of.
+    pub(in crate::world) generation: u32,
+}
+
+impl Contexts {
+    pub(in crate::world) const fn new() -> Self {
+        Self { places: Vec::new(), generation: 0, creating: Vec::new(), is_offered: false, is_expecting: false }
+    }
+
+    #[inline]
+    pub(in crate::world) fn get(&self, context: u32) -> Option<&Context> {
+        match self.places.get(context as usize)? {
+            Place::Used(used) => Some(used),
+            Place::Free | Place::Reserved | Place::Spent => None,
+        }
+    }
+
+    #[inline]
+    pub(in crate::world) fn get_mut(&mut self, context: u32) -> Option<&mut Context> {
+        match self.places.get_mut(context as usize)? {
+            Place::Used(used) => Some(used),
+            Place::Free | Place::Reserved | Place::Spent => None,
+        }
+    }
+
+    /// Whether what comes for it is for nobody.
+    pub(in crate::world) fn is_over(&self, context: u32) -> bool {
+        match self.places.get(context as usize) {
+            Some(Place::Used(used)) => used.failed.is_some(),
+            Some(Place::Spent) => true,
+            Some(Place::Free | Place::Reserved) | None => false,
+        }
+    }
+
+    /// Whether a message of a communicator that this rank does not know can be one of a rank's.
+    pub(in crate::world) fn is_expecting(&self, context: u32) -> bool {
+        self.is_expecting || matches!(self.places.get(context as usize), Some(Place::Reserved))
+    }
+
+    /// Those that are in use.
+    pub(in crate::world) fn all(&self) -> impl Iterator<Item = u32> + use<> {
+        let used = |(context, place): (u32, &Place)| matches!(place, Place::Used(_)).then_some(context);
+        let all: Vec<u32> = (0..).zip(&self.places).filter_map(used).collect();
+        all.into_iter()
+    }
+
+    /// A communicator begins.
+    pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+        let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
+        let (failed, over, gone, is_revoked, way, is_freed) = (None, None, Vec::new(), false, None, false);
+        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, is_freed };
+        self.set(context, Place::Used(Box::new(begun)));
+    }
+
+    fn set(&mut self, context: u32, to: Place) {
+        let place = context as usize;
+        while self.places.len() <= place {
+            self.places.push(Place::Free);
+        }
+        if let Some(place) = self.places.get_mut(place) {
+            *place = to;
+        }
+    }
+
+    /// All have agreed on a context: it is free no more.
+    pub(in crate::world) fn reserve(&mut self, context: u32, generation: u32) {
+        self.generation = self.generation.max(generation);
+        self.set(context, Place::Reserved);
+    }
+
+    /// This rank does not belong to the communicator; or it cannot say, and others may think it does.
+    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool) {
+        if matches!(self.places.get(context as usize), Some(Place::Reserved)) {
+            self.set(context, if is_known { Place::Free } else { Place::Spent });
+        }
+    }
+
+    /// A communicator is to be made of the members of this one. Several at a time, by several threads: all ranks let the one of the
+    /// lowest context have its way first (as MPICH does), and what is offered to one is not offered to another.
+    pub(in crate::world) fn offer(&mut self, parent: u32, first: u32, is_busy: impl Fn(u32) -> bool) -> Offered {
+        if !self.creating.contains(&parent) {
+            self.creating.push(parent);
+        }
+        self.is_expecting = true;
+        let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
+        self.is_offered |= is_whole;
+        let free = if is_whole { self.map(first, is_busy) } else { [0; _] };
+        Offered { free, is_whole, generation: self.generation.wrapping_add(1) }
+    }
+
+    /// What was offered is not needed any more. With `is_made`, whatever came of it is known to this rank.
+    pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &Offered, is_over: bool, is_made: bool) {
+        self.is_offered &= !offered.is_whole;
+        if is_over {
+            self.creating.retain(|other| *other != parent);
+            // After a failure others may have made it.
+            self.is_expecting &= !(is_made && self.creating.is_empty());
+        }
+    }
+
+    /// Nobody calls anything on it any more.
+    pub(in crate::world) fn free(&mut self, context: u32) {
+        if let Some(used) = self.get_mut(context) {
+            used.is_freed = true;
+        }
+    }
+
+    /// Which of [`WINDOW`] contexts from `first` on are free: bit by bit. A freed one is, once nothing is under way there.
+    fn map(&mut self, first: u32, is_busy: impl Fn(u32) -> bool) -> [u64; WINDOW as usize / 64] {
+        let mut map = [0; _];
+        for (word, context) in map.iter_mut().zip((first..).step_by(64)) {
+            for context in context..(context + 64).min(CONTEXTS) {
+                self.reap(context, &is_busy);
+                let is_free = matches!(self.places.get(context as usize), Some(Place::Free) | None);
+                *word |= u64::from(is_free) << (context % 64);
+            }
+        }
+        map
+    }
+
+    fn reap(&mut self, context: u32, is_busy: impl Fn(u32) -> bool) {
+        let Some(Place::Used(used)) = self.places.get(context as usize) else { return };
+        if !used.is_freed || is_busy(context) {
+            return;
+        }
+        let left = if used.failed.is_some() || used.is_revoked { Place::Spent } else { Place::Free };
+        self.set(context, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_free(contexts: &mut Contexts) -> Option<u32> {
+        let map = contexts.map(0, |_| false);
+        (0..WINDOW).find(|context| map[*context as usize / 64] >> (context % 64) & 1 == 1)
+    }
+
+    #[test]
+    fn a_context_is_free_again_when_nothing_is_under_way_there() {
+        let mut contexts = Contexts::new();
+        contexts.begin(0, 0, Group::all(4), false);
+        contexts.begin(1, 1, Group::all(4), false);
+        assert_eq!(first_free(&mut contexts), Some(2));
+        contexts.free(1);
+        assert!(contexts.map(0, |context| context == 1)[0] & 2 == 0, "busy");
+        assert_eq!(first_free(&mut contexts), Some(1));
+        assert!(contexts.get(1).is_none());
+    }
+
+    #[test]
+    fn one_that_failed_is_never_used_again() {
+        let mut contexts = Contexts::new();
+        contexts.begin(0, 0, Group::all(4), false);
+        contexts.get_mut(0).expect("in use").failed = Some(CollectiveError::Corrupted);
+        contexts.free(0);
+        assert_eq!(first_free(&mut contexts), Some(1));
+        assert!(contexts.get(0).is_none() && contexts.is_over(0));
+    }
+
+    #[test]
+    fn the_last_window_ends_before_the_one_that_stands_for_all() {
+        let mut contexts = Contexts::new();
+        let map = contexts.map(CONTEXTS / WINDOW * WINDOW, |_| false);
+        assert_eq!(map.iter().map(|word| word.count_ones()).sum::<u32>(), WINDOW - 1);
+    }
+}

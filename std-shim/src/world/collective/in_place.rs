@@ -1,0 +1,182 @@
+//! Collectives whose result lies where the data was. On one node, too, they go by messages, all but the allreduce.
+
+use unisono_core::collective::{Plan, Verb};
+use unisono_shmem::payload::Moves;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::call::{Call, Checked};
+use super::node_group::Places;
+use super::{CollectiveError, CollectiveRequest, Operation};
+use crate::rank::Rank;
+use crate::world::{Communicator, Scope};
+
+/// A collective under way, or why it was not begun.
+type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
+
+macro_rules! moving {
+    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {
+        impl Communicator { $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// [`CollectiveError`].
+            pub fn $name<T>(&self, data: &mut [T] $(, $root: Rank)?) -> Result<(), CollectiveError>
+            where
+                T: IntoBytes + FromBytes,
+            {
+                self.run(self.$call(data $(, $root)?)?, Moves)
+            }
+        )* }
+
+        impl<'scope, 'env> Scope<'scope, 'env> { $(
+            #[doc = concat!("Begins what [`Communicator::", stringify!($name), "`] does.")]
+            ///
+            /// # Errors
+            /// [`CollectiveError`].
+            pub fn $immediate<T>(&'scope self, data: &'scope mut [T] $(, $root: Rank)?) -> Begun<'scope>
+            where
+                T: IntoBytes + FromBytes,
+            {
+                let (communicator, _) = self.collectives();
+                self.begin(communicator.$call(data $(, $root)?)?, Moves)
+            }
+        )* }
+    };
+}
+
+macro_rules! combining {
+    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {
+        impl Communicator { $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// [`CollectiveError`].
+            pub fn $name<T, O>(&self, data: &mut [T], operation: O $(, $root: Rank)?) -> Result<(), CollectiveError>
+            where
+                T: IntoBytes + FromBytes + Immutable,
+                O: Operation<T>,
+            {
+                self.combine(self.$call(data, &operation $(, $root)?)?, operation)
+            }
+        )* }
+
+        impl<'scope, 'env> Scope<'scope, 'env> { $(
+            #[doc = concat!("Begins what [`Communicator::", stringify!($name), "`] does.")]
+            ///
+            /// # Errors
+            /// [`CollectiveError`].
+            pub fn $immediate<T, O>(
+                &'scope self,
+                data: &'scope mut [T],
+                operation: O
+                $(, $root: Rank)?
+            ) -> Begun<'scope>
+            where
+                T: IntoBytes + FromBytes + Immutable + 'scope,
+                O: Operation<T> + 'scope,
+            {
+                let (communicator, _) = self.collectives();
+                self.combine(communicator.$call(data, &operation $(, $root)?)?, operation)
+            }
+        )* }
+    };
+}
+
+moving! {
+    /// Everyone's `data` to the root, whose own has a block for every rank, its own one in its place.
+    gather_in_place, immediate_gather_in_place, call_gather_in_place(root);
+    /// Block i of the root's `data` to rank i, whose own is as long; the root's block stays in its place.
+    scatter_in_place, immediate_scatter_in_place, call_scatter_in_place(root);
+    /// `data` has a block for every rank; everyone's own one to everyone.
+    all_gather_in_place, immediate_all_gather_in_place, call_all_gather_in_place();
+    /// Block j of rank i's `data` to block i of rank j's.
+    all_to_all_in_place, immediate_all_to_all_in_place, call_all_to_all_in_place();
+}
+
+combining! {
+    /// Everyone's `data`, combined, replaces the root's; the others' is left alone.
+    reduce_in_place, immediate_reduce_in_place, call_reduce_in_place(root);
+    /// `data` has a block for every rank; block i of everyone's, combined, to the begin of rank i's. What is behind it is unspecified.
+    reduce_scatter_block_in_place, immediate_reduce_scatter_block_in_place, call_reduce_scatter_in_place();
+    /// The `data` of ranks 0 to i, combined, replaces rank i's.
+    scan_in_place, immediate_scan_in_place, call_scan_in_place();
+    /// The `data` of ranks 0 to i − 1, combined, replaces rank i's; rank 0's is left alone.
+    exclusive_scan_in_place, immediate_exclusive_scan_in_place, call_exclusive_scan_in_place();
+}
+
+impl Communicator {
+    /// A call whose plan says so on all ranks, also on those whose buffers are one in any case.
+    fn in_place<'b>(plan: Plan, places: Places<'b>) -> Call<'b> {
+        Call { plan: Plan { in_place: true, ..plan }, places, tables: None }
+    }
+
+    /// Elements of a block, where `data` has one for every rank.
+    fn block_of<T>(&self, data: &[T]) -> Result<usize, CollectiveError> {
+        let (given, size) = (data.len(), self.size as usize);
+        let block = given.checked_div(size).unwrap_or(0);
+        let needed = block.saturating_mul(size);
+        if needed == given { Ok(block) } else { Err(CollectiveError::Length { needed, given }) }
+    }
+
+    fn call_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T], root: Rank) -> Checked<'b> {
+        let is_root = self.rank == self.root(root)?;
+        let block = if is_root { self.block_of(data)? } else { data.len() };
+        let (plan, bytes) = (self.plan::<T>(Verb::Gather, block, root), data.as_mut_bytes());
+        Ok(Self::in_place(plan, if is_root { Places::Both(bytes) } else { Places::Apart(bytes, &mut []) }))
+    }
+
+    fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T], root: Rank) -> Checked<'b> {
+        let is_root = self.rank == self.root(root)?;
+        let block = if is_root { self.block_of(data)? } else { data.len() };
+        let (plan, bytes) = (self.plan::<T>(Verb::Scatter, block, root), data.as_mut_bytes());
+        Ok(Self::in_place(plan, if is_root { Places::Both(bytes) } else { Places::Apart(&[], bytes) }))
+    }
+
+    fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T]) -> Checked<'b> {
+        let plan = self.plan::<T>(Verb::Allgather, self.block_of(data)?, Rank(0));
+        Ok(Self::in_place(plan, Places::Both(data.as_mut_bytes())))
+    }
+
+    fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T]) -> Checked<'b> {
+        let plan = self.plan::<T>(Verb::Alltoall, self.block_of(data)?, Rank(0));
+        Ok(Self::in_place(plan, Places::Both(data.as_mut_bytes())))
+    }
+
+    fn call_reduce_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O, root: Rank) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        let (is_root, count, bytes) = (self.rank == self.root(root)?, data.len(), data.as_mut_bytes());
+        let places = if is_root { Places::Both(bytes) } else { Places::Apart(bytes, &mut []) };
+        let Call { plan, places, .. } = self.reduction(Verb::Reduce, count, root, places, operation);
+        Ok(Self::in_place(plan, places))
+    }
+
+    fn call_reduce_scatter_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        let block = self.block_of(data)?;
+        Ok(self.reduction(Verb::ReduceScatter, block, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+    }
+
+    fn call_scan_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        let count = data.len();
+        Ok(self.reduction(Verb::Scan, count, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+    }
+
+    fn call_exclusive_scan_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    where
+        T: IntoBytes + FromBytes + Immutable,
+        O: Operation<T>,
+    {
+        let count = data.len();
+        Ok(self.reduction(Verb::Exscan, count, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+    }
+}

@@ -1,0 +1,300 @@
+//! Collectives that are started again and again: how they are done, and with which memory, is settled once.
+
+use core::cell::{Cell, RefCell};
+use core::marker::PhantomData;
+use core::mem::transmute;
+use core::num::NonZero;
+use core::ptr::NonNull;
+
+use unisono_core::collective::{Plan, Verb};
+use unisono_shmem::payload::{Moves, Operate};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::call::Call;
+use super::node_group::Places;
+use super::partition::Tables;
+use super::request::Begun;
+use super::running::Combine;
+use super::{CollectiveError, Operation};
+use crate::rank::Rank;
+use crate::world::{Communicator, Scope};
+
+/// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope ends; between
+/// two starts they are reached through it. All ranks start the same ones, and begin others, in the same order. Dropped, it goes on if
+/// it is under way.
+#[must_use = "nothing happens before it is started"]
+pub struct PersistentRequest<'scope, T> {
+    communicator: &'scope Communicator,
+    lent: &'scope RefCell<Begun>,
+    data: NonNull<[T]>,
+    result: NonNull<[T]>,
+    kind: Kind,
+    is_under_way: Cell<bool>,
+    buffers: PhantomData<&'scope mut [T]>,
+}
+
+/// What starts it.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Its place in the table.
+    Kept(u32),
+    /// It has failed, and so does everything after it.
+    Failed,
+    /// The only rank copies so many bytes.
+    Alone(usize),
+}
+
+/// A collective to be started, or why it cannot be.
+type Prepared<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
+
+impl<T> PersistentRequest<'_, T> {
+    /// Starts it once more.
+    ///
+    /// # Errors
+    /// [`CollectiveError::UnderWay`]: it was not waited for. Otherwise as of all collectives.
+    pub fn start(&mut self) -> Result<(), CollectiveError> {
+        if self.is_under_way.get() {
+            return Err(CollectiveError::UnderWay);
+        }
+        match self.kind {
+            Kind::Kept(place) => {
+                self.communicator.shared.lock().start_collective(place)?;
+                self.lent.borrow_mut().under_way.push(place);
+            }
+            Kind::Failed => return self.communicator.shared.lock().may_begin(self.communicator.context),
+            Kind::Alone(bytes) => {
+                let (from, into) = (self.data.cast::<u8>(), self.result.cast::<u8>());
+                // SAFETY: the buffers, which have so many bytes each, are borrowed for 'scope, and this has no reference to them now.
+                unsafe { into.copy_from(from, bytes) };
+            }
+        }
+        self.is_under_way.set(true);
+        Ok(())
+    }
+
+    /// Waits for the end; returns at once when it is not under way.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn wait(&mut self) -> Result<(), CollectiveError> {
+        if !self.is_under_way.replace(false) {
+            return Ok(());
+        }
+        let Kind::Kept(place) = self.kind else { return Ok(()) };
+        self.kind = Kind::Failed;
+        let outcome = self.communicator.outcome(place);
+        self.lent.borrow_mut().forget(place, outcome.result.is_err());
+        if outcome.result.is_ok() {
+            self.kind = Kind::Kept(place);
+        }
+        outcome.result()
+    }
+
+    /// Makes progress once, and tells whether and how it has ended; `Some(Ok(()))` when it is not under way.
+    pub fn test(&mut self) -> Option<Result<(), CollectiveError>> {
+        self.is_done().then(|| self.wait())
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once; makes progress once.
+    pub fn is_done(&self) -> bool {
+        match self.kind {
+            Kind::Kept(place) => !self.is_under_way.get() || self.communicator.has_ended(place),
+            Kind::Failed | Kind::Alone(_) => true,
+        }
+    }
+
+    /// What this rank gives, to be written before the next start; where one buffer is both, also what it gets.
+    ///
+    /// # Errors
+    /// [`CollectiveError::UnderWay`].
+    pub fn data(&mut self) -> Result<&mut [T], CollectiveError> {
+        self.rests()?;
+        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the next start, for
+        // which this is borrowed.
+        Ok(unsafe { self.data.as_mut() })
+    }
+
+    /// What this rank got.
+    ///
+    /// # Errors
+    /// [`CollectiveError::UnderWay`].
+    pub fn result(&self) -> Result<&[T], CollectiveError> {
+        self.rests()?;
+        // SAFETY: as in `data`.
+        Ok(unsafe { self.result.as_ref() })
+    }
+
+    const fn rests(&self) -> Result<(), CollectiveError> {
+        if self.is_under_way.get() { Err(CollectiveError::UnderWay) } else { Ok(()) }
+    }
+}
+
+impl<T> Drop for PersistentRequest<'_, T> {
+    fn drop(&mut self) {
+        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way.get()) {
+            self.lent.borrow_mut().kept.retain(|kept| *kept != place);
+            self.communicator.shared.lock().release_collective(place);
+        }
+    }
+}
+
+/// What a call says, and where its buffers lie.
+struct Outline {
+    plan: Plan,
+    tables: Option<Tables>,
+    input: (NonZero<usize>, usize),
+    output: (NonZero<usize>, usize),
+}
+
+impl Outline {
+    /// Ends the call's borrows.
+    fn of(call: Call<'_>) -> Self {
+        let lies = |bytes: NonNull<[u8]>| (bytes.cast::<u8>().addr(), bytes.len());
+        let (input, output) = match call.places {
+            Places::Apart(input, output) => (lies(NonNull::from(input)), lies(NonNull::from(output))),
+            Places::Both(both) => {
+                let both = lies(NonNull::from(both));
+                (both, both)
+            }
+        };
+        Self { plan: call.plan, tables: call.tables, input, output }
+    }
+}
+
+macro_rules! moving {
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+        #[doc = concat!("Prepares what [`Communicator::", stringify!($name), "`] does.")]
+        ///
+        /// # Errors
+        /// [`CollectiveError`].
+        pub fn $persistent<T>(
+            &'scope self,
+            data: &'scope mut [T],
+            into: &'scope mut [T]
+            $(, $root: Rank)?
+        ) -> Prepared<'scope, T>
+        where
+            T: IntoBytes + FromBytes + Immutable,
+        {
+            let (communicator, _) = self.collectives();
+            let outline = Outline::of(communicator.$call(data, into $(, $root)?)?);
+            self.keep(NonNull::from(data), NonNull::from(into), outline, Some(Moves))
+        }
+    )* };
+}
+
+macro_rules! combining {
+    ($($persistent:ident $name:ident $call:ident($($verb:expr)?; $($root:ident)?);)*) => { $(
+        #[doc = concat!("Prepares what [`Communicator::", stringify!($name), "`] does.")]
+        ///
+        /// # Errors
+        /// [`CollectiveError`].
+        pub fn $persistent<T, O>(
+            &'scope self,
+            data: &'scope mut [T],
+            into: &'scope mut [T],
+            operation: O
+            $(, $root: Rank)?
+        ) -> Prepared<'scope, T>
+        where
+            T: IntoBytes + FromBytes + Immutable + 'scope,
+            O: Operation<T> + 'scope,
+        {
+            let (communicator, _) = self.collectives();
+            let outline = Outline::of(communicator.$call($($verb,)? data, into, &operation $(, $root)?)?);
+            self.keep(NonNull::from(data), NonNull::from(into), outline, operation.operate())
+        }
+    )* };
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    moving! {
+        persistent_gather_into gather_into call_gather(root);
+        persistent_scatter_into scatter_into call_scatter(root);
+        persistent_all_gather_into all_gather_into call_all_gather();
+        persistent_all_to_all_into all_to_all_into call_all_to_all();
+    }
+
+    combining! {
+        persistent_reduce_into reduce_into call_reduce(; root);
+        persistent_all_reduce_into all_reduce_into call_all_reduce(;);
+        persistent_reduce_scatter_block_into reduce_scatter_block_into call_reduce_scatter(;);
+        persistent_scan_into scan_into call_scan(Verb::Scan;);
+        persistent_exclusive_scan_into exclusive_scan_into call_scan(Verb::Exscan;);
+    }
+
+    /// Prepares what [`Communicator::barrier`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn persistent_barrier(&'scope self) -> Prepared<'scope, u8> {
+        let (communicator, _) = self.collectives();
+        let none = NonNull::from(&mut []);
+        self.keep(none, none, Outline::of(communicator.call_barrier()), Some(Moves))
+    }
+
+    /// Prepares what [`Communicator::broadcast_into`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn persistent_broadcast_into<T>(&'scope self, data: &'scope mut [T], root: Rank) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes,
+    {
+        let (communicator, _) = self.collectives();
+        let outline = Outline::of(communicator.call_broadcast(data, root)?);
+        let both = NonNull::from(data);
+        self.keep(both, both, outline, Some(Moves))
+    }
+
+    /// Prepares what [`Communicator::all_reduce_in_place`] does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn persistent_all_reduce_in_place<T, O>(
+        &'scope self,
+        data: &'scope mut [T],
+        operation: O,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let (communicator, _) = self.collectives();
+        let outline = Outline::of(communicator.call_all_reduce_in_place(data, &operation));
+        let both = NonNull::from(data);
+        self.keep(both, both, outline, operation.operate())
+    }
+
+    /// The buffers are made of exclusive borrows for 'scope that nobody else uses; the call's lie in them, its data in the first.
+    fn keep<T>(
+        &'scope self,
+        data: NonNull<[T]>,
+        result: NonNull<[T]>,
+        outline: Outline,
+        operate: Option<impl Operate + Send + 'scope>,
+    ) -> Prepared<'scope, T> {
+        let (communicator, lent) = self.collectives();
+        let Outline { plan, tables, input, output } = outline;
+        let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
+        let kind = if plan.size == 1 {
+            let copies = !plan.in_place && !matches!(plan.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
+            Kind::Alone(if copies { output.1 } else { 0 })
+        } else {
+            // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
+            let combine = unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) };
+            let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
+            let (input, output) = (lies(input, data), lies(output, result));
+            let mut process = communicator.shared.lock();
+            // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before; between
+            // start and end the request makes no reference to them.
+            let place = unsafe {
+                process.prepare_collective((communicator.context, true), &plan, tables, input, output, combine)
+            }?;
+            lent.borrow_mut().kept.push(place);
+            Kind::Kept(place)
+        };
+        let (is_under_way, buffers) = (Cell::new(false), PhantomData);
+        Ok(PersistentRequest { communicator, lent, data, result, kind, is_under_way, buffers })
+    }
+}

@@ -1,0 +1,237 @@
+//! Communicators of some members of another one: one agreement on that one.
+//!
+//! All members say which contexts are free at theirs, which settings they were started with, and whether they share memory with
+//! their node; an allreduce makes one answer of it. Who belongs together follows from an allgather of colors, keys and groups.
+
+use alloc::sync::Arc;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Communicator;
+use crate::rank::Rank;
+use crate::world::collective::context::{CONTEXTS, WINDOW};
+use crate::world::collective::schedule::mix;
+use crate::world::collective::{CollectiveError, UserOperation};
+use crate::world::group::Group;
+use crate::world::process::named;
+
+/// No rank.
+const NOBODY: u64 = u64::MAX;
+
+/// Why there is no new communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The members did not come to an agreement.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// A member was started with another tuning or other settings.
+    #[error("rank {0} was started with other settings of collectives, device or progress than ranks before it")]
+    Differs(Rank),
+    /// A member of the group is none of the communicator.
+    #[error("rank {0} of the group is no member of the communicator")]
+    NotMember(Rank),
+    /// A member of the group gives another group.
+    #[error("rank {0} is a member of the group, and gives another one")]
+    Disagrees(Rank),
+    /// Every context is in use at some member.
+    #[error("members have no context in common that is free")]
+    NoContext,
+}
+
+/// What members say, and what follows from what all of them say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Terms {
+    free: [u64; WINDOW as usize / 64],
+    /// 1: nobody holds contexts back for another communicator.
+    is_whole: u64,
+    /// 1: everybody shares memory with all ranks of its node.
+    shares_node: u64,
+    generation: u64,
+    settings: u64,
+    /// Whose settings these are.
+    whose: u64,
+    /// Whose differ.
+    differs: u64,
+}
+
+impl Terms {
+    /// Associative and commutative.
+    fn with(&self, other: &Self) -> Self {
+        let (first, second) = if self.whose <= other.whose { (self, other) } else { (other, self) };
+        let mut both = *first;
+        both.free.iter_mut().zip(second.free).for_each(|(word, other)| *word &= other);
+        both.is_whole &= second.is_whole;
+        both.shares_node &= second.shares_node;
+        both.generation = first.generation.max(second.generation);
+        both.differs = first.differs.min(second.differs);
+        if first.settings != second.settings {
+            both.differs = both.differs.min(second.whose);
+        }
+        both
+    }
+
+    fn lowest_free(&self) -> Option<u32> {
+        let words = (0..).step_by(64).zip(self.free);
+        words.into_iter().find(|(_, word)| *word != 0).map(|(first, word)| first + word.trailing_zeros())
+    }
+}
+
+/// What all members have agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Agreed {
+    pub(super) context: u32,
+    pub(super) generation: u32,
+    pub(super) shares_node: bool,
+}
+
+/// A context that no other communicator of this process gets meanwhile.
+struct Reserved<'c> {
+    agreed: Agreed,
+    parent: &'c Communicator,
+    /// Whether others may think that this rank is a member.
+    is_known: bool,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.parent.shared.lock().collectives.contexts.give_back(self.agreed.context, self.is_known);
+    }
+}
+
+impl Communicator {
+    /// Another communicator of the same members in the same order. Collective.
+    ///
+    /// # Errors
+    /// [`CreateError`], as of all that follow.
+    pub fn duplicate(&self) -> Result<Self, CreateError> {
+        let reserved = self.agree_on_context()?;
+        Ok(self.open(reserved.agreed, self.members.clone(), self.rank))
+    }
+
+    /// Members of the same color get a communicator of theirs, in the order of this one; those without a color get none.
+    /// Collective.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub fn split_by_color(&self, color: impl Into<Option<u32>>) -> Result<Option<Self>, CreateError> {
+        self.split_by_color_with_key(color, 0)
+    }
+
+    /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where these are equal of this communicator.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub fn split_by_color_with_key(
+        &self,
+        color: impl Into<Option<u32>>,
+        key: i32,
+    ) -> Result<Option<Self>, CreateError> {
+        let color = color.into().map(u64::from);
+        let mut reserved = self.agree_on_context()?;
+        let mut said = vec![[0; 2]; self.size as usize];
+        // Order is kept by what is added.
+        self.all_gather_into(&[[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]], &mut said)?;
+        reserved.is_known = true;
+        let Some(color) = color else { return Ok(None) };
+        let mut own: Vec<(u64, u32)> =
+            (0..).zip(&said).filter_map(|(rank, [other, key])| (*other == color + 1).then_some((*key, rank))).collect();
+        own.sort_unstable();
+        let ranks = own.iter().filter_map(|(_, rank)| self.members.world_rank(Rank(*rank))).collect();
+        Ok(self.open_for(&reserved, Group::of(ranks)))
+    }
+
+    /// The members of the group get a communicator in its order, the others none (`MPI_Comm_create`). Collective: each member of
+    /// this communicator gives the group that it is a member of, which all of these give, or one that it is no member of.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    #[doc(alias = "create")]
+    pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<Self>, CreateError> {
+        let mut reserved = self.agree_on_context()?;
+        let mut said = vec![0; self.size as usize];
+        self.all_gather_into(&[digest(group)], &mut said)?;
+        let own = self.members.world_rank(self.rank).and_then(|own| group.number(own));
+        reserved.is_known = own.is_none();
+        if own.is_none() {
+            return Ok(None);
+        }
+        for rank in group.iter() {
+            let number = self.members.number(rank).ok_or(CreateError::NotMember(rank))?;
+            if said.get(number.0 as usize) != Some(&digest(group)) {
+                return Err(CreateError::Disagrees(number));
+            }
+        }
+        Ok(self.open_for(&reserved, group.clone()))
+    }
+
+    /// Agrees with all members on a context that is free everywhere.
+    fn agree_on_context(&self) -> Result<Reserved<'_>, CreateError> {
+        let mut first = 0;
+        loop {
+            let mut process = self.shared.lock();
+            let offered = process.collectives.offer_contexts(self.context, first);
+            let (settings, shares_node) = (process.settings, process.shares_its_node());
+            drop(process);
+            let mut terms = [Terms {
+                free: offered.free,
+                is_whole: offered.is_whole.into(),
+                shares_node: shares_node.into(),
+                generation: offered.generation.into(),
+                settings,
+                whose: self.rank.0.into(),
+                differs: NOBODY,
+            }];
+            let operation = UserOperation::commutative(Terms::with);
+            let reduced = if self.size == 1 { Ok(()) } else { self.all_reduce_in_place(&mut terms, operation) };
+            let [terms] = terms;
+            let found = match reduced {
+                Err(error) => Some(Err(error.into())),
+                Ok(()) if terms.differs != NOBODY => Some(Err(CreateError::Differs(Rank(terms.differs as u32)))),
+                Ok(()) => terms.lowest_free().map(|free| Ok(first + free)),
+            };
+            let is_whole = terms.is_whole != 0;
+            let is_last = is_whole && first + WINDOW >= CONTEXTS;
+            let found = found.or_else(|| is_last.then_some(Err(CreateError::NoContext)));
+            let mut process = self.shared.lock();
+            if let Some(found) = found {
+                let agreed = found.map(|context| {
+                    let generation = terms.generation as u32;
+                    process.collectives.contexts.reserve(context, generation);
+                    Agreed { context, generation, shares_node: terms.shares_node != 0 }
+                });
+                let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
+                process.collectives.contexts.take_back(self.context, &offered, true, is_made);
+                drop(process);
+                return agreed.map(|agreed| Reserved { agreed, parent: self, is_known: false });
+            }
+            process.collectives.contexts.take_back(self.context, &offered, false, true);
+            drop(process);
+            if is_whole {
+                first += WINDOW;
+            }
+        }
+    }
+
+    /// A communicator of these ranks, if this one is among them.
+    fn open_for(&self, reserved: &Reserved<'_>, members: Group) -> Option<Self> {
+        let rank = self.members.world_rank(self.rank).and_then(|own| members.number(own))?;
+        Some(self.open(reserved.agreed, members, rank))
+    }
+
+    pub(super) fn open(&self, agreed: Agreed, members: Group, rank: Rank) -> Self {
+        let Agreed { context, generation, shares_node } = agreed;
+        let mut process = self.shared.lock();
+        let is_near = shares_node && process.are_on_one_node(&members);
+        process.open_context(context, generation, members.clone(), is_near);
+        drop(process);
+        let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
+        Self { shared, node, on_node: None, context, named: named(context, generation), members, rank, size }
+    }
+}
+
+/// Of the ranks and their order.
+fn digest(group: &Group) -> u64 {
+    let [low, high] = [0, 1].map(|seed| group.iter().fold(mix(seed, group.size()), |digest, rank| mix(digest, rank.0)));
+    u64::from(high) << 32 | u64::from(low)
+}

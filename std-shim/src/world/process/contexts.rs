@@ -1,0 +1,112 @@
+//! Communicators begin and end.
+
+use unisono_core::message::{Context as Message, Pattern};
+use unisono_core::span::Region;
+
+use super::Process;
+use crate::rank::Rank;
+use crate::region::Extent;
+use crate::world::group::Group;
+use crate::world::mailbox::Wanted;
+use crate::world::request::Failure;
+
+impl Process {
+    /// Whether this rank shares memory with all ranks of its node.
+    pub(in crate::world) fn shares_its_node(&self) -> bool {
+        let ranks = self.node_of(self.rank).map_or(0, |own| {
+            let table = self.membership.as_ref().map_or(&[][..], |membership| membership.table());
+            table.iter().filter(|entry| entry.node == own).count()
+        });
+        ranks == 1 || self.near.as_ref().map(|near| near.met as usize + 1) == Some(ranks)
+    }
+
+    /// Whether all of them are on one node.
+    pub(in crate::world) fn are_on_one_node(&self, members: &Group) -> bool {
+        let mut nodes = members.iter().map(|rank| self.node_of(rank));
+        let first = nodes.next().flatten();
+        first.is_some() && nodes.all(|node| node == first)
+    }
+
+    fn node_of(&self, rank: Rank) -> Option<u32> {
+        Some(self.membership.as_ref()?.table().get(rank.0 as usize)?.node)
+    }
+
+    /// A communicator begins.
+    pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+        self.collectives.open(context, generation, members, is_near);
+    }
+
+    /// Whether something may be begun there.
+    #[inline]
+    pub(in crate::world) fn expect_open(&self, context: u32) -> Result<(), Failure> {
+        if self.has_revoked && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked) {
+            return Err(Failure::Revoked);
+        }
+        Ok(())
+    }
+
+    /// Whether a rank is a member of the communicator whose messages name this.
+    pub(in crate::world) fn is_member(&self, named: Message, rank: Rank) -> bool {
+        let context = self.collectives.contexts.get(named.0 & 0xffff);
+        context.is_none_or(|context| context.members.number(rank).is_some())
+    }
+
+    /// Nothing is done in a communicator any more.
+    pub(in crate::world) fn give_up_context(&mut self, context: u32) {
+        let now = self.now();
+        self.revoke_context(now, context);
+        if !self.is_whole() {
+            self.push(now);
+        }
+    }
+
+    /// Messages of two ranks in a revoked communicator: receives that wait end, and what comes is dropped, so that its senders
+    /// need not wait either.
+    pub(super) fn revoke_messages(&mut self, context: u32) {
+        let Some(of) = self.collectives.contexts.get(context) else { return };
+        let named = named(context, of.generation);
+        (self.has_revoked, _) = (true, self.revoked.push(named));
+        let waiting = self.mailbox.waiting(|receiving| receiving.context == named);
+        for (request, id) in waiting {
+            if self.mailbox.machine.cancel(id).is_some() {
+                self.mailbox.take(request);
+                self.requests.finish(request, Err(Failure::Revoked));
+            }
+        }
+        self.drop_revoked();
+    }
+
+    /// Drops what came since.
+    pub(super) fn drop_revoked(&mut self) {
+        for context in self.revoked.clone() {
+            let anything = Pattern { context, source: None, tag: None };
+            while let Some((message, _)) = self.mailbox.machine.matched_probe(anything) {
+                let (request, nowhere) =
+                    (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
+                let wanted = Wanted::Matched(message);
+                self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
+                self.requests.retire(request);
+            }
+        }
+        if !self.revoked.is_empty() {
+            self.follow_if_needed();
+        }
+    }
+
+    /// Nobody calls anything on a communicator any more.
+    pub(in crate::world) fn free_context(&mut self, context: u32) {
+        self.collectives.contexts.free(context);
+    }
+
+    /// This process has finished: whatever is called on a communicator that outlives the World ends.
+    pub(in crate::world) fn close(&mut self) {
+        self.aborted.get_or_insert(Failure::Finished);
+        self.requests.fail_all(Failure::Finished);
+        self.abort_collectives(Failure::Finished);
+    }
+}
+
+/// What messages of two ranks name: nobody of another generation takes them for its own.
+pub(in crate::world) const fn named(context: u32, generation: u32) -> Message {
+    Message(generation << 16 | context)
+}

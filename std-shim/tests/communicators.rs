@@ -1,0 +1,368 @@
+//! Communicators of a job's processes, through the launcher. This program is their rank program, too.
+
+mod program;
+
+use std::env;
+use std::process::ExitCode;
+
+use program::{expect, run};
+use unisono::rank::Rank;
+use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::world::{Communicator, CreateError, Failure, Tag, World};
+
+/// Over which means, and who makes progress.
+const EVERYWHERE: [&str; 6] = [
+    "-n 4 --progress engine",
+    "-n 4 --progress thread",
+    "-n 4 --progress hybrid",
+    "-n 4 --device udp --progress engine",
+    "-n 4 --device udp --progress thread",
+    "-n 4 --device udp --progress hybrid",
+];
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("many") => many_on_four(&world),
+            Some("split") => splits(&world),
+            Some("again") => contexts_are_used_again(&world),
+            Some("misuse") => misuse(&world),
+            Some("messages") => messages_stay_apart(&world),
+            Some("revoke") => revoked(&world),
+            Some("late") => return late(world),
+            part => panic!("{part:?} is no part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("many_collectives_are_under_way_on_four_communicators", || everywhere("many")),
+        ("splits_nest_and_order_by_key", splits_nest_and_order_by_key),
+        ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
+        ("messages_of_communicators_never_mix", || everywhere("messages")),
+        ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("misuse_is_a_typed_error", misuse_is_a_typed_error),
+        ("communicators_outlive_the_world_in_vain", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
+        ("ranks_that_were_started_otherwise_are_named", ranks_that_were_started_otherwise_are_named),
+    ])
+}
+
+fn everywhere(part: &str) {
+    for options in EVERYWHERE {
+        expect(&run(options, part), 0, &[]);
+    }
+}
+
+fn splits_nest_and_order_by_key() {
+    for options in ["-n 1", "-n 3", "-n 8", "-n 7 --nodes 2", "-n 6 --device udp --loss 3% --reorder 3%"] {
+        expect(&run(options, "split"), 0, &[]);
+    }
+}
+
+fn contexts_are_used_again_when_they_are_free() {
+    for options in ["-n 2", "-n 3 --device udp"] {
+        expect(&run(options, "again"), 0, &[]);
+    }
+}
+
+fn misuse_is_a_typed_error() {
+    for options in ["-n 3", "-n 3 --device udp"] {
+        expect(&run(options, "misuse"), 0, &[]);
+    }
+}
+
+/// Every rank is told another tuning, or another device, than rank 0 by its own environment.
+fn ranks_that_were_started_otherwise_are_named() {
+    for (setting, what) in [("UNISONO_ALLGATHER=ring", "algorithms"), ("UNISONO_SILENCE=9s", "a device")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let script =
+            format!("[ $UNISONO_RANK = 1 ] && export {setting}; exec {}", env::current_exe().expect("this").display());
+        command.args(["run", "-n", "3", "--", "sh", "-c", &format!("{script} many")]);
+        let output = command.output().expect("unisono starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(what) && told.contains("Differs { rank: Rank("), "{told}");
+    }
+}
+
+fn value(rank: u32, round: usize, at: usize) -> i64 {
+    i64::from(rank) * 1_000_003 + round as i64 * 7919 + at as i64
+}
+
+/// The buffers of one round on one communicator.
+struct Round {
+    on: usize,
+    round: usize,
+    given: Vec<i64>,
+    sum: Vec<i64>,
+    whole: Vec<i64>,
+    shared: Vec<i64>,
+}
+
+impl Round {
+    fn new(on: usize, communicator: &Communicator, world_rank: u32, round: usize) -> Self {
+        let count = [1, 40, 3000, 9000][round % 4];
+        let given: Vec<i64> = (0..count).map(|at| value(world_rank, round, at)).collect();
+        let is_root = communicator.rank().0 == round as u32 % communicator.size();
+        let shared = if is_root { given.clone() } else { vec![0; count] };
+        Self { on, round, sum: vec![0; count], whole: vec![0; count * communicator.size() as usize], given, shared }
+    }
+
+    fn check(&self, communicator: &Communicator) {
+        let (ranks, what) = (communicator.group(), format!("round {} on {}", self.round, self.on));
+        let of = |rank: Rank| (0..self.given.len()).map(move |at| value(rank.0, self.round, at));
+        assert!(self.whole.iter().copied().eq(ranks.iter().flat_map(of)), "allgather: {what}");
+        let total = (0..self.given.len()).map(|at| ranks.iter().map(|rank| value(rank.0, self.round, at)).sum::<i64>());
+        assert!(self.sum.iter().copied().eq(total), "allreduce: {what}");
+        let root = ranks.world_rank(Rank(self.round as u32 % communicator.size())).expect("a root");
+        assert!(self.shared.iter().copied().eq(of(root)), "broadcast: {what}");
+    }
+}
+
+/// Sixteen collectives of four kinds on each of four communicators, all begun before one is waited for, in an order of each rank's own.
+fn many_on_four(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let reversed = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let parity = world.split_by_color(rank % 2).expect("a split").expect("a member");
+    let copy = reversed.duplicate().expect("a duplicate");
+    assert_eq!((reversed.rank(), parity.rank(), copy.rank()), (Rank(size - 1 - rank), Rank(rank / 2), reversed.rank()));
+    let all: [&Communicator; 4] = [world, &reversed, &parity, &copy];
+    let rounds = (0..4).flat_map(|round| (0..4).map(move |on| (on, round)));
+    let mut rounds: Vec<Round> = rounds.map(|(on, round)| Round::new(on, all[on], rank, round)).collect();
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        for Round { on, round, given, sum, whole, shared } in &mut rounds {
+            let (scope, root) = (scope.on(all[*on]), Rank(*round as u32 % all[*on].size()));
+            requests.push(scope.immediate_all_reduce_into(given, sum, SystemOperation::sum()));
+            requests.push(scope.immediate_all_gather_into(given, whole));
+            requests.push(scope.immediate_broadcast_into(shared, root));
+            requests.push(scope.immediate_barrier());
+        }
+        assert_eq!(requests.len(), 64);
+        fastrand::Rng::with_seed(rank.into()).shuffle(&mut requests);
+        // Some end by themselves, when the scope does.
+        for request in requests.into_iter().skip(3) {
+            request.expect("begun").wait().expect("a good end");
+        }
+    });
+    rounds.iter().for_each(|round| round.check(all[round.on]));
+}
+
+/// The sum of the members' ranks in the World.
+fn sum_of(communicator: &Communicator, world: &World) -> u32 {
+    let mut sum = [0];
+    communicator.all_reduce_into(&[world.rank().0], &mut sum, SystemOperation::sum()).expect("an allreduce");
+    sum[0]
+}
+
+fn splits(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    assert_eq!(sum_of(world, world), (0..size).sum::<u32>());
+    // Halves of halves, down to each alone.
+    let (mut now, mut halves) = (world.duplicate().expect("a duplicate"), 0);
+    while now.size() > 1 {
+        let (low, before) = (now.rank().0 < now.size() / 2, now.group());
+        let next = now.split_by_color(u32::from(low)).expect("a split").expect("a member");
+        let expected = before.iter().filter(|rank| (before.number(*rank).expect("a member").0 < now.size() / 2) == low);
+        assert!(next.group().iter().eq(expected));
+        assert_eq!(sum_of(&next, world), next.group().iter().map(|rank| rank.0).sum::<u32>());
+        // The upper communicator goes; the lower ones stay.
+        (now, halves) = (next, halves + 1);
+    }
+    assert_eq!((now.rank(), now.group().iter().next()), (Rank(0), Some(Rank(rank))));
+    // Who has no color gets nothing; keys order, negative ones first.
+    let key = if rank.is_multiple_of(3) { i32::MIN + rank as i32 } else { i32::MAX - rank as i32 };
+    let odd = world.split_by_color_with_key((rank % 4 != 1).then_some(7), key).expect("a split");
+    assert_eq!(odd.is_some(), rank % 4 != 1);
+    if let Some(odd) = odd {
+        let mut order: Vec<u32> = (0..size).filter(|rank| rank % 4 != 1).collect();
+        order.sort_by_key(|rank| (!rank.is_multiple_of(3), if rank.is_multiple_of(3) { *rank } else { size - rank }));
+        assert!(odd.group().iter().map(|rank| rank.0).eq(order), "{:?}", odd.group());
+        let mut all = vec![0; odd.size() as usize];
+        odd.all_gather_into(&[rank], &mut all).expect("an allgather");
+        assert!(odd.group().iter().map(|rank| rank.0).eq(all));
+    }
+    // By group: all but the last, backwards.
+    let members: Vec<Rank> = (0..size.max(2) - 1).rev().map(Rank).collect();
+    let group = world.group().include(&members).expect("members");
+    let part = world.split_by_subgroup_collective(&group).expect("a communicator");
+    assert_eq!(part.as_ref().map(|part| part.group()), group.number(world.rank()).map(|_| group.clone()));
+    if let Some(part) = part {
+        assert_eq!(part.group().translate(part.rank(), &world.group()), Some(world.rank()));
+        let mut told = [rank];
+        part.broadcast_into(&mut told, Rank(0)).expect("a broadcast");
+        assert_eq!(told, [size.max(2) - 2]);
+        assert_eq!(sum_of(&part, world), (0..size.max(2) - 1).sum::<u32>());
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Many more than there are contexts at a time, while one of them stays in use at one rank only.
+fn contexts_are_used_again(world: &World) {
+    let kept = world.duplicate().expect("a duplicate");
+    let mut last = world.duplicate().expect("a duplicate");
+    for round in 0..10_000_u32 {
+        last = if round % 2 == 0 { world.duplicate() } else { last.duplicate() }.expect("a duplicate");
+        if round % 64 == 0 {
+            let mut sum = [0_u32];
+            last.all_reduce_into(&[round], &mut sum, SystemOperation::sum()).expect("an allreduce");
+            assert_eq!(sum, [round * world.size()]);
+        }
+    }
+    // Freed by some, kept by others: not used again before all have freed it.
+    let mut kept = Some(kept);
+    for round in 0..world.size() {
+        if round == world.rank().0 {
+            kept = None;
+        }
+        let others: Vec<_> = (0..3).map(|_| world.duplicate().expect("a duplicate")).collect();
+        if let Some(kept) = &kept {
+            assert_eq!(kept.size(), world.size());
+        }
+        others.iter().for_each(|other| assert_eq!(sum_of(other, world), (0..world.size()).sum::<u32>()));
+    }
+}
+
+/// The same tags and lengths on three communicators at a time, received in another order than they were sent.
+fn messages_stay_apart(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let backwards = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let copy = world.duplicate().expect("a duplicate");
+    let all: [&Communicator; 3] = [world, &backwards, &copy];
+    for count in [1, 2, 100, 5000, 40_000] {
+        let content = |on: usize, from: Rank| -> Vec<u64> {
+            (0..count).map(|at| (on as u64) << 40 | u64::from(from.0) << 32 | at).collect()
+        };
+        let given: Vec<Vec<u64>> = (0..3).map(|on| content(on, world.rank())).collect();
+        let mut into = vec![vec![0; count as usize]; 3];
+        world.scope(|scope| {
+            let right = |on: &Communicator| Rank((on.rank().0 + 1) % size);
+            let sends: Vec<_> = (0..3)
+                .map(|on| scope.on(all[on]).immediate_send(&given[on], right(all[on]), Tag(7)).expect("begun"))
+                .collect();
+            for (on, into) in into.iter_mut().enumerate().rev() {
+                let left = Rank((all[on].rank().0 + size - 1) % size);
+                // Any source is any of this communicator's.
+                let source = (on != 1).then_some(left);
+                let receive = scope.on(all[on]).immediate_receive_into(into, source, Tag(7)).expect("begun");
+                let status = receive.wait().expect("a message").expect("its status");
+                assert_eq!((status.source, status.tag, status.bytes), (left, Tag(7), 8 * count as usize));
+            }
+            sends.into_iter().for_each(|send| _ = send.wait().expect("sent"));
+        });
+        for (on, into) in into.iter().enumerate() {
+            let left = all[on].group().world_rank(Rank((all[on].rank().0 + size - 1) % size)).expect("a member");
+            assert_eq!(*into, content(on, left), "{count} on {on}");
+        }
+    }
+    assert_eq!(copy.send(&[1_u8], Rank(size), Tag(0)), Err(Failure::UnknownRank(Rank(size))));
+    // Freed by its sender, while its message is on the way or waits: not used again before it is received.
+    if rank == 0 {
+        copy.send(&[41_u32], Rank(1), Tag(9)).expect("sent");
+        drop(copy);
+        for round in 0..50_u32 {
+            let other = world.duplicate().expect("a duplicate");
+            other.send(&[round], Rank(1), Tag(9)).expect("sent");
+        }
+    } else {
+        for round in 0..50_u32 {
+            let (other, mut into) = (world.duplicate().expect("a duplicate"), [0]);
+            if rank == 1 {
+                other.receive_any_into(&mut into, None).expect("a message");
+                assert_eq!(into, [round]);
+            }
+        }
+        let mut into = [0_u32];
+        if rank == 1 {
+            copy.receive_any_into(&mut into, None).expect("a message");
+            assert_eq!(into, [41]);
+        }
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
+fn revoked(world: &World) {
+    let kept = world.duplicate().expect("a duplicate");
+    for round in 0..3 {
+        let backwards = kept.split_by_color_with_key(0, -(world.rank().0 as i32)).expect("a split").expect("a member");
+        let on: &Communicator = if round < 2 { &backwards } else { world };
+        assert!(!on.is_revoked());
+        let ended = match on.rank() {
+            Rank(0) => {
+                std::thread::sleep(core::time::Duration::from_millis(30));
+                on.revoke();
+                on.send(&[1_u8], Rank(1), Tag(1))
+            }
+            Rank(1) => on.receive_into(&mut [0_u64; 4], Rank(0), Tag(1)).map(|_| ()),
+            Rank(2) if round == 1 => on.send(&vec![1_u8; 1 << 20], Rank(0), Tag(1)),
+            Rank(2) => on.synchronous_send(&[1_u8], Rank(0), Tag(1)),
+            _ => match on.all_reduce_in_place(&mut [1.0_f64], SystemOperation::sum()) {
+                Err(CollectiveError::Revoked) => Err(Failure::Revoked),
+                other => panic!("{other:?}"),
+            },
+        };
+        assert_eq!(ended, Err(Failure::Revoked), "rank {} of {round}", on.rank());
+        assert!(on.is_revoked());
+        assert_eq!(on.barrier(), Err(CollectiveError::Revoked));
+        assert_eq!(on.broadcast_into(&mut [1_u8], Rank(3)), Err(CollectiveError::Revoked));
+        assert_eq!(on.probe(Rank(2), None).map(|_| ()), Err(Failure::Revoked));
+        assert_eq!(on.receive_any_into(&mut [1_u8], None).map(|_| ()), Err(Failure::Revoked));
+        assert!(matches!(on.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Revoked))));
+        on.revoke();
+        // The others go on.
+        assert_eq!(sum_of(&kept, world), (0..world.size()).sum::<u32>());
+        let (right, left) = ((world.rank().0 + 1) % 4, (world.rank().0 + 3) % 4);
+        let mut into = [0];
+        kept.send(&[round], Rank(right), Tag(1)).expect("sent");
+        kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
+        assert_eq!(into, [round]);
+    }
+}
+
+fn misuse(world: &World) {
+    let (rank, size) = (world.rank(), world.size());
+    let pair = world.split_by_color(u32::from(rank.0 > 1)).expect("a split").expect("a member");
+    // Ranks are the communicator's.
+    let unknown = CollectiveError::UnknownRank { rank: Rank(2), size: pair.size() };
+    assert_eq!(pair.broadcast_into(&mut [0_u8], Rank(2)), Err(unknown));
+    let length = CollectiveError::Length { needed: 2 * pair.size() as usize, given: 1 };
+    assert_eq!(pair.all_gather_into(&[1_u8, 2], &mut [0]), Err(length));
+    assert_eq!(
+        pair.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
+        Err(CollectiveError::Undefined)
+    );
+    // A group of strangers, and groups that differ.
+    let everyone = world.group();
+    let refused = pair.split_by_subgroup_collective(&everyone).map(|_| ());
+    assert!(matches!(refused, Err(CreateError::NotMember(_))), "{refused:?}");
+    let group = if rank.0 == 2 { everyone.exclude(&[Rank(0)]).expect("members") } else { everyone };
+    let refused = world.split_by_subgroup_collective(&group).map(|_| ());
+    assert!(matches!(refused, Err(CreateError::Disagrees(_))), "{refused:?}");
+    // Nothing of that harmed anybody.
+    let whole = world.duplicate().expect("a duplicate");
+    assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
+    // What ranks do not do alike ends on this communicator only, and names its ranks.
+    let backwards = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a split").expect("a member");
+    let count = if rank.0 == 0 { 3 } else { 2 };
+    let ended = backwards.all_reduce_in_place(&mut vec![1_u64; count], SystemOperation::sum());
+    let Err(CollectiveError::Disagrees { rank: named, .. } | CollectiveError::Missing { rank: named, .. }) = ended
+    else {
+        panic!("{ended:?}")
+    };
+    assert!(named.0 < size && named != backwards.rank(), "{named}");
+    assert_eq!(backwards.barrier().err().map(|_| ()), Some(()), "it stays failed");
+    assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
+}
+
+fn late(world: World) -> ExitCode {
+    let copy = world.duplicate().expect("a duplicate");
+    let alone = world.split_by_color(world.rank().0).expect("a split").expect("a member");
+    world.finish().expect("a good end");
+    assert_eq!(copy.barrier(), Err(CollectiveError::Ended(Failure::Finished)));
+    assert!(matches!(copy.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Ended(_)))));
+    assert_eq!(alone.size(), 1);
+    assert_eq!(copy.send(&[1_u8], Rank(0), Tag(0)), Err(Failure::Finished));
+    println!("finished");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,155 @@
+//! The memory of a queue, as driver and adapter share it.
+
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+use unisono_verbs::order::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation};
+
+use super::network::Network;
+
+/// Whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Send(u32),
+    Receive,
+    Completion,
+}
+
+/// A store that the adapter may not see yet.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Unit(usize, Unit),
+    Record(Record, u32),
+}
+
+/// What was stored to the registers, and the records as they were visible then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rung {
+    pub(super) bytes: Vec<u8>,
+    pub(super) records: [u32; 2],
+}
+
+/// A queue's memory as the adapter sees it.
+#[derive(Debug)]
+pub(super) struct QueueMemory {
+    pub(super) kind: Kind,
+    pub(super) bytes: Vec<u8>,
+    pub(super) records: [u32; 2],
+    pending: Vec<Pending>,
+    rung: Option<Rung>,
+    checker: Checker,
+}
+
+impl QueueMemory {
+    pub(super) fn new(kind: Kind, bytes: usize) -> Self {
+        let fill = if kind == Kind::Completion { 0xf0 } else { 0 };
+        Self {
+            kind,
+            bytes: vec![fill; bytes],
+            records: [0; 2],
+            pending: Vec::new(),
+            rung: None,
+            checker: Checker::default(),
+        }
+    }
+
+    /// All that was stored is visible.
+    pub(super) fn settle(&mut self) {
+        for pending in self.pending.drain(..) {
+            match pending {
+                Pending::Unit(at, unit) => self.bytes[at..at + UNIT].copy_from_slice(&unit),
+                Pending::Record(record, value) => self.records[record as usize] = value,
+            }
+        }
+    }
+
+    /// A doorbell that has left the processor.
+    pub(super) fn take_rung(&mut self) -> Option<Rung> {
+        self.rung.take()
+    }
+
+    pub(super) fn note(&mut self, event: Event) -> Option<Violation> {
+        self.checker.note(event).err()
+    }
+
+    fn ring(&mut self, bytes: &[u8]) {
+        let records = self.records;
+        self.rung.get_or_insert_with(|| Rung { bytes: Vec::new(), records }).bytes.extend(bytes);
+    }
+}
+
+/// The driver's way to it.
+#[derive(Debug)]
+pub struct Shared {
+    network: Rc<RefCell<Network>>,
+    id: usize,
+    bytes: usize,
+}
+
+impl Shared {
+    pub(super) fn new(network: Rc<RefCell<Network>>, id: usize) -> Self {
+        let bytes = network.borrow_mut().queue(id).bytes.len();
+        Self { network, id, bytes }
+    }
+
+    /// Takes the event of a completion queue, if one was raised.
+    pub(super) fn take_event(&self) -> bool {
+        self.network.borrow_mut().take_event(self.id)
+    }
+
+    fn with<R>(&self, event: Event, act: impl FnOnce(&mut QueueMemory) -> R) -> R {
+        let mut network = self.network.borrow_mut();
+        network.note(self.id, event);
+        act(network.queue(self.id))
+    }
+}
+
+impl Seam for Shared {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn store(&mut self, at: usize, unit: Unit) {
+        let at = at & (self.bytes - 1);
+        self.with(Event::Store, |queue| queue.pending.push(Pending::Unit(at, unit)));
+    }
+
+    fn progress(&mut self, what: Progress) -> u32 {
+        let mask = self.bytes - 1;
+        self.with(Event::Progress, |queue| match what {
+            Progress::Owner(at) => queue.bytes[at & mask].into(),
+            Progress::Index => 0,
+        })
+    }
+
+    fn load(&mut self, at: usize) -> Block {
+        let at = at & (self.bytes - 1);
+        self.with(Event::Load, |queue| queue.bytes[at..at + BLOCK].try_into().expect("a block"))
+    }
+
+    fn record(&mut self, record: Record, value: u32) {
+        self.with(Event::Record(record), |queue| queue.pending.push(Pending::Record(record, value)));
+    }
+
+    fn doorbell(&mut self, at: usize, value: [u8; 8]) {
+        self.with(Event::Doorbell { at, bytes: 8 }, |queue| queue.ring(&value));
+    }
+
+    fn blue_flame(&mut self, at: usize, block: &Block) {
+        self.with(Event::Doorbell { at, bytes: BLOCK }, |queue| queue.ring(block));
+    }
+
+    fn barrier(&mut self, barrier: Barrier) {
+        let mut network = self.network.borrow_mut();
+        if network.is_omitted(self.id, barrier) {
+            return;
+        }
+        network.note(self.id, Event::Barrier(barrier));
+        if barrier == Barrier::Flush {
+            network.rung(self.id);
+        }
+        if barrier != Barrier::FromDevice {
+            network.queue(self.id).settle();
+        }
+    }
+}

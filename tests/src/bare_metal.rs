@@ -1,0 +1,70 @@
+//! Images without an operating system: built, and run in emulators.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use unisono::launch::BareMetal;
+
+/// Of the host, named, so that the flags below keep away from build scripts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const PACKAGE: &str = "unisono-x86";
+/// The image is not relocated, and has no runtime. Interrupts have stacks of their own, but what runs may be interrupted anywhere.
+const FLAGS: [&str; 10] = [
+    "-Dwarnings",
+    "-Crelocation-model=static",
+    "-Cno-redzone=yes",
+    "-Cforce-frame-pointers=yes",
+    "-Clink-arg=-nostartfiles",
+    "-Clink-arg=-nostdlib",
+    "-Clink-arg=-static",
+    "-Clink-arg=-no-pie",
+    "-Clink-arg=-Wl,--build-id=none",
+    "-Clink-arg=-Wl,-z,max-page-size=0x1000",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// Where everything that is built lands.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Builds the image of an x86_64 node, and finds the emulator for it.
+///
+/// # Errors
+/// It does not build.
+pub fn build(ranks: u32) -> Result<BareMetal, String> {
+    let folder = target().join("image-x86");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--locked", "--package", PACKAGE, "--target", TARGET]);
+    cargo.arg("--manifest-path").arg(root().join("linker/Cargo.toml")).arg("--target-dir").arg(&folder);
+    for (name, _) in std::env::vars_os() {
+        // What is set for this workspace is not meant for images.
+        if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}")).env("UNISONO_IMAGE_BUILD", "1");
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the image does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(BareMetal { ranks, image: folder.join(TARGET).join("release").join(PACKAGE), emulator: emulator("x86") })
+}
+
+/// The emulator that `linker/fetch-qemu` has unpacked, with what it needs to find its parts; else the one that is installed.
+pub fn emulator(architecture: &str) -> String {
+    let folder = target().join(format!("qemu-{architecture}"));
+    let name = if architecture == "x86" { "qemu-system-x86_64" } else { "qemu-system-arm" };
+    let program = folder.join("usr/bin").join(name);
+    if !program.exists() {
+        return name.to_owned();
+    }
+    let folder = folder.display();
+    format!(
+        "env QEMU_MODULE_DIR={folder}/usr/lib/x86_64-linux-gnu/qemu {} -L {folder}/usr/share/qemu -L {folder}/usr/share/seabios",
+        program.display()
+    )
+}

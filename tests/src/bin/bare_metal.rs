@@ -1,0 +1,193 @@
+//! Bar 1 of bare metal: barrier, broadcast and allreduce among two Linux processes and one image without an operating system, over
+//! the segment that they share; a barrier of one of each against a round trip over their rings.
+//!
+//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_metal`. What has to be there: docs/bare-metal.md.
+
+use core::time::Duration;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use unisono::launch::{BareMetal, bare_metal::DONE};
+use unisono::rank::Rank;
+use unisono::world::World;
+use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono_node::group::Group;
+use unisono_node::mailbox::Mailbox;
+use unisono_node::member::Member;
+use unisono_node::rounds;
+use unisono_shmem::file::{Mapping, SegmentFile};
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::seat::Sitter;
+use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::bare_metal::build;
+use unisono_tests::job::Job;
+
+/// A job that takes longer stands still.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Barriers, or round trips, that are timed together.
+const BATCH: u32 = 1000;
+
+/// Runs collectives with an image as one of the ranks.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Barriers, broadcasts and allreduces.
+    #[arg(long, default_value_t = 100_000)]
+    rounds: u32,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// A rank of a job.
+    #[arg(long, hide = true)]
+    member: bool,
+    #[arg(long, hide = true)]
+    mark: Option<String>,
+    /// What the image is told.
+    #[arg(hide = true)]
+    words: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.member {
+        return member(options.rounds);
+    }
+    let mut report = Report::new(1, options.json);
+    let outcome = build(1).and_then(|machine| {
+        together(&machine, options.rounds, &mut report)?;
+        alone(&machine, &mut report)
+    });
+    match outcome {
+        Ok(()) => report.end(),
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Two processes and a node.
+fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(), String> {
+    let (image, began) = (machine.image.display().to_string(), Instant::now());
+    let options = ["-n", "3", "--bare-metal", "1", "--image", &image, "--emulator", &machine.emulator];
+    let number = rounds.to_string();
+    let words = format!("rounds={number}");
+    let arguments = ["--member", "--rounds", &number, "program=collectives", &words];
+    let mut job = Job::start(&format!("bare-metal-{}", std::process::id()), &options, &arguments)?;
+    let until = Instant::now() + LONGEST;
+    let (mut right, mut image) = (0.0, f64::NAN);
+    while let Some(line) = job.line(until) {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["right", count] => right += count.parse().unwrap_or(f64::NAN),
+            [_, "rounds,", microseconds, "us"] => image = microseconds.parse().unwrap_or(f64::NAN),
+            _ => return Err(format!("a rank says {line:?}")),
+        }
+    }
+    let status = job.ended(Instant::now() + Duration::from_secs(5))?;
+    job.clean()?;
+    if !status.success() {
+        return Err(format!("the job ended with {status}"));
+    }
+    let (of, rounds) = ("2 processes, 1 node", f64::from(rounds));
+    report.figure("rounds_right", of, right / 2.0, "rounds", Limit::Least(rounds));
+    report.figure("round", "barrier, broadcast, 2 allreduces", image / rounds, "us", Limit::None);
+    report.figure("time", of, began.elapsed().as_secs_f64(), "s", Limit::None);
+    Ok(())
+}
+
+/// A rank that has an operating system.
+fn member(rounds: u32) -> ExitCode {
+    match World::join().map_err(|error| error.to_string()).and_then(|world| {
+        for round in 0..rounds {
+            one(&world, round)?;
+        }
+        println!("right {rounds}");
+        world.finish().map_err(|error| error.to_string())
+    }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn one(world: &World, round: u32) -> Result<(), String> {
+    let (rank, ranks) = (world.rank().0, world.size());
+    let failed = |error: CollectiveError| format!("round {round}: {error}");
+    let wrong = |what| Err(format!("round {round}: the {what} is wrong"));
+    world.barrier().map_err(failed)?;
+    let root = round % ranks;
+    let mut data = if rank == root { rounds::contribution(round, root) } else { Default::default() };
+    world.broadcast_into(&mut data, Rank(root)).map_err(failed)?;
+    if data != rounds::contribution(round, root) {
+        return wrong("broadcast");
+    }
+    let mut data = rounds::contribution(round, rank);
+    world.all_reduce_in_place(&mut data, SystemOperation::sum()).map_err(failed)?;
+    if data != rounds::sum(round, ranks) {
+        return wrong("allreduce of integers");
+    }
+    let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+    world.all_reduce_in_place(&mut data, SystemOperation::sum()).map_err(failed)?;
+    if data == rounds::sum(round, ranks).map(|number| number as f32) { Ok(()) } else { wrong("allreduce of floats") }
+}
+
+/// This process and a node, without World: barriers, then echoes over a ring.
+fn alone(machine: &BareMetal, report: &mut Report) -> Result<(), String> {
+    let batches = 50;
+    let [barrier, echo] = ["barriers", "echo"].map(|program| timed(machine, program, batches));
+    let (barrier, echo) = (barrier?, echo?);
+    report.figure("barrier", "1 process, 1 node", barrier, "ns", Limit::None);
+    report.figure("ring_round_trip", "1 process, 1 node", echo, "ns", Limit::None);
+    report.figure("barrier_in_round_trips", "1 process, 1 node", barrier / echo, "", Limit::Most(3.0));
+    Ok(())
+}
+
+/// Median nanoseconds of one barrier, or one round trip.
+fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String> {
+    let layout = Layout::new(Sizes::of_node(2, Waiting::Dedicated)).map_err(|error| error.to_string())?;
+    let file = SegmentFile::create(&layout).map_err(|error| error.to_string())?;
+    let (mapping, _) = Mapping::open(file.as_fd()).map_err(|error| error.to_string())?;
+    let line = format!("local=1 incarnation=1 program={program} rounds={}", batches * BATCH);
+    let started = machine.start(file.as_fd(), &layout, &OsString::from(line));
+    let mut emulator = started.map_err(|error| format!("{}: {error}", machine.emulator))?;
+    let sitter = Sitter { rank: 0, incarnation: 2, process: std::process::id() };
+    let member = Member::join(mapping.segment(), 0, sitter).map_err(|error| format!("no seat: {error:?}"))?;
+    let mut group = Group::new(member).ok_or("no group")?;
+    let mut mailbox = Mailbox::new(&member, 1).ok_or("no ring")?;
+    while !member.is_complete() {
+        std::thread::yield_now();
+        if let Some(status) = emulator.try_wait().map_err(|error| error.to_string())? {
+            return Err(format!("the image has ended: {status}"));
+        }
+    }
+    let (mut times, mut idle, mut buffer) = (Vec::new(), core::hint::spin_loop, [0; 64]);
+    for _ in 0..batches {
+        let began = Instant::now();
+        for round in 0..BATCH {
+            if program == "barriers" {
+                group.barrier(&mut idle).map_err(|error| format!("barrier: {error:?}"))?;
+                continue;
+            }
+            let sent = round.to_le_bytes();
+            mailbox.send(round, &sent).map_err(|error| format!("ring: {error:?}"))?;
+            loop {
+                match mailbox.receive(&mut buffer).map_err(|error| format!("ring: {error:?}"))? {
+                    None => core::hint::spin_loop(),
+                    Some((tag, bytes)) if tag == round && buffer.get(..bytes) == Some(&sent) => break,
+                    Some(other) => return Err(format!("{other:?} came back for {round}")),
+                }
+            }
+        }
+        times.push(began.elapsed().as_nanos() as f64 / f64::from(BATCH));
+    }
+    let status = emulator.wait().map_err(|error| error.to_string())?;
+    if status.code() != Some(DONE) {
+        return Err(format!("the image has ended: {status}"));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(quantile(&times, 0.5))
+}

@@ -1,0 +1,205 @@
+//! Bar 3 of bare metal: an image for a Cortex-M4, two processes, and a file that is the board's memory and their segment: checked
+//! messages between rank 0 and the image, then barriers and allreduces among all.
+//!
+//! `cargo run --release -p unisono-tests --bin cortex`. What has to be installed: docs/building.md.
+
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use clap::Parser;
+use unisono_node::group::Group;
+use unisono_node::mailbox::Mailbox;
+use unisono_node::member::Member;
+use unisono_node::rounds;
+use unisono_shmem::file::{Mapping, SegmentFile, reopen};
+use unisono_shmem::kernel::Operation;
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::seat::Sitter;
+use unisono_tests::bar::{Limit, Report};
+use unisono_tests::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+
+const IMAGE: &str = "shared";
+/// The board's PSRAM.
+const BYTES: usize = 16 << 20;
+/// What the image's seat is; processes have those before.
+const NODE: u32 = 2;
+/// A run that takes longer stands still.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Messages on their way at a time.
+const AHEAD: u32 = 16;
+
+/// Runs the image of a Cortex-M4 with processes.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Messages, there and back.
+    #[arg(long, default_value_t = 100_000)]
+    messages: u32,
+    /// Barriers.
+    #[arg(long, default_value_t = 100_000)]
+    barriers: u32,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// The other process: the number of the segment's descriptor.
+    #[arg(long, hide = true)]
+    member: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut report = Report::new(3, options.json);
+    let outcome = match options.member {
+        Some(descriptor) => member(descriptor, options.barriers),
+        None => prove(&options, &mut report),
+    };
+    match outcome {
+        Ok(()) if options.member.is_some() => ExitCode::SUCCESS,
+        Ok(()) => report.end(),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
+    let bench = Bench::find()?;
+    let image = bench.build(IMAGE, &[])?.ok_or_else(|| bench.explain_panics(IMAGE))?;
+    print_sizes(&image)?;
+    check_symbols(&image)?;
+    let sizes = Sizes::of_node(NODE + 1, Waiting::Shared);
+    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, ..sizes })?;
+    if layout.bytes() != BYTES {
+        return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
+    }
+    let file = SegmentFile::create(&layout)?;
+    let (mapping, _) = Mapping::open(file.as_fd())?;
+    let number = file.as_fd().as_raw_fd();
+    let backing = format!(
+        "memory-backend-file,id=shared,mem-path=/proc/{}/fd/{number},size={BYTES},share=on",
+        std::process::id()
+    );
+    let more = ["-M", "mps2-an386,memory-backend=shared", "-object", &backing].map(str::to_owned);
+    let mut child = bench.start(&image, &more)?;
+    let mut other = Command::new(std::env::current_exe()?);
+    other.args(["--member", &number.to_string(), "--barriers", &options.barriers.to_string()]).stdin(Stdio::null());
+    let keep = move || {
+        // SAFETY: the child's descriptors are those of this process, which keeps this one open meanwhile.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)
+    };
+    // SAFETY: between fork and exec it makes one system call.
+    unsafe { other.pre_exec(keep) };
+    let mut other = other.spawn()?;
+    let (member, until) = (sit(&mapping, 0)?, Instant::now() + LIMIT);
+    let outcome: Outcome<_> = (|| {
+        while !member.is_complete() {
+            std::thread::yield_now();
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("the image has ended: {status}").into());
+            }
+        }
+        let began = Instant::now();
+        messages(&member, options.messages, until)?;
+        let messages = began.elapsed();
+        let began = Instant::now();
+        barriers(member, options.barriers, until)?;
+        Ok((messages, began.elapsed()))
+    })();
+    if outcome.is_err() {
+        // What they wait for will not come.
+        let _ = (child.kill(), other.kill());
+    }
+    let judged = judge(child, LIMIT);
+    let status = other.wait()?;
+    let (took, waited) = outcome?;
+    judged?;
+    if !status.success() {
+        return Err(format!("the other process ended with {status}").into());
+    }
+    let (messages, barriers) = (f64::from(options.messages), f64::from(options.barriers));
+    let of = "2 processes, 1 Cortex-M4";
+    report.figure("messages_right", of, messages, "messages", Limit::Least(messages));
+    report.figure("message_there_and_back", of, took.as_secs_f64() * 1e9 / messages, "ns", Limit::None);
+    report.figure("barriers_right", of, barriers, "barriers", Limit::Least(barriers));
+    report.figure("barrier", of, waited.as_secs_f64() * 1e9 / barriers, "ns", Limit::None);
+    Ok(())
+}
+
+/// The other process.
+fn member(descriptor: u32, barriers_in_all: u32) -> Outcome<()> {
+    let file = reopen(descriptor, None)?;
+    let (mapping, _) = Mapping::open(file.as_fd())?;
+    let member = sit(&mapping, 1)?;
+    while !member.is_complete() {
+        std::thread::yield_now();
+    }
+    barriers(member, barriers_in_all, Instant::now() + LIMIT)
+}
+
+fn sit(mapping: &Mapping, local: u32) -> Outcome<Member<'static>> {
+    let sitter = Sitter { rank: local, incarnation: local + 1, process: std::process::id() };
+    Ok(Member::join(mapping.segment(), local, sitter).map_err(|error| format!("no seat: {error:?}"))?)
+}
+
+/// Messages of 0 to 200 bytes, in entries and in the bulk: the image sends each back, every byte changed.
+fn messages(member: &Member<'static>, count: u32, until: Instant) -> Outcome<()> {
+    let mut mailbox = Mailbox::new(member, NODE).ok_or("no rings")?;
+    let bytes = |number: u32| -> Vec<u8> {
+        let length = if number == count { 0 } else { 1 + number.wrapping_mul(0x9e37_79b9) % 200 };
+        (0..length).map(|at| (rounds::number(number, 0, at) & 0xff) as u8).collect()
+    };
+    let (mut sent, mut buffer) = (0, [0; 256]);
+    for expected in 0..=count {
+        while sent <= count && sent - expected < AHEAD && mailbox.send(sent, &bytes(sent)).is_ok() {
+            sent += 1;
+        }
+        let (tag, length) = loop {
+            match mailbox.receive(&mut buffer).map_err(|error| format!("message {expected}: {error:?}"))? {
+                Some(message) => break message,
+                None if Instant::now() > until => return Err(format!("message {expected} does not come").into()),
+                None => std::thread::yield_now(),
+            }
+        };
+        let changed: Vec<u8> = bytes(expected).iter().map(|byte| !byte).collect();
+        if tag != expected || buffer.get(..length) != Some(&changed[..]) {
+            return Err(format!("message {expected} came back wrong, as {tag} of {length} bytes").into());
+        }
+    }
+    Ok(())
+}
+
+/// Barriers, and allreduces now and then.
+fn barriers(member: Member<'static>, count: u32, until: Instant) -> Outcome<()> {
+    let mut group = Group::new(member).ok_or("no group")?;
+    let mut polls = 0_u32;
+    let mut idle = || {
+        std::thread::yield_now();
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(1 << 16) && Instant::now() > until {
+            // The others see a rank that has retired.
+            member.fail();
+        }
+    };
+    let failed = |round| move |error| format!("round {round}: {error:?}");
+    let mut said = [count.cast_signed()];
+    group.broadcast(&mut said, 0, &mut idle).map_err(failed(0))?;
+    for round in 0..count {
+        group.barrier(&mut idle).map_err(failed(round))?;
+        if round % 64 == 0 {
+            let mut data = rounds::contribution(round, member.local());
+            group.all_reduce(&mut data, Operation::Sum, &mut idle).map_err(failed(round))?;
+            let mut floats = rounds::contribution(round, member.local()).map(|number| number as f32);
+            group.all_reduce(&mut floats, Operation::Sum, &mut idle).map_err(failed(round))?;
+            let sum = rounds::sum(round, member.size());
+            if data != sum || floats != sum.map(|number| number as f32) {
+                return Err(format!("round {round}: a sum is wrong").into());
+            }
+        }
+    }
+    member.leave();
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Bar 4 of the verbs driver: what our mlx5 work queues store is what rdma-core's provider stores for the same requests, byte for
+//! byte, and no barrier between those stores can be left out unnoticed.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono_tests::bar::{Limit, Report};
+use unisono_tests::{rdma_core, wqe};
+
+/// Compares work queue entries with rdma-core's.
+#[derive(Parser, Clone, Copy, Debug)]
+struct Options {
+    /// Random send requests.
+    #[arg(long, default_value_t = 1_000_000)]
+    requests: u64,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut report = Report::new(4, options.json);
+    match wqe::delete_each_barrier() {
+        Ok(deletions) => {
+            let caught = deletions.iter().filter(|deletion| deletion.noticed.is_some()).count();
+            for missed in deletions.iter().filter(|deletion| deletion.noticed.is_none()) {
+                eprintln!("barrier {} of {} is not missed", missed.barrier, missed.of);
+            }
+            let all = deletions.len() as f64;
+            report.figure("deleted_barriers_caught", "", caught as f64, "barriers", Limit::Least(all.max(1.0)));
+        }
+        Err((of, violation)) => {
+            eprintln!("{of}: {violation}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let compared = rdma_core::build().and_then(|program| wqe::compare(&program, options.requests, options.seed));
+    let compared = match compared {
+        Ok(compared) => compared,
+        Err(error) => {
+            eprintln!("rdma-core: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let least = |count: u64| Limit::Least(count as f64);
+    report.figure("send_requests", "", compared.sends as f64, "requests", least(options.requests));
+    // A run too short for one of them proves nothing about it.
+    for (name, count) in [
+        ("wrapped", compared.wrapped),
+        ("inline", compared.inline),
+        ("blue_flames", compared.flames),
+        ("index_turns", compared.turns),
+        ("receive_requests", compared.receives),
+    ] {
+        report.figure(name, "", count as f64, "", least(1));
+    }
+    report.figure("different_calls", "", compared.different as f64, "calls", Limit::Most(0.0));
+    report.end()
+}

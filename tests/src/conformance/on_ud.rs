@@ -1,0 +1,91 @@
+//! The suite on UD queue pairs of this host's adapters.
+
+use core::time::Duration;
+use std::{thread, time::Instant};
+
+use unisono::region::{Address, Regions};
+use unisono_core::{
+    device::{Device, Lane, PeerId},
+    span::Region,
+};
+use unisono_verbs::ud::{Domain, Options, Ud, Woken};
+
+use super::{
+    Fixture,
+    on_udp::{make, read, retire, write},
+};
+
+/// Shorter times are not worth a sleep.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// Devices on several adapters, all made alike.
+#[derive(Debug)]
+pub struct UdFixture {
+    adapters: Vec<String>,
+    options: Options,
+}
+
+impl UdFixture {
+    /// Devices like this, on each of these adapters in turn.
+    pub const fn new(adapters: Vec<String>, options: Options) -> Self {
+        Self { adapters, options }
+    }
+}
+
+impl Fixture for UdFixture {
+    type Device = Ud<Address>;
+    type Memory = Regions;
+
+    fn connect(&mut self, count: u32) -> Vec<(Ud<Address>, Regions)> {
+        let adapters = self.adapters.iter().cycle().take(count as usize);
+        let mut nodes: Vec<_> = adapters
+            .map(|adapter| {
+                let domain = Domain::open(Some(adapter)).expect("the adapter is there");
+                let device = Ud::new(&domain, &self.options).expect("the adapter has room for a device");
+                (device, Regions::of(domain))
+            })
+            .collect();
+        let paths: Vec<_> = nodes.iter().map(|(device, _)| device.local()).collect();
+        for (device, _) in &mut nodes {
+            for (peer, path) in (0..).map(PeerId).zip(&paths) {
+                let mtu = device.limits().mtu;
+                device.set_path(peer, *path, mtu).expect("the path of a device");
+            }
+        }
+        nodes
+    }
+
+    fn advance(&mut self, ns: u64) {
+        let (start, time) = (Instant::now(), Duration::from_nanos(ns));
+        if time > SPIN {
+            thread::sleep(time);
+        }
+        while start.elapsed() < time {
+            thread::yield_now();
+        }
+    }
+
+    fn wait(&mut self, device: &mut Ud<Address>, lane: Lane, ns: u64) -> bool {
+        device.bell(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
+    }
+
+    fn is_faulty(&self) -> bool {
+        false
+    }
+
+    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
+        make(memory, bytes)
+    }
+
+    fn retire(&mut self, memory: &mut Regions, region: Region) {
+        retire(memory, region);
+    }
+
+    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
+        write(memory, region, offset, bytes);
+    }
+
+    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
+        read(memory, region, offset, bytes)
+    }
+}

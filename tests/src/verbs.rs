@@ -1,0 +1,148 @@
+//! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
+
+mod compare;
+mod faults;
+mod groups;
+mod scale;
+mod transfer;
+mod waking;
+
+use core::error::Error;
+use core::time::Duration;
+use std::time::Instant;
+
+use unisono::records::{ProcessEndpoint, Sizes};
+use unisono::region::{Address, Regions};
+use unisono_core::counters::{Counters, Happened};
+use unisono_core::device::{Device, Lane, PeerId};
+use unisono_core::drive::drive;
+use unisono_core::endpoint::{Above, Config, Event, Verdict};
+use unisono_core::peer::Incarnation;
+use unisono_verbs::ud::{Domain, Options, Ud};
+
+pub use compare::{Comparison, compare, median};
+pub use faults::{link_failure, overrun, queue_failure, removal};
+pub use groups::multicast;
+pub use scale::{Footprint, footprint};
+pub use transfer::transfer;
+pub use waking::interrupt;
+
+/// What went wrong, for people.
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Datagrams that one round receives and sends at most.
+const BUDGET: u32 = 64;
+/// The job's key.
+const KEY: u32 = 0x7e57;
+
+/// A device on the adapter of that name, for `peers` peers.
+pub fn device(adapter: &str, peers: u32) -> Outcome<Ud<Address>> {
+    Ok(Ud::new(&Domain::open(Some(adapter))?, &Options::new(peers, KEY))?)
+}
+
+/// Lets all devices know each other, as peers 0 and so on.
+pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
+    let paths: Vec<_> = devices.iter().map(|device| device.local()).collect();
+    for device in devices {
+        for (peer, path) in (0..).map(PeerId).zip(&paths) {
+            let mtu = device.limits().mtu;
+            device.set_path(peer, *path, mtu)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes nothing but placements, and counts.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// What happened.
+    pub counters: Counters,
+    /// Eager messages.
+    pub messages: u32,
+}
+
+impl Above for Counted {
+    fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
+        self.messages += 1;
+        Verdict::Release
+    }
+
+    fn saw(&mut self, what: Happened) {
+        self.counters.count(what);
+    }
+}
+
+/// An endpoint with its device and memory.
+pub struct End {
+    clock: Instant,
+    /// The endpoint.
+    pub endpoint: ProcessEndpoint,
+    /// The device.
+    pub device: Ud<Address>,
+    /// Regions that the adapter knows.
+    pub regions: Regions,
+    /// What lies above.
+    pub above: Counted,
+}
+
+impl End {
+    /// The end of `rank` among `size`, on an adapter. All ends share a clock.
+    pub fn new(rank: u32, size: u32, adapter: &str, clock: Instant) -> Outcome<Self> {
+        let device = device(adapter, size)?;
+        let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
+        Ok(Self {
+            clock,
+            endpoint: ProcessEndpoint::new(0, config, Sizes::of_job(size as usize).pools()),
+            regions: Regions::of(device.domain().clone()),
+            device,
+            above: Counted::default(),
+        })
+    }
+
+    /// Lets two ends know each other.
+    pub fn pair(adapters: [&str; 2]) -> Outcome<[Self; 2]> {
+        let clock = Instant::now();
+        let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
+        introduce(&mut [&mut here.device, &mut there.device])?;
+        for (end, peer) in [(&mut here, 1), (&mut there, 0)] {
+            let (now, mtu) = (end.now(), end.device.limits().mtu);
+            end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
+        }
+        Ok([here, there])
+    }
+
+    /// Nanoseconds since the clock began.
+    pub fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// One round. Returns whether anything moved.
+    pub fn drive(&mut self) -> bool {
+        let now = self.now();
+        let Self { endpoint, device, regions, above, .. } = self;
+        drive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
+    }
+
+    /// The next event.
+    pub fn event(&mut self) -> Option<Event> {
+        let now = self.now();
+        self.endpoint.poll_event(now)
+    }
+}
+
+const fn incarnation(rank: u32) -> Incarnation {
+    Incarnation(rank + 0x1000)
+}
+
+/// Tries until it gives something.
+fn within<T>(bound: Duration, what: &str, mut attempt: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = attempt()? {
+            return Ok(found);
+        }
+        if started.elapsed() > bound {
+            return Err(format!("{what}: not within {} ms", bound.as_millis()).into());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Datagrams to a group reach every adapter that joined it, and no other.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use unisono::region::Address;
+use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
+use unisono_verbs::ud::{Path, Ud};
+
+use super::{Outcome, device, introduce, within};
+
+/// Datagrams to the group.
+const COUNT: u8 = 16;
+const BOUND: Duration = Duration::from_secs(2);
+
+/// Sends to a group that all adapters joined; each member gets every datagram, from the first adapter. Then the last one
+/// leaves, and gets none. Returns how many were received.
+///
+/// # Errors
+/// Something did not come, or came that should not.
+pub fn multicast(adapters: &[String], group: IpAddr) -> Outcome<usize> {
+    let mut devices = adapters
+        .iter()
+        .map(|adapter| device(adapter, adapters.len() as u32 + 1))
+        .collect::<Outcome<Vec<Ud<Address>>>>()?;
+    introduce(&mut devices.iter_mut().collect::<Vec<_>>())?;
+    let gids = devices.iter_mut().map(|device| device.join(group)).collect::<Result<Vec<_>, _>>()?;
+    let to = PeerId(devices.len() as u32);
+    let mtu = devices[0].limits().mtu;
+    devices[0].set_path(to, Path::group(gids[0]), mtu)?;
+    send(&mut devices[0], to)?;
+    let mut received = 0;
+    for (device, adapter) in devices.iter_mut().zip(adapters) {
+        received += receive(device, adapter, COUNT)?;
+    }
+    let last = devices.len() - 1;
+    if last == 0 || !devices[last].leave(gids[last]) {
+        return Err("the last adapter was in no group".into());
+    }
+    send(&mut devices[0], to)?;
+    for (device, adapter) in devices.iter_mut().zip(adapters).take(last) {
+        received += receive(device, adapter, COUNT)?;
+    }
+    if devices[last].receive(Lane::Polled).is_some() {
+        return Err("a datagram came to an adapter that has left".into());
+    }
+    Ok(received)
+}
+
+fn send(device: &mut Ud<Address>, to: PeerId) -> Outcome<()> {
+    for number in 0..COUNT {
+        let mut token = device.token(Lane::Polled).ok_or("no free entry")?;
+        token.head()[..4].copy_from_slice(&[number; 4]);
+        let transmit = Transmit { to, at: Lane::Polled, head: 4, payload: None, solicited: false, cause: Cause::First };
+        token.post(&transmit, None);
+    }
+    device.flush(Lane::Polled);
+    Ok(())
+}
+
+fn receive(device: &mut Ud<Address>, adapter: &str, count: u8) -> Outcome<usize> {
+    for number in 0..count {
+        let slot = within(BOUND, &format!("datagram {number} at {adapter}"), || {
+            let Some(datagram) = device.receive(Lane::Polled) else { return Ok(None) };
+            if datagram.head() != [number; 4] || !datagram.is_from(PeerId(0)) {
+                return Err(format!("{adapter} got {:?} instead of datagram {number}", datagram.head()).into());
+            }
+            Ok(Some(datagram.slot()))
+        })?;
+        device.release(slot);
+    }
+    Ok(count.into())
+}

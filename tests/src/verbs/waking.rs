@@ -1,0 +1,63 @@
+//! The interrupt lane wakes a process that sleeps.
+
+use core::time::Duration;
+use std::thread;
+use std::time::Instant;
+
+use unisono_core::device::{Armed, Cause, Device, Lane, PeerId, Received, Token, Transmit};
+use unisono_verbs::ud::Woken;
+
+use super::{Outcome, device, introduce};
+
+/// The sender waits so long before it sends: the other is asleep by then.
+const BEFORE: Duration = Duration::from_millis(300);
+const BOUND: Duration = Duration::from_secs(5);
+
+/// A thread sleeps on the second adapter's interrupt lane. A datagram that does not solicit an event leaves it asleep; one
+/// that does wakes it. Returns the time that it slept, and the processor time that this took.
+///
+/// # Errors
+/// It was not woken, or by the wrong datagram.
+pub fn interrupt(adapters: [&str; 2]) -> Outcome<[Duration; 2]> {
+    let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
+    introduce(&mut [&mut from, &mut to])?;
+    if to.arm(Lane::Interrupt) != Armed::Armed {
+        return Err("something waits before anything was sent".into());
+    }
+    let bell = to.bell(Lane::Interrupt);
+    let sleeper = thread::spawn(move || {
+        let (started, busy) = (Instant::now(), thread_time());
+        let woken = bell.wait(Some(BOUND));
+        (woken, started.elapsed(), thread_time().saturating_sub(busy))
+    });
+    for solicited in [false, true] {
+        thread::sleep(BEFORE);
+        if sleeper.is_finished() {
+            return Err("it was woken by what does not solicit an event".into());
+        }
+        let mut token = from.token(Lane::Polled).ok_or("no free entry")?;
+        token.head()[0] = solicited.into();
+        let (to, at, cause) = (PeerId(1), Lane::Interrupt, Cause::Probe);
+        token.post(&Transmit { to, at, head: 1, payload: None, solicited, cause }, None);
+        from.flush(Lane::Polled);
+    }
+    let (woken, slept, busy) = sleeper.join().map_err(|_| "the sleeper panicked")?;
+    if woken != Woken::Arrived || slept < 2 * BEFORE {
+        return Err(format!("{woken:?} after {slept:?}").into());
+    }
+    for expected in [0, 1] {
+        let datagram = to.receive(Lane::Interrupt).ok_or("it woke for nothing")?;
+        if datagram.head() != [expected] || !datagram.is_from(PeerId(0)) {
+            return Err("it woke for another datagram".into());
+        }
+        let slot = datagram.slot();
+        to.release(slot);
+    }
+    Ok([slept, busy])
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,96 @@
+//! What queues do, with each of their barriers left out in turn.
+
+use unisono_verbs::mlx5::{
+    BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
+};
+use unisono_verbs::order::Violation;
+use unisono_verbs::raw::{Data, Payload};
+
+use super::Plain;
+
+/// A barrier that was left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion {
+    /// What the queue did.
+    pub of: &'static str,
+    /// Which barrier of it.
+    pub barrier: usize,
+    /// What was noticed.
+    pub noticed: Option<Violation>,
+}
+
+/// A play's name, the bytes of its queue, and what it does.
+type Play = (&'static str, usize, fn(Plain) -> Plain);
+
+const PLAYS: [Play; 5] = [
+    ("sending by doorbell", 4096, |plain| send(plain, false)),
+    ("sending by BlueFlame", 4096, |plain| send(plain, true)),
+    ("receiving", 256, receive),
+    ("taking completions", 512, take),
+    ("arming", 512, arm),
+];
+
+/// Deletes each barrier of each play in turn. Without a deletion each is in order.
+///
+/// # Errors
+/// A play is out of order as it is; which.
+pub fn delete_each_barrier() -> Result<Vec<Deletion>, (&'static str, Violation)> {
+    let mut deletions = Vec::new();
+    for (of, bytes, play) in PLAYS {
+        let whole = play(Plain::new(bytes));
+        if let Some(violation) = whole.violation() {
+            return Err((of, violation));
+        }
+        let deletion = |barrier| Deletion { of, barrier, noticed: play(Plain::without(bytes, barrier)).violation() };
+        deletions.extend((0..whole.barriers()).map(deletion));
+    }
+    Ok(deletions)
+}
+
+fn send(plain: Plain, takes_entries: bool) -> Plain {
+    let link = Link::InfiniBand { lid: 1, path_bits: 0 };
+    let to = Datagram::new(&Route { link, service_level: 0, rate: 0, grh: None }, 1, 1);
+    let mut entries = vec![Entry::default(); 64];
+    let flame = BlueFlame { bytes: 256, takes_entries, prefers: false };
+    let mut queue = SendQueue::new(plain, 7, flame, &mut entries).expect("a size of queues");
+    for bytes in [8, 180] {
+        let payload = Payload::Inline(&[&[1; 180][..bytes]]);
+        let request = Request { to: &to, payload, signalled: false, solicited: false, immediate: None };
+        queue.post(&request, 0).expect("room");
+        queue.signal();
+        queue.flush();
+    }
+    queue.seam().clone()
+}
+
+fn receive(plain: Plain) -> Plain {
+    let mut tags = vec![None; 4];
+    let mut queue = ReceiveQueue::new(plain, &mut tags).expect("a size of queues");
+    for tag in 0..3 {
+        assert!(queue.post(Data { address: 1, bytes: 1, key: 1 }, tag), "room");
+        queue.flush();
+    }
+    queue.seam().clone()
+}
+
+/// A completion queue with `count` entries that wait.
+fn waiting(mut plain: Plain, count: usize) -> CompletionQueue<Plain> {
+    let entries = plain.entries_mut();
+    entries.fill(0xf0);
+    entries.chunks_mut(64).take(count).for_each(|entry| entry[63] = 0);
+    CompletionQueue::new(plain, 1, Stride::Short).expect("a size of queues")
+}
+
+fn take(plain: Plain) -> Plain {
+    let mut queue = waiting(plain, 1);
+    assert!(matches!(queue.poll(), Some(Completion::Sent { .. })), "one waits");
+    assert_eq!(queue.poll(), None);
+    queue.seam().clone()
+}
+
+fn arm(plain: Plain) -> Plain {
+    let mut queue = waiting(plain, 0);
+    queue.arm(false);
+    queue.arm(true);
+    queue.seam().clone()
+}

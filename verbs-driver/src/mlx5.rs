@@ -1,0 +1,34 @@
+//! Work queues of ConnectX adapters (mlx5), written by us: unreliable datagrams without a call of libibverbs.
+//!
+//! libibverbs makes the queue pair and its completion queues; `mlx5dv_init_obj` says where their memory, records and registers
+//! lie. From then on [`SendQueue`], [`ReceiveQueue`] and [`CompletionQueue`] write and read them. [`Queues`] are those of a queue
+//! pair, for [`raw`](crate::raw)'s device.
+//!
+//! A send entry is counted in basic blocks of 64 bytes and wraps at the end of the queue:
+//!
+//! ```text
+//! control 16 │ datagram 48 │ data 16 …                  gathered by the adapter
+//! control 16 │ datagram 48 │ length 4, bytes, padding   inline
+//! ```
+//!
+//! Everything is big-endian. What completion queue entries say is checked: they are written by DMA.
+//!
+//! Sources: rdma-core 55, `providers/mlx5/mlx5dv.h` (layouts and constants), `qp.c` (what a posting stores, and in which order),
+//! `cq.c` (ownership, arming), `verbs.c` (address vectors); "Mellanox Adapters Programmer's Reference Manual" (the public edition
+//! for Ethernet), chapters "Work Queue Structure", "Doorbell" and "Completion Queues". Koop, dissertation, §3, for why datagrams.
+
+mod completion;
+mod completion_queue;
+mod path;
+mod queue_pair;
+mod receive_queue;
+mod segment;
+mod send_queue;
+
+pub use completion::{Arrival, Completion, Half};
+pub use completion_queue::{CQE, CompletionQueue, Stride};
+pub use path::Path;
+pub use queue_pair::Queues;
+pub use receive_queue::ReceiveQueue;
+pub use segment::{Datagram, Grh, Link, Route, source_port};
+pub use send_queue::{BlueFlame, Entry, Immediate, PAYLOAD_MAX, PostError, Request, SendQueue};

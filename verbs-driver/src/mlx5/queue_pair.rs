@@ -1,0 +1,108 @@
+//! The queues of a queue pair together.
+
+use unisono_core::device::Lane;
+
+use super::completion::{Completion, Half};
+use super::completion_queue::CompletionQueue;
+use super::path::Path;
+use super::receive_queue::ReceiveQueue;
+use super::send_queue::{Request, SendQueue};
+use crate::order::{BLOCK, Seam, UNIT};
+use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
+
+/// Units of control and datagram segment.
+const FRONT: usize = 4;
+
+/// A queue pair's queues. A completion queue has at least twice as many entries as its queue.
+#[derive(Debug)]
+pub struct Queues<'a, S> {
+    /// What is sent.
+    pub send: SendQueue<'a, S>,
+    /// That it was sent.
+    pub sent: CompletionQueue<S>,
+    /// Where datagrams may arrive.
+    pub receive: ReceiveQueue<'a, S>,
+    /// That they have arrived.
+    pub received: CompletionQueue<S>,
+}
+
+impl<S: Seam> QueuePair for Queues<'_, S> {
+    type Path = Path;
+
+    fn receive_entries(&self) -> usize {
+        self.receive.entries().min(self.received.entries() / 2)
+    }
+
+    fn has_room(&mut self, inline: usize) -> bool {
+        let gathered = 2;
+        let units = FRONT + gathered.max((4 + inline).div_ceil(UNIT));
+        self.send.free() >= units.div_ceil(BLOCK / UNIT)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.send.is_idle()
+    }
+
+    fn post(&mut self, (path, lane): (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
+        let to = path.at(lane);
+        self.send.post(&Request { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
+    }
+
+    fn flush(&mut self) {
+        self.send.signal();
+        self.send.flush();
+    }
+
+    fn sent(&mut self) -> Option<Fate<u32>> {
+        Some(match self.sent.poll()? {
+            Completion::Sent { index, .. } => self.send.complete(index).map_or(Fate::Malformed, Fate::Done),
+            Completion::Failed { index, half: Half::Send, failure, .. } => {
+                Fate::Failed(self.send.complete(index), failure)
+            }
+            Completion::Failed { .. } | Completion::Received(_) | Completion::Unknown { .. } => Fate::Malformed,
+        })
+    }
+
+    fn lend(&mut self, data: Data, tag: u32) -> bool {
+        self.receive.post(data, tag)
+    }
+
+    fn flush_lent(&mut self) {
+        self.receive.flush();
+    }
+
+    fn received(&mut self) -> Option<Fate<Got>> {
+        Some(match self.received.poll()? {
+            Completion::Received(arrival) => {
+                let origin = Origin { qpn: arrival.source, lid: arrival.lid, grh: arrival.grh };
+                let got = |tag| Fate::Done(Got { tag, bytes: arrival.bytes, origin });
+                self.receive.complete(arrival.index).map_or(Fate::Malformed, got)
+            }
+            Completion::Failed { index, half: Half::Receive, failure, .. } => {
+                Fate::Failed(self.receive.complete(index), failure)
+            }
+            Completion::Failed { .. } | Completion::Sent { .. } | Completion::Unknown { .. } => Fate::Malformed,
+        })
+    }
+
+    fn has_news(&mut self) -> bool {
+        self.received.has_news()
+    }
+
+    fn arm(&mut self, solicited: bool) {
+        self.received.arm(solicited);
+    }
+
+    fn saw_event(&mut self) {
+        self.received.saw_event();
+    }
+
+    fn reset(&mut self) {
+        // What is still in the completion queues is of the time before.
+        for queue in [&mut self.sent, &mut self.received] {
+            let _ = (0..=queue.entries()).find(|_| queue.poll().is_none());
+        }
+        self.send.reset();
+        self.receive.reset();
+    }
+}

@@ -1,0 +1,471 @@
+//! A send queue: entries of whole blocks, doorbell record, doorbell or BlueFlame.
+
+use zerocopy::byteorder::big_endian::U32;
+
+use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
+use crate::order::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
+use crate::raw::Payload;
+
+/// The control segment counts its entry's units in 6 bits.
+const UNITS_MAX: u32 = 63;
+/// Units before the payload: control and datagram.
+const FRONT: u32 = 4;
+/// Most units that BlueFlame takes at once, on any adapter so far.
+const FLAME: usize = 16;
+/// An entry's index has 16 bits, and more than half a turn is never outstanding.
+const BLOCKS_MAX: usize = 1 << 15;
+const SEND: u32 = 0x0a;
+const SEND_IMMEDIATE: u32 = 0x0b;
+
+/// Most bytes that an entry has room for inline.
+pub const PAYLOAD_MAX: usize = (UNITS_MAX - FRONT) as usize * UNIT - 4;
+
+/// Four bytes beside the payload, as they travel.
+pub type Immediate = [u8; 4];
+
+/// A datagram to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// To whom.
+    pub to: &'a Datagram,
+    /// What.
+    pub payload: Payload<'a>,
+    /// Whether its completion is to be written.
+    pub signalled: bool,
+    /// Whether the receiver's completion queue may raise an event for it.
+    pub solicited: bool,
+    /// Bytes beside the payload.
+    pub immediate: Option<Immediate>,
+}
+
+/// Why nothing was posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// Not enough free blocks.
+    Full,
+    /// More than an entry can hold.
+    TooLong,
+}
+
+/// The registers that take whole entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlueFlame {
+    /// Bytes of each half; they are used in turn. 0: there is but a doorbell.
+    pub bytes: usize,
+    /// Whether entries may be copied there.
+    pub takes_entries: bool,
+    /// Also those that are not inline.
+    pub prefers: bool,
+}
+
+/// What is known of an outstanding entry, kept at the index of its first block.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Entry {
+    start: u32,
+    end: u32,
+    tag: u32,
+}
+
+/// The entry that was posted last, as long as it may be signalled or copied.
+#[derive(Debug)]
+struct Last {
+    control: Control,
+    start: u32,
+    units: u32,
+    inline: bool,
+    /// Its first units.
+    copy: [Unit; FLAME],
+}
+
+/// A send queue of unreliable datagrams.
+#[derive(Debug)]
+pub struct SendQueue<'a, S> {
+    seam: S,
+    qpn: u32,
+    entries: &'a mut [Entry],
+    /// Blocks, counted for ever: posted, told to the adapter, and free again up to here.
+    posted: u32,
+    rung: u32,
+    freed: u32,
+    /// Entries that the adapter does not know of.
+    waiting: u32,
+    flame: BlueFlame,
+    half: usize,
+    last: Last,
+}
+
+impl<'a, S: Seam> SendQueue<'a, S> {
+    /// The fresh queue of a queue pair, with as many entries as it has blocks. `None`: it has no such size.
+    pub fn new(seam: S, qpn: u32, flame: BlueFlame, entries: &'a mut [Entry]) -> Option<Self> {
+        let blocks = seam.bytes() / BLOCK;
+        let fits = blocks.is_power_of_two() && blocks <= BLOCKS_MAX && entries.len() == blocks;
+        let copy = [[0; UNIT]; FLAME];
+        let last = Last { control: Control::NONE, start: 0, units: 0, inline: false, copy };
+        let queue = Self { seam, qpn, entries, posted: 0, rung: 0, freed: 0, waiting: 0, flame, half: 0, last };
+        fits.then_some(queue)
+    }
+
+    /// What it is written through.
+    pub const fn seam(&self) -> &S {
+        &self.seam
+    }
+
+    /// As [`seam`](Self::seam).
+    pub const fn seam_mut(&mut self) -> &mut S {
+        &mut self.seam
+    }
+
+    /// Blocks that are free.
+    pub fn free(&self) -> usize {
+        self.entries.len() - self.posted.wrapping_sub(self.freed) as usize
+    }
+
+    /// Whether nothing is outstanding.
+    pub const fn is_idle(&self) -> bool {
+        self.posted == self.freed
+    }
+
+    /// Writes an entry. The adapter learns of it with [`flush`](Self::flush). `tag` comes back when it is complete.
+    pub fn post(&mut self, request: &Request<'_>, tag: u32) -> Result<(), PostError> {
+        let (units, bytes) = match request.payload {
+            Payload::Gather(pieces) => (pieces.iter().filter(|piece| piece.bytes > 0).count(), 0),
+            Payload::Inline(pieces) => {
+                let bytes = pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len()));
+                (if bytes > 0 { bytes.saturating_add(4).div_ceil(UNIT) } else { 0 }, bytes)
+            }
+        };
+        let units = u32::try_from(units).ok().and_then(|units| units.checked_add(FRONT));
+        let units = units.filter(|units| *units <= UNITS_MAX).ok_or(PostError::TooLong)?;
+        let blocks = units.div_ceil((BLOCK / UNIT) as u32);
+        if blocks as usize > self.free() {
+            return Err(PostError::Full);
+        }
+        self.begin(request, units);
+        match request.payload {
+            Payload::Gather(pieces) => {
+                let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
+                for (place, piece) in (FRONT..).zip(pieces) {
+                    self.put(place, data(*piece));
+                }
+            }
+            Payload::Inline(_) if bytes == 0 => {}
+            Payload::Inline(pieces) => self.put_inline(bytes as u32, pieces),
+        }
+        let (start, end) = (self.posted, self.posted.wrapping_add(blocks));
+        let place = self.place(start);
+        if let Some(entry) = self.entries.get_mut(place) {
+            *entry = Entry { start, end, tag };
+        }
+        self.posted = end;
+        self.waiting = self.waiting.saturating_add(1);
+        Ok(())
+    }
+
+    /// Has the completion of the entry that was posted last written.
+    pub fn signal(&mut self) {
+        if self.waiting > 0 {
+            self.last.control.flags |= flag::SIGNALLED;
+            self.put(0, self.last.control.unit());
+        }
+    }
+
+    /// Tells the adapter of all entries.
+    pub fn flush(&mut self) {
+        if self.waiting == 0 {
+            return;
+        }
+        self.seam.barrier(Barrier::ToDevice);
+        self.seam.record(Record::Index, (self.posted & 0xffff).to_be());
+        self.seam.barrier(Barrier::ToRegister);
+        let room = self.flame.bytes.min(FLAME * UNIT) / UNIT;
+        let last = &self.last;
+        let alone = self.waiting == 1 && (last.inline || self.flame.prefers);
+        if self.flame.takes_entries && alone && last.units as usize <= room {
+            let blocks = last.copy.as_chunks::<{ BLOCK / UNIT }>().0;
+            let count = last.units.div_ceil((BLOCK / UNIT) as u32) as usize;
+            for (at, block) in (self.half..).step_by(BLOCK).zip(blocks.iter().take(count)) {
+                let block: Block = zerocopy::transmute!(*block);
+                self.seam.blue_flame(at, &block);
+            }
+        } else {
+            let [value, _] = zerocopy::transmute!(last.control.unit());
+            self.seam.doorbell(self.half, value);
+        }
+        self.seam.barrier(Barrier::Flush);
+        self.half ^= self.flame.bytes;
+        (self.rung, self.waiting) = (self.posted, 0);
+    }
+
+    /// The adapter says that it is done with the entry of this index, and those before. Returns its tag. `None`: no entry that
+    /// it knows of begins there.
+    pub fn complete(&mut self, index: u16) -> Option<u32> {
+        let distance = u32::from(index.wrapping_sub(self.freed as u16));
+        if distance >= self.rung.wrapping_sub(self.freed) {
+            return None;
+        }
+        let start = self.freed.wrapping_add(distance);
+        let entry = self.entries.get(self.place(start)).filter(|entry| entry.start == start)?;
+        self.freed = entry.end;
+        Some(entry.tag)
+    }
+
+    /// Forgets everything, as the adapter does when the queue pair is reset.
+    pub fn reset(&mut self) {
+        (self.posted, self.rung, self.freed, self.waiting) = (0, 0, 0, 0);
+        self.entries.fill(Entry::default());
+        self.seam.barrier(Barrier::ToDevice);
+        self.seam.record(Record::Index, 0);
+    }
+
+    fn place(&self, block: u32) -> usize {
+        block as usize & (self.entries.len() - 1)
+    }
+
+    fn begin(&mut self, request: &Request<'_>, units: u32) {
+        let opcode = if request.immediate.is_some() { SEND_IMMEDIATE } else { SEND };
+        let mut flags = 0;
+        if request.signalled {
+            flags |= flag::SIGNALLED;
+        }
+        if request.solicited {
+            flags |= flag::SOLICITED;
+        }
+        let control = Control {
+            what: U32::new((self.posted & 0xffff) << 8 | opcode),
+            whose: U32::new((self.qpn & QPN_MASK) << 8 | units),
+            flags,
+            immediate: request.immediate.unwrap_or_default(),
+            ..Control::NONE
+        };
+        let inline = matches!(request.payload, Payload::Inline(_));
+        let last = &mut self.last;
+        (last.control, last.start, last.units, last.inline) = (control, self.posted, units, inline);
+        last.copy.fill([0; UNIT]);
+        self.put(0, control.unit());
+        for (place, unit) in (1..).zip(request.to.units()) {
+            self.put(place, unit);
+        }
+    }
+
+    /// Length, bytes, and zeros to the end of the unit.
+    fn put_inline(&mut self, bytes: u32, pieces: &[&[u8]]) {
+        let mut unit = [0; UNIT];
+        let (mut place, mut filled) = (FRONT, 4);
+        if let Some(length) = unit.first_chunk_mut() {
+            *length = (bytes | INLINE).to_be_bytes();
+        }
+        for mut piece in pieces.iter().copied() {
+            while !piece.is_empty() {
+                let room = unit.get_mut(filled..).unwrap_or_default();
+                let (now, later) = piece.split_at(piece.len().min(room.len()));
+                for (to, from) in room.iter_mut().zip(now) {
+                    *to = *from;
+                }
+                (piece, filled) = (later, filled + now.len());
+                if filled == UNIT {
+                    self.put(place, unit);
+                    (unit, place, filled) = ([0; UNIT], place + 1, 0);
+                }
+            }
+        }
+        if filled > 0 {
+            self.put(place, unit);
+        }
+    }
+
+    /// Stores a unit of the last entry. It wraps at the end of the queue.
+    #[inline]
+    fn put(&mut self, place: u32, unit: Unit) {
+        let at = self.place(self.last.start) * BLOCK + place as usize * UNIT;
+        self.seam.store(at & (self.seam.bytes() - 1), unit);
+        if let Some(copy) = self.last.copy.get_mut(place as usize) {
+            *copy = unit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::mlx5::segment::{Link, Route};
+    use crate::order::testing::{Memory, delete_each_barrier};
+    use crate::order::{Event, Violation};
+    use crate::raw::Data;
+
+    const FLAMES: BlueFlame = BlueFlame { bytes: 256, takes_entries: true, prefers: false };
+
+    fn datagram() -> Datagram {
+        let link = Link::InfiniBand { lid: 0x1234, path_bits: 1 };
+        Datagram::new(&Route { link, service_level: 3, rate: 0, grh: None }, 0x55_6677, 0x1111_2222)
+    }
+
+    fn request<'a>(to: &'a Datagram, payload: Payload<'a>) -> Request<'a> {
+        Request { to, payload, signalled: false, solicited: false, immediate: None }
+    }
+
+    fn with<R>(memory: Memory, play: impl FnOnce(&mut SendQueue<'_, Memory>) -> R) -> (Memory, R) {
+        let mut entries = vec![Entry::default(); memory.entries.len() / BLOCK];
+        let mut queue = SendQueue::new(memory, 0x12_3456, FLAMES, &mut entries).unwrap();
+        let result = play(&mut queue);
+        (queue.seam, result)
+    }
+
+    #[test]
+    fn entry_is_laid_out_as_the_adapter_reads_it() {
+        let to = datagram();
+        let data = [
+            Data { address: 0x1_0000_2000, bytes: 100, key: 9 },
+            Data::default(),
+            Data { address: 8, bytes: 1, key: 7 },
+        ];
+        let (memory, ()) = with(Memory::new(512), |queue| {
+            let whole = Request { signalled: true, solicited: true, ..request(&to, Payload::Gather(&data)) };
+            queue.post(&Request { immediate: Some([1, 2, 3, 4]), ..whole }, 0).unwrap();
+            queue.flush();
+        });
+        let expected = [
+            &[0, 0, 0, 0x0b, 0x12, 0x34, 0x56, 6, 0, 0, 0, 0x0a, 1, 2, 3, 4][..],
+            &[0x11, 0x11, 0x22, 0x22, 0, 0, 0, 0, 0x80, 0x55, 0x66, 0x77, 3, 1, 0x12, 0x34],
+            &[0; 32],
+            &[0, 0, 0, 100, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0x20, 0],
+            &[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8],
+        ];
+        assert_eq!(memory.entries[..96], expected.concat());
+        assert_eq!(memory.records[0], 2_u32.to_be());
+        assert_eq!(memory.rung, [(0, expected[0][..8].to_vec())]);
+    }
+
+    #[test]
+    fn inline_entry_wraps_and_goes_by_blue_flame() {
+        let (to, bytes) = (datagram(), Vec::from_iter(0..150));
+        let (memory, ()) = with(Memory::new(256), |queue| {
+            // Three blocks, so that the next begins in the last one.
+            queue.post(&request(&to, Payload::Inline(&[&[7; 124]])), 0).unwrap();
+            queue.flush();
+            assert_eq!(queue.complete(0), Some(0));
+            queue.post(&request(&to, Payload::Inline(&[&bytes[..33], &[], &bytes[33..]])), 1).unwrap();
+            queue.flush();
+        });
+        let last = [&memory.entries[192..], &memory.entries[..192]].concat();
+        assert_eq!(last[..4], [0, 0, 3, 0x0a]);
+        assert_eq!(last[64..68], [0x80, 0, 0, 150]);
+        assert_eq!(last[68..218], bytes);
+        let flames: Vec<_> = memory.rung.iter().map(|(at, block)| (*at, block.len())).collect();
+        assert_eq!(flames, [(0, 64), (64, 64), (128, 64), (256, 64), (320, 64), (384, 64), (448, 64)]);
+        let copied: Vec<u8> = memory.rung[3..].iter().flat_map(|(_, block)| block).copied().collect();
+        assert_eq!(copied[..218], last[..218]);
+    }
+
+    #[test]
+    fn several_entries_ring_once_and_signal_the_last() {
+        let to = datagram();
+        let (memory, ()) = with(Memory::new(512), |queue| {
+            for tag in 0..3 {
+                queue.post(&request(&to, Payload::Inline(&[b"abc"])), tag).unwrap();
+            }
+            queue.signal();
+            queue.flush();
+            queue.flush();
+            assert_eq!(queue.complete(4), Some(2));
+            assert!(queue.is_idle());
+        });
+        let flags: Vec<_> = memory.entries.chunks(128).map(|entry| entry[11]).collect();
+        assert_eq!(flags, [0, 0, 8, 0]);
+        assert_eq!(memory.rung, [(0, memory.entries[256..264].to_vec())]);
+        assert_eq!(memory.records[0], 6_u32.to_be());
+    }
+
+    #[test]
+    fn full_queue_and_long_payload_are_refused() {
+        let to = datagram();
+        with(Memory::new(256), |queue| {
+            let empty = request(&to, Payload::Gather(&[]));
+            for tag in 0..4 {
+                assert_eq!(queue.post(&empty, tag), Ok(()));
+            }
+            assert_eq!(queue.post(&empty, 4), Err(PostError::Full));
+            assert_eq!(queue.complete(0), None, "the adapter does not know of it");
+            queue.flush();
+            assert_eq!(queue.complete(1), Some(1));
+            assert_eq!(queue.free(), 2);
+            assert_eq!(
+                queue.post(&request(&to, Payload::Inline(&[&[0; PAYLOAD_MAX + 1]])), 5),
+                Err(PostError::TooLong)
+            );
+            assert_eq!(queue.post(&request(&to, Payload::Inline(&[&[0; PAYLOAD_MAX]])), 5), Err(PostError::Full));
+        });
+    }
+
+    #[test]
+    fn any_index_completes_an_entry_or_nothing() {
+        let (to, mut random) = (datagram(), fastrand::Rng::with_seed(3));
+        with(Memory::new(1024), |queue| {
+            let (mut tag, mut done, mut outstanding) = (0, 0, Vec::new());
+            for _ in 0..60_000 {
+                let bytes = random.usize(..200);
+                let start = queue.posted as u16;
+                if queue.post(&request(&to, Payload::Inline(&[&[0; 200][..bytes]])), tag).is_ok() {
+                    outstanding.push((start, tag));
+                    tag += 1;
+                }
+                queue.flush();
+                let index =
+                    if random.bool() { random.u16(..) } else { queue.freed.wrapping_add(random.u32(..18)) as u16 };
+                let expected = outstanding.iter().position(|(start, _)| *start == index);
+                let found = queue.complete(index);
+                assert_eq!(found, expected.map(|at| outstanding[at].1));
+                if let Some(at) = expected {
+                    outstanding.drain(..=at);
+                    done += 1;
+                }
+            }
+            assert!(done > 1000 && queue.posted > 0x1_0000, "{done} {}", queue.posted);
+        });
+    }
+
+    #[test]
+    fn stores_are_in_order_and_no_barrier_is_idle() {
+        let to = datagram();
+        let play = |memory| {
+            with(memory, |queue| {
+                for bytes in [3, 150, 300] {
+                    for tag in 0..2 {
+                        queue.post(&request(&to, Payload::Inline(&[&[1; 300][..bytes]])), tag).unwrap();
+                        if bytes == 150 {
+                            queue.flush();
+                        }
+                    }
+                    queue.signal();
+                    queue.flush();
+                }
+                queue.post(&request(&to, Payload::Gather(&[])), 0).unwrap();
+                queue.reset();
+            })
+            .0
+        };
+        let found = delete_each_barrier(4096, play);
+        let of_flush = [Violation::RecordBeforeEntry, Violation::DoorbellBeforeRecord, Violation::Unflushed];
+        assert_eq!(found[..3], of_flush);
+        assert_eq!(found.len(), 4 * 3 + 1);
+    }
+
+    #[test]
+    fn trace_of_a_posting() {
+        let to = datagram();
+        let (memory, ()) = with(Memory::new(256), |queue| {
+            queue.post(&request(&to, Payload::Gather(&[])), 0).unwrap();
+            queue.flush();
+        });
+        let trace = [
+            Event::Barrier(Barrier::ToDevice),
+            Event::Record(Record::Index),
+            Event::Barrier(Barrier::ToRegister),
+            Event::Doorbell { at: 0, bytes: 8 },
+            Event::Barrier(Barrier::Flush),
+        ];
+        assert_eq!(memory.events, [&[Event::Store; 4][..], &trace].concat());
+    }
+}

@@ -1,0 +1,105 @@
+//! A seam for tests: plain memory, every event written down and checked, one barrier left out on demand.
+
+use alloc::vec::Vec;
+
+use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation};
+
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Memory {
+    pub(crate) entries: Vec<u8>,
+    pub(crate) records: [u32; 2],
+    pub(crate) progress: u32,
+    /// What was stored to the registers, in order.
+    pub(crate) rung: Vec<(usize, Vec<u8>)>,
+    pub(crate) events: Vec<Event>,
+    checker: Checker,
+    violation: Option<Violation>,
+    barriers: usize,
+    /// Which barrier is left out.
+    omitted: Option<usize>,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { entries: alloc::vec![0; bytes], ..Self::default() }
+    }
+
+    pub(crate) fn without(bytes: usize, omitted: Option<usize>) -> Self {
+        Self { omitted, ..Self::new(bytes) }
+    }
+
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.violation.or_else(|| self.checker.flushed().err())
+    }
+
+    fn note(&mut self, event: Event) {
+        self.events.push(event);
+        let found = self.checker.note(event).err();
+        self.violation = self.violation.or(found);
+    }
+
+    fn at(&self, at: usize) -> usize {
+        at & (self.entries.len() - 1)
+    }
+}
+
+impl Seam for Memory {
+    fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn store(&mut self, at: usize, unit: Unit) {
+        self.note(Event::Store);
+        let at = self.at(at);
+        self.entries[at..at + UNIT].copy_from_slice(&unit);
+    }
+
+    fn progress(&mut self, what: Progress) -> u32 {
+        self.note(Event::Progress);
+        match what {
+            Progress::Owner(at) => self.entries[self.at(at)].into(),
+            Progress::Index => self.progress,
+        }
+    }
+
+    fn load(&mut self, at: usize) -> Block {
+        self.note(Event::Load);
+        let at = self.at(at);
+        self.entries[at..at + BLOCK].try_into().unwrap()
+    }
+
+    fn record(&mut self, record: Record, value: u32) {
+        self.note(Event::Record(record));
+        self.records[record as usize] = value;
+    }
+
+    fn doorbell(&mut self, at: usize, value: [u8; 8]) {
+        self.note(Event::Doorbell { at, bytes: 8 });
+        self.rung.push((at, value.to_vec()));
+    }
+
+    fn blue_flame(&mut self, at: usize, block: &Block) {
+        self.note(Event::Doorbell { at, bytes: BLOCK });
+        self.rung.push((at, block.to_vec()));
+    }
+
+    fn barrier(&mut self, barrier: Barrier) {
+        let this = self.barriers;
+        self.barriers += 1;
+        if self.omitted != Some(this) {
+            self.note(Event::Barrier(barrier));
+        }
+    }
+}
+
+/// Runs `play` once as it is, then again without each of its barriers in turn: what it does must be in order, and stop being so
+/// each time. Returns what was found without each.
+pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(Memory) -> Memory) -> Vec<Violation> {
+    let whole = play(Memory::new(bytes));
+    assert_eq!(whole.violation(), None, "{:?}", whole.events);
+    let found = (0..whole.barriers).map(|omitted| {
+        let memory = play(Memory::without(bytes, Some(omitted)));
+        memory.violation().unwrap_or_else(|| panic!("barrier {omitted} is not missed: {:?}", memory.events))
+    });
+    found.collect()
+}

@@ -1,0 +1,506 @@
+//! The core's [`Device`] over unreliable datagrams of queue pairs whose queues are ours.
+//!
+//! A datagram of up to [`Options::inline`] bytes is copied to its entry; a longer one is gathered: its header from the token's
+//! registered memory, its payload from where it lies. The last entry of a flush is signalled, and its completion completes all
+//! before it. Datagrams arrive in buffers; one that is set aside keeps its buffer, and a spare takes its place in the queue.
+//!
+//! The queue pair is made, connected and rebuilt by whoever owns it; [`Raw::reset`] says that it was.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use unisono_core::device::{
+    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+
+use super::buffers::{Buffer, Buffers};
+use super::source::{GRH, Path, Source};
+use super::{Data, Failure, Fate, Got, Payload, QueuePair};
+use crate::registered::{Registered, Slab, copy, read};
+
+/// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.
+pub const INLINE_MAX: usize = 188;
+/// Answers that wait to be polled.
+const FACTS: usize = 16;
+/// Completions that are looked at in one call.
+const BUDGET: u32 = 64;
+
+/// Memory that the adapter reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Slabs {
+    /// [`HEAD`] bytes for each posting that can be outstanding, in equal parts for the lanes; aligned to 8.
+    pub heads: Slab,
+    /// For each buffer 40 bytes and the longest datagram, rounded up to 64.
+    pub buffers: Slab,
+}
+
+/// How a device is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Bytes of the longest datagram.
+    pub mtu: u32,
+    /// Datagrams of a lane that can wait.
+    pub receive_slots: u32,
+    /// Longer datagrams are gathered; at most [`INLINE_MAX`].
+    pub inline: usize,
+    /// See [`Limits::granularity_ns`].
+    pub granularity_ns: u32,
+    /// See [`Limits::lossless`].
+    pub lossless: bool,
+}
+
+/// What a device counts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Posted to nobody, or too long.
+    pub astray: u32,
+    /// Completions that say what cannot be: indices of nothing, lengths that do not fit, unknown kinds.
+    pub malformed: u32,
+    /// Entries that failed, those aside that were flushed after.
+    pub failed: u32,
+    /// Why the first did.
+    pub reason: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct LaneState<Q> {
+    queues: Q,
+    heads: Slab,
+    posted: Ticket,
+    completed: Ticket,
+    /// An entry has failed, and its queue pair with it.
+    down: bool,
+}
+
+impl<Q: QueuePair> LaneState<Q> {
+    /// The memory for a posting's head, if nobody uses it.
+    fn head(&mut self, inline: usize) -> Option<Slab> {
+        let depth = 1 << (self.heads.bytes() / HEAD).ilog2();
+        let outstanding = self.posted.0.wrapping_sub(self.completed.0) as usize;
+        if outstanding >= depth || !self.queues.has_room(inline) {
+            return None;
+        }
+        self.heads.part(self.posted.next().0 as usize % depth * HEAD, HEAD)
+    }
+
+    /// Everything posted so far that has an entry is complete.
+    fn settle(&mut self) {
+        if self.queues.is_idle() {
+            self.completed = self.posted;
+        }
+    }
+}
+
+/// A device over one queue pair, or two. Lent memory is named by `A`.
+#[derive(Debug)]
+pub struct Raw<'a, Q: QueuePair, A> {
+    polled: LaneState<Q>,
+    interrupt: Option<LaneState<Q>>,
+    buffers: Buffers<'a>,
+    paths: &'a mut [Option<Q::Path>],
+    facts: [Option<Fact>; FACTS],
+    options: Options,
+    holdable: u32,
+    counts: Counts,
+    memory: PhantomData<fn(A)>,
+}
+
+impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
+    /// A device with fresh queues, and memory. `table` has an entry for each buffer: for the receive slots of its lanes, the others
+    /// are for datagrams that are set aside. `paths` has an entry for each peer. `None`: something does not fit something else.
+    pub fn new(
+        options: Options,
+        [polled, interrupt]: [Option<Q>; 2],
+        slabs: Slabs,
+        table: &'a mut [Buffer],
+        paths: &'a mut [Option<Q::Path>],
+    ) -> Option<Self> {
+        let (polled, lanes) = (polled?, if interrupt.is_some() { 2 } else { 1 });
+        let part = slabs.heads.bytes() / lanes / HEAD * HEAD;
+        let holdable = (table.len() as u32).checked_sub(options.receive_slots.checked_mul(lanes as u32)?)?;
+        let buffers = Buffers::new(table, slabs.buffers, options.mtu)?;
+        let fits = |queues: &Q| queues.receive_entries() >= options.receive_slots as usize;
+        let fit = fits(&polled) && interrupt.as_ref().is_none_or(fits);
+        if !fit || part == 0 || options.receive_slots == 0 || options.inline > INLINE_MAX {
+            return None;
+        }
+        let lane = |queues, heads| LaneState {
+            queues,
+            heads,
+            posted: Ticket::default(),
+            completed: Ticket::default(),
+            down: false,
+        };
+        let heads = [slabs.heads.part(0, part)?, slabs.heads.part(part * (lanes - 1), part)?];
+        let mut device = Self {
+            polled: lane(polled, heads[0]),
+            interrupt: interrupt.map(|queues| lane(queues, heads[1])),
+            buffers,
+            paths,
+            facts: [None; FACTS],
+            options,
+            holdable,
+            counts: Counts::default(),
+            memory: PhantomData,
+        };
+        device.fill(Lane::Polled);
+        device.fill(Lane::Interrupt);
+        Some(device)
+    }
+
+    /// What it counted so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The queues of a lane.
+    pub fn queues_mut(&mut self, lane: Lane) -> Option<&mut Q> {
+        self.lane(lane).map(|lane| &mut lane.queues)
+    }
+
+    /// Says where a peer is, or that it is nowhere. Says whether there is such a peer.
+    pub fn set_path(&mut self, peer: PeerId, path: Option<Q::Path>) -> bool {
+        self.paths.get_mut(peer.0 as usize).map(|place| *place = path).is_some()
+    }
+
+    /// An event has come for the lane.
+    pub fn saw_event(&mut self, lane: Lane) {
+        if let Some(lane) = self.lane(lane) {
+            lane.queues.saw_event();
+        }
+    }
+
+    /// The lane's queue pair was reset and is ready again: all that was posted is complete, all that was received and not taken is
+    /// lost. To be called when the queue pair has been reset and before it is ready to receive.
+    pub fn reset(&mut self, lane: Lane) {
+        let Some(state) = self.lane(lane) else { return };
+        state.queues.reset();
+        state.settle();
+        let was_down = core::mem::take(&mut state.down);
+        self.buffers.take_back(lane == Lane::Interrupt);
+        self.fill(lane);
+        if was_down {
+            self.tell(Fact::Up);
+        }
+    }
+
+    fn lane(&mut self, lane: Lane) -> Option<&mut LaneState<Q>> {
+        match lane {
+            Lane::Polled => Some(&mut self.polled),
+            Lane::Interrupt => self.interrupt.as_mut(),
+        }
+    }
+
+    fn tell(&mut self, fact: Fact) {
+        if let Some(place) = self.facts.iter_mut().find(|place| place.is_none()) {
+            *place = Some(fact);
+        }
+    }
+
+    fn malformed(&mut self) {
+        self.counts.malformed = self.counts.malformed.saturating_add(1);
+    }
+
+    /// An entry failed.
+    fn fail(&mut self, lane: Lane, failure: Failure) {
+        if failure != Failure::Flushed {
+            self.counts.failed = self.counts.failed.saturating_add(1);
+            self.counts.reason.get_or_insert(failure);
+        }
+        let was_up = self.lane(lane).is_some_and(|lane| !core::mem::replace(&mut lane.down, true));
+        if was_up {
+            self.tell(Fact::Down);
+        }
+    }
+
+    /// Posts free buffers until as many wait as the lane has slots.
+    fn fill(&mut self, lane: Lane) {
+        for _ in 0..self.options.receive_slots {
+            self.refill(lane);
+        }
+        if let Some(state) = self.lane(lane) {
+            state.queues.flush_lent();
+        }
+    }
+
+    /// Posts a free buffer.
+    fn refill(&mut self, lane: Lane) {
+        let interrupt = lane == Lane::Interrupt;
+        if interrupt && self.interrupt.is_none() {
+            return;
+        }
+        let Some((index, data)) = self.buffers.post(interrupt) else { return };
+        let posted = self.lane(lane).is_some_and(|state| state.queues.lend(data, index));
+        if !posted {
+            self.buffers.free(index);
+        }
+    }
+
+    /// As [`refill`](Self::refill), and the adapter learns of it.
+    fn replace(&mut self, interrupt: bool) {
+        let lane = if interrupt { Lane::Interrupt } else { Lane::Polled };
+        self.refill(lane);
+        if let Some(state) = self.lane(lane) {
+            state.queues.flush_lent();
+        }
+    }
+
+    /// Looks at what was sent.
+    fn reap(&mut self, lane: Lane) {
+        for _ in 0..BUDGET {
+            let Some(state) = self.lane(lane) else { return };
+            let Some(fate) = state.queues.sent() else { break };
+            let (ticket, failure) = match fate {
+                Fate::Done(ticket) => (Some(ticket), None),
+                Fate::Failed(ticket, failure) => (ticket, Some(failure)),
+                Fate::Malformed => (None, None),
+            };
+            match ticket {
+                Some(ticket) => {
+                    state.completed = Ticket(ticket);
+                    state.settle();
+                }
+                None => self.malformed(),
+            }
+            if let Some(failure) = failure {
+                self.fail(lane, failure);
+            }
+        }
+    }
+
+    /// Takes a datagram that has come, if it makes sense.
+    fn arrive(&mut self, lane: Lane, got: Got) -> bool {
+        let bytes = got.bytes.checked_sub(GRH as u32).filter(|bytes| *bytes <= self.options.mtu);
+        let source = |front: &_| Source::new(got.origin, front);
+        let arrived = bytes.is_some_and(|bytes| self.buffers.arrive(got.tag, bytes, source));
+        if !arrived {
+            self.malformed();
+            self.buffers.free(got.tag);
+            self.replace(lane == Lane::Interrupt);
+        }
+        arrived
+    }
+
+    fn next(&mut self, lane: Lane) -> Option<u32> {
+        for _ in 0..BUDGET {
+            match self.lane(lane)?.queues.received()? {
+                Fate::Done(got) => {
+                    if self.arrive(lane, got) {
+                        return Some(got.tag);
+                    }
+                }
+                Fate::Failed(tag, failure) => {
+                    // Nothing can be posted until the queue pair is reset.
+                    match tag {
+                        Some(index) => self.buffers.free(index),
+                        None => self.malformed(),
+                    }
+                    self.fail(lane, failure);
+                }
+                Fate::Malformed => self.malformed(),
+            }
+        }
+        None
+    }
+
+    fn post(&mut self, lane: Lane, head: Slab, transmit: &Transmit, payload: Option<A>) {
+        let limit = self.options.inline;
+        let path = self.paths.get(transmit.to.0 as usize).copied().flatten();
+        let head_bytes = usize::from(transmit.head).min(HEAD);
+        let bytes = payload.map_or(0, Registered::bytes).saturating_add(head_bytes);
+        let path = path.filter(|path| bytes <= path.mtu() as usize);
+        let Some(state) = self.lane(lane) else { return };
+        state.posted = state.posted.next();
+        let ticket = state.posted.0;
+        let posted = path.is_some_and(|path| {
+            let mut inline = [0; INLINE_MAX];
+            let (copied, pieces);
+            let payload = if bytes <= limit {
+                let (front, back) = inline.split_at_mut(head_bytes);
+                read(head, front);
+                if let Some(payload) = payload {
+                    read(payload, back);
+                }
+                copied = [inline.get(..bytes).unwrap_or_default()];
+                Payload::Inline(&copied)
+            } else {
+                let payload = payload.map_or(Some(Data::default()), |payload| piece(payload, payload.bytes()));
+                let (Some(head), Some(payload)) = (piece(head, head_bytes), payload) else { return false };
+                pieces = [head, payload];
+                Payload::Gather(&pieces)
+            };
+            state.queues.post((&path, transmit.at), payload, transmit.solicited, ticket)
+        });
+        if !posted {
+            state.settle();
+            self.counts.astray = self.counts.astray.saturating_add(1);
+        }
+    }
+}
+
+/// `None`: it is not registered.
+fn piece(memory: impl Registered, bytes: usize) -> Option<Data> {
+    let address = memory.start().expose_provenance().get() as u64;
+    Some(Data { address, bytes: bytes as u32, key: memory.key()? })
+}
+
+/// A free send entry.
+#[derive(Debug)]
+pub struct RawToken<'b, 'a, Q: QueuePair, A> {
+    device: &'b mut Raw<'a, Q, A>,
+    lane: Lane,
+    ticket: Ticket,
+    head: Slab,
+}
+
+impl<Q: QueuePair, A: Registered> Token for RawToken<'_, '_, Q, A> {
+    type Address = A;
+
+    fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        let mut head: NonNull<[u8; HEAD]> = self.head.start().cast();
+        // SAFETY: a part of the slab of heads, as long; no posting that uses it is outstanding, and its owner promised that
+        // nobody else does.
+        unsafe { head.as_mut() }
+    }
+
+    fn post(self, transmit: &Transmit, payload: Option<A>) {
+        self.device.post(self.lane, self.head, transmit, payload);
+    }
+}
+
+/// A received datagram.
+#[derive(Debug)]
+pub struct RawDatagram<'b, P> {
+    slot: Slot,
+    bytes: u32,
+    head: [u8; HEAD],
+    source: Source,
+    paths: &'b [Option<P>],
+}
+
+impl<P: Path> Received for RawDatagram<'_, P> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        self.head.get(..self.bytes as usize).unwrap_or(&self.head)
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
+        path.is_some_and(|path| path.is(&self.source))
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
+    type Address = A;
+    type Token<'b>
+        = RawToken<'b, 'a, Q, A>
+    where
+        Self: 'b;
+    type Received<'b>
+        = RawDatagram<'b, Q::Path>
+    where
+        Self: 'b;
+
+    fn limits(&self) -> Limits {
+        Limits {
+            mtu: self.options.mtu,
+            receive_slots: self.options.receive_slots,
+            holdable: self.holdable,
+            granularity_ns: self.options.granularity_ns,
+            lossless: self.options.lossless,
+            interrupts: self.interrupt.is_some(),
+        }
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<RawToken<'_, 'a, Q, A>> {
+        let inline = self.options.inline;
+        if self.lane(lane)?.head(inline).is_none() {
+            self.reap(lane);
+        }
+        let state = self.lane(lane)?;
+        let (head, ticket) = (state.head(inline)?, state.posted.next());
+        Some(RawToken { device: self, lane, ticket, head })
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        if let Some(state) = self.lane(lane) {
+            state.queues.flush();
+        }
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        self.reap(lane);
+        self.lane(lane).map_or(Ticket::default(), |state| state.completed)
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<RawDatagram<'_, Q::Path>> {
+        let index = self.next(lane)?;
+        Some(self.held(Slot(index)))
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: A) {
+        if let Some(part) = self.buffers.part(from.0, start.into(), bytes as usize) {
+            copy(part, to);
+        }
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        if let Some(interrupt) = self.buffers.hold(slot.0) {
+            self.replace(interrupt);
+        }
+    }
+
+    fn held(&self, slot: Slot) -> RawDatagram<'_, Q::Path> {
+        let (bytes, source) = self.buffers.datagram(slot.0).unwrap_or((0, Source::NONE));
+        let mut head = [0; HEAD];
+        if let Some(part) = self.buffers.part(slot.0, 0, HEAD.min(bytes as usize)) {
+            read(part, &mut head);
+        }
+        RawDatagram { slot, bytes, head, source, paths: self.paths }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(interrupt) = self.buffers.release(slot.0) {
+            self.replace(interrupt);
+        }
+    }
+
+    fn arm(&mut self, lane: Lane) -> Armed {
+        let Some(state) = self.lane(lane) else { return Armed::Armed };
+        if state.queues.has_news() {
+            return Armed::Pending;
+        }
+        state.queues.arm(lane == Lane::Interrupt);
+        // Not every adapter raises an event for what came before it was asked.
+        if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        if let Wish::Resolve(peer) = wish {
+            let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
+            let mtu = path.map(|path| path.mtu().min(self.options.mtu));
+            self.tell(mtu.map_or(Fact::NoPath(peer), |mtu| Fact::Path { peer, mtu }));
+        }
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        let fact = self.facts.first_mut()?.take();
+        self.facts.rotate_left(1);
+        fact
+    }
+}

@@ -1,0 +1,50 @@
+//! A seam whose doorbell is a call of the system.
+
+use crate::order::{Barrier, Block, Progress, Record, Seam, Unit};
+
+/// A queue whose doorbell is a call. It gets the doorbell's bytes.
+#[derive(Debug)]
+pub struct Called<S, C> {
+    seam: S,
+    call: C,
+}
+
+impl<S, C: FnMut([u8; 8])> Called<S, C> {
+    /// A queue in this memory, rung by this call.
+    pub const fn new(seam: S, call: C) -> Self {
+        Self { seam, call }
+    }
+}
+
+impl<S: Seam, C: FnMut([u8; 8])> Seam for Called<S, C> {
+    fn bytes(&self) -> usize {
+        self.seam.bytes()
+    }
+
+    fn store(&mut self, at: usize, unit: Unit) {
+        self.seam.store(at, unit);
+    }
+
+    fn progress(&mut self, what: Progress) -> u32 {
+        self.seam.progress(what)
+    }
+
+    fn load(&mut self, at: usize) -> Block {
+        self.seam.load(at)
+    }
+
+    fn record(&mut self, record: Record, value: u32) {
+        self.seam.record(record, value);
+    }
+
+    fn doorbell(&mut self, _: usize, value: [u8; 8]) {
+        (self.call)(value);
+    }
+
+    /// There is nothing to copy to.
+    fn blue_flame(&mut self, _: usize, _: &Block) {}
+
+    fn barrier(&mut self, barrier: Barrier) {
+        self.seam.barrier(barrier);
+    }
+}

@@ -1,0 +1,330 @@
+//! Queue pairs that the kernel makes for us and maps: commands of the write interface, without a word of libibverbs.
+//!
+//! rdma-core's provider for Soft-RoCE keeps to itself where its queues are mapped, so the queue pair is made here; device, protection
+//! domain and registrations are libibverbs'. Commands are written to the device's file: a word that names it, its length and that
+//! of the answer in words, where the answer goes, then its fields (`ib_user_verbs.h`).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::{self, NonNull};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::ring::{HEADER, INDICES, Shape};
+use super::{Called, Queues, SEND, Sizes};
+use crate::order::{Mapped, Place};
+use crate::ud::Domain;
+
+/// `IB_USER_VERBS_CMD_*`.
+const CREATE_CHANNEL: u32 = 17;
+const CREATE_COMPLETIONS: u32 = 18;
+const DESTROY_COMPLETIONS: u32 = 20;
+const NOTIFY: u32 = 23;
+const CREATE_PAIR: u32 = 24;
+const MODIFY_PAIR: u32 = 26;
+const DESTROY_PAIR: u32 = 27;
+const POST_SEND: u32 = 28;
+/// `IBV_QPT_UD`, in the byte behind that of `sq_sig_all`.
+const DATAGRAMS: u32 = 4 << 8;
+/// `ibv_qp_state`, and `ibv_qp_attr_mask`.
+const RESET: u32 = 0;
+const INIT: u32 = 1;
+const READY_TO_RECEIVE: u32 = 2;
+const READY_TO_SEND: u32 = 3;
+const ERROR: u32 = 6;
+const STATE: u32 = 1;
+const PARTITION_PORT_KEY: u32 = 1 << 4 | 1 << 5 | 1 << 6;
+const PSN: u32 = 1 << 16;
+/// Bytes of a send entry in the interface that is not used.
+const UNUSED_ENTRY: u32 = 128;
+
+/// How large a queue pair is at least.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    /// Datagrams that can be posted.
+    pub sends: u32,
+    /// Memory that can be lent.
+    pub receives: u32,
+    /// Bytes that an entry has room for.
+    pub inline: u32,
+}
+
+/// The doorbell of a mapped queue. It keeps the queue pair alive.
+type Bell = Box<dyn FnMut([u8; 8]) + Send>;
+/// A mapped queue.
+pub type Ring = Called<Mapped, Bell>;
+
+/// A mapping of the device's file.
+#[derive(Debug)]
+struct Map {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Map {
+    fn new(file: RawFd, offset: u64, bytes: usize) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: a new mapping of what the kernel offers at this place.
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, offset)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// A word of the header.
+    fn word(&self, at: usize) -> io::Result<NonNull<u32>> {
+        if self.bytes < HEADER {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: within the header, as all of whose words are asked for.
+        Ok(unsafe { self.start.add(at & (HEADER - 1) & !3) }.cast())
+    }
+
+    fn shape(&self) -> io::Result<Shape> {
+        let (log2, mask) = (self.word(0)?, self.word(4)?);
+        // SAFETY: mapped, aligned, and written by nobody any more.
+        let header = [unsafe { log2.read_volatile() }, unsafe { mask.read_volatile() }];
+        Shape::new(header, self.bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; the queues that use it keep it alive.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+struct Completions {
+    handle: u32,
+    map: Map,
+}
+
+/// A queue pair of unreliable datagrams and what belongs to it, until the last of its queues is dropped.
+#[derive(Debug)]
+pub struct Pair {
+    file: RawFd,
+    handle: u32,
+    number: u32,
+    port: u8,
+    key: u32,
+    channel: OwnedFd,
+    sent: Completions,
+    received: Completions,
+    send: Map,
+    receive: Map,
+    /// The file stays open as long as this.
+    domain: Arc<Domain>,
+}
+
+// SAFETY: mappings belong to no thread; everything else are numbers.
+unsafe impl Send for Map {}
+// SAFETY: as above; shared use only reads where it is.
+unsafe impl Sync for Map {}
+
+impl Pair {
+    /// Makes a queue pair that sends and receives datagrams of this key, and its queues.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the adapter is no Soft-RoCE device.
+    pub fn new(domain: &Arc<Domain>, depth: Depth, key: u32) -> io::Result<(Arc<Self>, Queues<Ring, Ring, Ring>)> {
+        let (context, pd) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
+        // SAFETY: an open context; its file does not change.
+        let file = unsafe { context.as_ref() }.cmd_fd;
+        // SAFETY: a live protection domain.
+        let pd = unsafe { pd.as_ref() }.handle;
+        let mut answer = [0; 1];
+        ask(file, CREATE_CHANNEL, &[], &mut answer)?;
+        // SAFETY: the kernel has just opened it for us.
+        let channel = unsafe { OwnedFd::from_raw_fd(answer[0] as RawFd) };
+        let sent = completions(file, 4 * depth.sends, -1)?;
+        let received = completions(file, 4 * depth.receives, channel.as_raw_fd())?;
+        let fields =
+            [0, 0, pd, sent.handle, received.handle, 0, depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
+        // What all kernels answer, then offset, size and padding of the receive queue and of the send queue.
+        let mut answer = [0; 8 + 4 + 4];
+        ask(file, CREATE_PAIR, &fields, &mut answer)?;
+        let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
+        let (receive, send) = (Map::new(file, wide(a, b), c as usize), Map::new(file, wide(d, e), f as usize));
+        let pair = Self {
+            file,
+            handle,
+            number,
+            port: domain.port(),
+            key,
+            channel,
+            sent,
+            received,
+            send: send?,
+            receive: receive?,
+            domain: Arc::clone(domain),
+        };
+        pair.start()?;
+        let pair = Arc::new(pair);
+        let queues = Self::queues(&pair)?;
+        Ok((pair, queues))
+    }
+
+    /// What peers call it.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Readable when an event was raised; each is 8 bytes.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// Takes an event. Says whether there was one.
+    pub fn take_event(&self, wait_ms: i32) -> bool {
+        let mut poll = libc::pollfd { fd: self.channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live record.
+        if unsafe { libc::poll(&mut poll, 1, wait_ms) } != 1 {
+            return false;
+        }
+        let mut event = [0_u8; 8];
+        // SAFETY: room for an event.
+        unsafe { libc::read(self.channel.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) == 8 }
+    }
+
+    /// Into the error state, as an adapter does when something fails.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn fail(&self) -> io::Result<()> {
+        self.modify(ERROR, STATE)
+    }
+
+    /// Resets it. Nothing is posted afterwards; [`start`](Self::start) makes it work again.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn stop(&self) -> io::Result<()> {
+        self.modify(RESET, STATE)
+    }
+
+    /// From reset to ready.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn start(&self) -> io::Result<()> {
+        self.modify(INIT, STATE | PARTITION_PORT_KEY)?;
+        self.modify(READY_TO_RECEIVE, STATE)?;
+        self.modify(READY_TO_SEND, STATE | PSN)
+    }
+
+    fn modify(&self, state: u32, mask: u32) -> io::Result<()> {
+        // Two paths of 32 bytes, then handle, mask, key, …, state and port.
+        let mut fields = [0_u32; 28];
+        (fields[16], fields[17], fields[18]) = (self.handle, mask, self.key);
+        (fields[24], fields[26]) = (state, self.port.into());
+        tell(self.file, MODIFY_PAIR, &fields)
+    }
+
+    fn queues(pair: &Arc<Self>) -> io::Result<Queues<Ring, Ring, Ring>> {
+        let [put, taken] = INDICES;
+        let sizes = Sizes {
+            send: pair.send.shape()?,
+            sent: pair.sent.map.shape()?,
+            receive: pair.receive.shape()?,
+            received: pair.received.map.shape()?,
+        };
+        let (file, handle, received) = (pair.file, pair.handle, pair.received.handle);
+        let quiet = || -> Bell {
+            let kept = Arc::clone(pair);
+            Box::new(move |_| {
+                let _ = &kept;
+            })
+        };
+        let kept = Arc::clone(pair);
+        let ring: Bell = Box::new(move |_| {
+            let _ = &kept;
+            let mut bad = [0];
+            // A queue pair in error refuses; completions say so, too.
+            let _ = ask(file, POST_SEND, &[handle, 0, 0, UNUSED_ENTRY], &mut bad);
+        });
+        let kept = Arc::clone(pair);
+        let notify: Bell = Box::new(move |value| {
+            let _ = &kept;
+            let _ = tell(file, NOTIFY, &[received, value[0].into()]);
+        });
+        let [send, receive] = [(&pair.send, sizes.send, ring), (&pair.receive, sizes.receive, quiet())]
+            .map(|(map, shape, bell)| mapped(map, shape, [put, taken], bell));
+        let [sent, received] = [(&pair.sent.map, sizes.sent, quiet()), (&pair.received.map, sizes.received, notify)]
+            .map(|(map, shape, bell)| mapped(map, shape, [taken, put], bell));
+        let queues = Queues::new(sizes, send?, sent?, receive?, received?);
+        queues.ok_or_else(|| io::Error::other("queues of another size than was asked for"))
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // Nobody can be told if the kernel refuses: it gives everything back with the file.
+        let _ = ask(self.file, DESTROY_PAIR, &[self.handle, 0], &mut [0]);
+        for queue in [&self.sent, &self.received] {
+            let _ = ask(self.file, DESTROY_COMPLETIONS, &[queue.handle, 0], &mut [0; 2]);
+        }
+        let _ = &self.domain;
+    }
+}
+
+fn completions(file: RawFd, entries: u32, channel: RawFd) -> io::Result<Completions> {
+    // Handle and entries, then offset, size and padding.
+    let mut answer = [0; 2 + 4];
+    ask(file, CREATE_COMPLETIONS, &[0, 0, entries, 0, channel as u32, 0], &mut answer)?;
+    let [handle, _, low, high, size, _] = answer;
+    Ok(Completions { handle, map: Map::new(file, wide(low, high), size as usize)? })
+}
+
+/// The queue that is mapped there. `indices`: ours, the kernel's.
+fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: Bell) -> io::Result<Ring> {
+    let [ours, theirs] = indices;
+    let index = map.word(ours)?;
+    // SAFETY: within the mapping, as its shape was checked against it.
+    let entries = unsafe { map.start.add(HEADER) };
+    let place = Place {
+        entries,
+        bytes: shape.bytes(),
+        records: [index, index],
+        progress: map.word(theirs)?,
+        registers: NonNull::dangling(),
+        register_bytes: 0,
+    };
+    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel.
+    let mapped = unsafe { Mapped::new(place) };
+    Ok(Called::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
+}
+
+const fn wide(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+/// A command with an answer.
+fn ask(file: RawFd, command: u32, fields: &[u32], answer: &mut [u32]) -> io::Result<()> {
+    let at = answer.as_mut_ptr().expose_provenance() as u64;
+    let whole: alloc::vec::Vec<u32> = [at as u32, (at >> 32) as u32].iter().chain(fields).copied().collect();
+    send(file, command, &whole, answer.len())
+}
+
+/// A command without.
+fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
+    send(file, command, fields, 0)
+}
+
+fn send(file: RawFd, command: u32, fields: &[u32], answer: usize) -> io::Result<()> {
+    let lengths = (fields.len() + 2) as u32 | (answer as u32) << 16;
+    let whole: alloc::vec::Vec<u32> = [command, lengths].iter().chain(fields).copied().collect();
+    let bytes = size_of_val(&*whole);
+    // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
+    let written = unsafe { libc::write(file, whole.as_ptr().cast(), bytes) };
+    if usize::try_from(written) == Ok(bytes) { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+// The interface is read as 32-bit words, 64-bit fields low word first.
+const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);

@@ -1,0 +1,286 @@
+//! A queue's indices: put entries in, or take them out.
+
+use crate::order::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit};
+
+/// Bytes of a queue in front of its entries.
+pub const HEADER: usize = 384;
+/// Where its indices lie.
+pub const INDICES: [usize; 2] = [128, 256];
+
+/// How a queue's entries lie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    /// Bytes of an entry.
+    pub entry: usize,
+    /// How many there are; one stays empty.
+    pub count: u32,
+}
+
+impl Shape {
+    /// As the header's first 8 bytes say, which nobody changes, if `mapped` bytes hold so much.
+    pub fn new(header: [u32; 2], mapped: usize) -> Option<Self> {
+        let [log2, mask] = header;
+        let entry = 1_usize.checked_shl(log2).filter(|entry| *entry >= UNIT)?;
+        let count = mask.checked_add(1).filter(|count| count.is_power_of_two())?;
+        let bytes = entry.checked_mul(count as usize)?;
+        (bytes >= BLOCK && bytes.checked_add(HEADER)? <= mapped).then_some(Self { entry, count })
+    }
+
+    /// Bytes of all entries.
+    pub const fn bytes(self) -> usize {
+        self.entry * self.count as usize
+    }
+
+    const fn next(self, index: u32) -> u32 {
+        index.wrapping_add(1) & (self.count - 1)
+    }
+
+    const fn at(self, index: u32) -> usize {
+        (index & (self.count - 1)) as usize * self.entry
+    }
+}
+
+/// The end that entries are put in at.
+#[derive(Debug)]
+pub struct Producer<S> {
+    seam: S,
+    shape: Shape,
+    /// The next entry, and the first that the kernel knows not of.
+    next: u32,
+    told: u32,
+    /// The kernel's, as it was last seen.
+    taken: u32,
+}
+
+impl<S: Seam> Producer<S> {
+    /// A queue without entries. `None`: the memory is another size.
+    pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
+        let index = seam.progress(Progress::Index) & (shape.count - 1);
+        seam.barrier(Barrier::FromDevice);
+        (seam.bytes() == shape.bytes()).then_some(Self { seam, shape, next: index, told: index, taken: index })
+    }
+
+    /// How its entries lie.
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Whether an entry is free.
+    pub fn has_room(&mut self) -> bool {
+        if self.shape.next(self.next) == self.taken {
+            self.taken = self.seam.progress(Progress::Index) & (self.shape.count - 1);
+            if self.shape.next(self.next) == self.taken {
+                return false;
+            }
+            self.seam.barrier(Barrier::FromDevice);
+        }
+        true
+    }
+
+    /// Stores units of the next entry, from its unit `first` on. Those beyond it are left out.
+    pub fn store(&mut self, first: usize, units: impl IntoIterator<Item = Unit>) {
+        for (place, unit) in (first..self.shape.entry / UNIT).zip(units) {
+            self.seam.store(self.shape.at(self.next) + place * UNIT, unit);
+        }
+    }
+
+    /// Stores a unit of the entry before the next once more. The kernel must not know of it yet.
+    pub fn restore(&mut self, place: usize, unit: Unit) {
+        if self.next != self.told && place < self.shape.entry / UNIT {
+            self.seam.store(self.shape.at(self.next.wrapping_sub(1)) + place * UNIT, unit);
+        }
+    }
+
+    /// The next entry is complete.
+    pub const fn put(&mut self) {
+        self.next = self.shape.next(self.next);
+    }
+
+    /// Tells the kernel of all entries, and rings if that is what makes it look. Says whether there was one.
+    pub fn publish(&mut self, ring: bool) -> bool {
+        if self.told == self.next {
+            return false;
+        }
+        self.seam.barrier(Barrier::ToDevice);
+        self.seam.record(Record::Index, self.next);
+        if ring {
+            self.seam.barrier(Barrier::ToRegister);
+            self.seam.doorbell(0, [0; 8]);
+            self.seam.barrier(Barrier::Flush);
+        }
+        self.told = self.next;
+        true
+    }
+
+    /// The kernel has reset the queue: it holds nothing, wherever its index is.
+    pub fn reset(&mut self) {
+        let index = self.seam.progress(Progress::Index) & (self.shape.count - 1);
+        self.seam.barrier(Barrier::FromDevice);
+        self.seam.barrier(Barrier::ToDevice);
+        self.seam.record(Record::Index, index);
+        (self.next, self.told, self.taken) = (index, index, index);
+    }
+}
+
+/// The end that entries are taken out at.
+#[derive(Debug)]
+pub struct Consumer<S> {
+    seam: S,
+    shape: Shape,
+    next: u32,
+    returned: u32,
+    /// The kernel's, as it was last seen.
+    put: u32,
+}
+
+impl<S: Seam> Consumer<S> {
+    /// A queue whose entries so far do not matter. `None`: the memory is another size, or entries are smaller than what is read of
+    /// them.
+    pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
+        let index = seam.progress(Progress::Index) & (shape.count - 1);
+        let fits = seam.bytes() == shape.bytes() && shape.entry >= BLOCK;
+        fits.then_some(Self { seam, shape, next: index, returned: index, put: index })
+    }
+
+    /// How its entries lie.
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Whether an entry waits.
+    pub fn has_news(&mut self) -> bool {
+        if self.next == self.put {
+            self.put = self.seam.progress(Progress::Index) & (self.shape.count - 1);
+            if self.next == self.put {
+                return false;
+            }
+            self.seam.barrier(Barrier::FromDevice);
+        }
+        true
+    }
+
+    /// The first bytes of the next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    pub fn poll(&mut self) -> Option<Block> {
+        if !self.has_news() {
+            self.give_back();
+            return None;
+        }
+        let block = self.seam.load(self.shape.at(self.next));
+        self.next = self.shape.next(self.next);
+        if self.next.wrapping_sub(self.returned) & (self.shape.count - 1) > self.shape.count / 4 {
+            self.give_back();
+        }
+        Some(block)
+    }
+
+    /// Asks for an event at the next entry, or the next that was solicited. One that is there already raises none.
+    pub fn arm(&mut self, solicited: bool) {
+        self.seam.barrier(Barrier::FromDevice);
+        self.seam.record(Record::Index, self.next);
+        self.returned = self.next;
+        self.seam.barrier(Barrier::ToRegister);
+        self.seam.doorbell(0, [solicited.into(), 0, 0, 0, 0, 0, 0, 0]);
+        self.seam.barrier(Barrier::Flush);
+    }
+
+    fn give_back(&mut self) {
+        if self.next != self.returned {
+            self.seam.barrier(Barrier::FromDevice);
+            self.seam.record(Record::Index, self.next);
+            self.returned = self.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Violation;
+    use crate::order::testing::{Memory, delete_each_barrier};
+
+    const SHAPE: Shape = Shape { entry: 64, count: 4 };
+
+    #[test]
+    fn header_is_checked() {
+        assert_eq!(Shape::new([6, 3], 640), Some(SHAPE));
+        for (header, mapped) in [([6, 3], 639), ([6, 2], 4096), ([3, 7], 4096), ([64, 3], 4096), ([6, u32::MAX], 4096)]
+        {
+            assert_eq!(Shape::new(header, mapped), None, "{header:?}");
+        }
+        assert_eq!(Shape::new([63, 3], usize::MAX), None);
+    }
+
+    #[test]
+    fn one_entry_stays_empty() {
+        let mut producer = Producer::new(Memory::new(256), SHAPE).unwrap();
+        for round in 0..20_u32 {
+            let mut put = 0;
+            while producer.has_room() {
+                producer.store(1, [[round as u8; 16]; 9]);
+                producer.put();
+                put += 1;
+            }
+            assert_eq!(put, 3);
+            assert!(producer.publish(false) && !producer.publish(false));
+            assert_eq!(producer.seam.records[0], (round + 1) * 3 % 4);
+            producer.seam.progress = producer.seam.records[0];
+        }
+        assert!(producer.seam.entries.iter().step_by(16).step_by(4).all(|byte| *byte == 0), "the first units");
+    }
+
+    #[test]
+    fn any_index_of_the_kernel_is_within() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut producer = Producer::new(Memory::new(256), SHAPE).unwrap();
+        let mut consumer = Consumer::new(Memory::new(256), SHAPE).unwrap();
+        for _ in 0..10_000 {
+            producer.seam.progress = random.u32(..);
+            if producer.has_room() {
+                producer.store(0, [[1; 16]; 4]);
+                producer.put();
+                producer.publish(true);
+            }
+            consumer.seam.progress = random.u32(..);
+            consumer.poll();
+        }
+        assert_eq!((producer.seam.violation(), consumer.seam.violation()), (None, None));
+    }
+
+    #[test]
+    fn no_barrier_is_idle() {
+        let sending = |memory| {
+            let mut producer = Producer::new(memory, SHAPE).unwrap();
+            for _ in 0..2 {
+                assert!(producer.has_room());
+                producer.store(0, [[1; 16]; 4]);
+                producer.put();
+                producer.restore(0, [2; 16]);
+                producer.publish(true);
+            }
+            producer.store(0, [[1; 16]]);
+            producer.reset();
+            producer.store(0, [[1; 16]; 4]);
+            producer.put();
+            producer.publish(false);
+            producer.seam
+        };
+        let of_flush = [Violation::RecordBeforeEntry, Violation::DoorbellBeforeRecord, Violation::Unflushed];
+        let start = [Violation::EntryBeforeOwner];
+        let reset = [Violation::EntryBeforeOwner, Violation::RecordBeforeEntry];
+        let end = [Violation::RecordBeforeEntry];
+        let expected: [&[Violation]; 5] = [&start, &of_flush, &of_flush, &reset, &end];
+        assert_eq!(delete_each_barrier(256, sending), expected.concat());
+        let taking = |memory: Memory| {
+            let mut consumer = Consumer::new(memory, SHAPE).unwrap();
+            consumer.seam.progress = 1;
+            assert!(consumer.poll().is_some() && consumer.poll().is_none());
+            consumer.seam.progress = 2;
+            assert!(consumer.poll().is_some());
+            consumer.arm(true);
+            consumer.seam
+        };
+        let once = [Violation::EntryBeforeOwner, Violation::ReturnedBeforeLoad];
+        let arming = [Violation::DoorbellBeforeRecord, Violation::Unflushed];
+        assert_eq!(delete_each_barrier(256, taking), [once, once, arming].concat());
+    }
+}

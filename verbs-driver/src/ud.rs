@@ -1,0 +1,483 @@
+//! The UD device: two queue pairs, one for each lane, over rdma-core.
+//!
+//! ```text
+//!  post → send ring ─ one chain, one doorbell, one completion → queue pair → link
+//!  receive ← receive pool ← completion queue ← queue pair            bell ─ completion channel
+//! ```
+//!
+//! A datagram is head and payload, gathered from registered memory without a copy; a short one travels in the work queue
+//! entry; payload that is not registered is copied behind its head. The link checks every datagram (ICRC). The global routing
+//! header that precedes arrivals tells their source and is skipped.
+
+mod address_table;
+mod bell;
+mod domain;
+mod events;
+mod gid;
+mod lent;
+mod multicast;
+mod pages;
+mod queue;
+mod receive_pool;
+mod send_ring;
+mod tally;
+
+pub use address_table::{Path, PathError, RECORD};
+pub use bell::{Bell, Woken};
+pub use domain::{Domain, OpenError, Registration, adapters};
+pub use gid::{Candidate, Encapsulation, Gid, choose};
+pub use lent::Lent;
+pub use receive_pool::Datagram;
+pub use send_ring::UdToken;
+pub use tally::{Counter, Tally};
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+use core::net::IpAddr;
+use core::time::Duration;
+use std::time::Instant;
+
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
+
+use address_table::AddressTable;
+use events::{Events, Report};
+use multicast::Membership;
+use queue::{Depth, Queue};
+use receive_pool::ReceivePool;
+use send_ring::SendRing;
+
+/// Datagrams of the interrupt lane that can wait.
+const INTERRUPT_SLOTS: u32 = 64;
+/// Early datagrams of the interrupt lane that can be set aside.
+const INTERRUPT_HOLDABLE: u32 = 64;
+/// The first slot of the interrupt lane.
+const INTERRUPT_BASE: u32 = 1 << 16;
+/// Shortest useful timeout: that of a scheduler, since Soft-RoCE works in the kernel's threads.
+const GRANULARITY_NS: u32 = 250_000;
+/// Between two looks at an adapter that is down, or may be.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a change of addresses makes an adapter suspect.
+const SUSPECT: Duration = Duration::from_secs(1);
+
+/// How a device is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Peers and groups that the address table has room for, 23 bytes each.
+    pub peers: u32,
+    /// The job's key (Q_Key): a datagram with another one is dropped by the adapter. Its highest bit is cleared, which would
+    /// stand for the queue's own.
+    pub key: u32,
+    /// Datagrams of the polled lane that can wait.
+    pub receive_slots: u16,
+    /// Early datagrams of the polled lane that can be set aside.
+    pub holdable: u16,
+    /// Entries of the completion queues of receives; fewer than slots can be overrun. Default: as many as slots.
+    pub completions: Option<u32>,
+}
+
+impl Options {
+    /// Defaults for `peers` peers: 512 slots, 256 datagrams held.
+    pub const fn new(peers: u32, key: u32) -> Self {
+        Self { peers, key, receive_slots: 512, holdable: 256, completions: None }
+    }
+}
+
+/// One queue pair with its rings.
+struct Half {
+    // Before the memory that it uses, when all are dropped.
+    memberships: Vec<Membership>,
+    queue: Option<Queue>,
+    ring: SendRing,
+    pool: ReceivePool,
+    bell: Bell,
+    number: u32,
+    inline: usize,
+}
+
+impl Half {
+    fn new(domain: &Arc<Domain>, options: &Options, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
+        let key = options.key & (u32::MAX >> 1);
+        let completions = options.completions.unwrap_or(slots + holdable);
+        let depth = Depth { sends: send_ring::ENTRIES, receives: slots, completions };
+        let ring = SendRing::new(domain, domain.mtu() as usize, key)?;
+        let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
+        let mut queue = Queue::new(domain, depth, key)?;
+        pool.post_all(&mut queue);
+        let bell = Bell::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
+        let (number, inline) = (queue.number(), queue.inline());
+        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, bell, number, inline })
+    }
+
+    /// Makes a queue that failed work again, under its own number. Says whether it did.
+    fn mend(&mut self, tally: &Tally) -> bool {
+        let Some(queue) = &mut self.queue else { return false };
+        // What came before the failure is not lost.
+        self.pool.poll(queue, tally);
+        if queue.restart().is_err() {
+            return false;
+        }
+        self.ring.forget();
+        self.pool.post_all(queue);
+        tally.rebuilt.add(1);
+        true
+    }
+
+    const fn is_broken(&self) -> bool {
+        self.ring.failed || self.pool.failed
+    }
+
+    fn close(&mut self) {
+        self.memberships.clear();
+        self.bell.detach();
+        self.queue = None;
+        self.ring.forget();
+    }
+}
+
+/// How the link is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Up,
+    Down,
+    Closed,
+}
+
+/// A [`Device`] over unreliable datagrams.
+///
+/// `A` is how its user lends memory. Posted payload stays until its ticket is completed, as
+/// [`Token::post`](unisono_core::device::Token::post) says.
+pub struct Ud<A> {
+    // Ends before what it reads from is closed.
+    events: Option<Events>,
+    polled: Half,
+    interrupt: Half,
+    table: AddressTable,
+    tally: Arc<Tally>,
+    facts: VecDeque<Fact>,
+    state: State,
+    /// When the adapter was looked at last, and until when it is suspect.
+    looked: Instant,
+    suspect: Instant,
+    limits: Limits,
+    domain: Arc<Domain>,
+    lends: PhantomData<fn(A)>,
+}
+
+impl<A> Ud<A> {
+    /// Makes both queue pairs on the domain's port.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn new(domain: &Arc<Domain>, options: &Options) -> Result<Self, OpenError> {
+        let (slots, holdable) = (u32::from(options.receive_slots), u32::from(options.holdable));
+        let polled = Half::new(domain, options, 0, slots, holdable)?;
+        let interrupt = Half::new(domain, options, INTERRUPT_BASE, INTERRUPT_SLOTS, INTERRUPT_HOLDABLE)?;
+        let bells = [polled.bell.clone(), interrupt.bell.clone()];
+        let events = Events::start(domain, bells).map_err(|error| OpenError::Refused { what: "a thread", error })?;
+        let limits = Limits {
+            mtu: domain.mtu(),
+            receive_slots: slots,
+            holdable: holdable.min(INTERRUPT_HOLDABLE.max(holdable)),
+            granularity_ns: GRANULARITY_NS,
+            lossless: false,
+            interrupts: true,
+        };
+        Ok(Self {
+            events: Some(events),
+            polled,
+            interrupt,
+            table: AddressTable::new(Arc::clone(domain), options.peers),
+            tally: Arc::default(),
+            facts: VecDeque::new(),
+            state: State::Up,
+            looked: Instant::now(),
+            suspect: Instant::now(),
+            limits,
+            domain: Arc::clone(domain),
+            lends: PhantomData,
+        })
+    }
+
+    /// Where this device is, for the others to [`set_path`](Self::set_path).
+    pub fn local(&self) -> Path {
+        Path { gid: self.domain.gid().gid, polled: self.polled.number, interrupt: self.interrupt.number }
+    }
+
+    /// Sets where a peer or group is, and its largest datagram in bytes.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
+        self.table.set(peer, path, mtu.min(self.domain.mtu()))
+    }
+
+    /// The adapter it works on.
+    pub const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// To wait for a lane's arrivals without holding the device.
+    pub fn bell(&self, lane: Lane) -> Bell {
+        match lane {
+            Lane::Polled => self.polled.bell.clone(),
+            Lane::Interrupt => self.interrupt.bell.clone(),
+        }
+    }
+
+    /// The counters, readable while the device works.
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Address handles that there are now.
+    pub fn handles(&self) -> usize {
+        self.table.handles()
+    }
+
+    /// Whether all rings lie in huge pages that were reserved.
+    pub const fn is_huge(&self) -> bool {
+        self.polled.ring.is_huge()
+            && self.polled.pool.is_huge()
+            && self.interrupt.ring.is_huge()
+            && self.interrupt.pool.is_huge()
+    }
+
+    /// Whether the adapter is gone for good.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Joins a group with the polled lane. Gives what datagrams to the group are addressed to, as
+    /// [`Path::group`] takes it. What a member sends to the group it gets itself, too.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn join(&mut self, group: IpAddr) -> Result<Gid, OpenError> {
+        let pair = self.polled.queue.as_ref().and_then(Queue::pair);
+        let pair = pair.ok_or_else(|| OpenError::code("rdma_join_multicast", libc::ENODEV))?;
+        let membership = Membership::join(&self.domain, pair, group)?;
+        let gid = membership.gid();
+        self.polled.memberships.push(membership);
+        Ok(gid)
+    }
+
+    /// Leaves a group. Says whether it was in it.
+    pub fn leave(&mut self, group: Gid) -> bool {
+        let before = self.polled.memberships.len();
+        self.polled.memberships.retain(|membership| membership.gid() != group);
+        before != self.polled.memberships.len()
+    }
+
+    /// Brings a lane's queue pair into the error state, as a failing adapter does: for tests of the way back.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn fail(&mut self, lane: Lane) -> Result<(), OpenError> {
+        match &mut self.half(lane).queue {
+            Some(queue) => queue.fail(),
+            None => Err(OpenError::code("ibv_modify_qp", libc::ENODEV)),
+        }
+    }
+
+    const fn half(&mut self, lane: Lane) -> &mut Half {
+        match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        }
+    }
+
+    /// Mends what failed and hears what the adapter reports.
+    fn tend(&mut self) {
+        let reports = self.events.as_ref().map(Events::take).unwrap_or_default();
+        for report in reports {
+            match report {
+                Report::QueueFailed(element) | Report::Overrun(element) => {
+                    let overrun = matches!(report, Report::Overrun(_));
+                    for half in [&mut self.polled, &mut self.interrupt] {
+                        if half.queue.as_ref().is_some_and(|queue| queue.is(element)) {
+                            half.pool.failed = true;
+                            self.tally.overruns.add(overrun.into());
+                        }
+                    }
+                }
+                Report::PortDown => self.go(State::Down),
+                Report::PortUp => self.go(State::Up),
+                Report::Changed => self.suspect = Instant::now() + SUSPECT,
+                Report::Fatal => self.close(),
+            }
+        }
+        self.look();
+        if self.state == State::Closed {
+            return;
+        }
+        for half in [&mut self.polled, &mut self.interrupt] {
+            if half.is_broken() {
+                self.facts.push_back(Fact::Down);
+                if half.mend(&self.tally) {
+                    self.facts.push_back(Fact::Up);
+                }
+            }
+        }
+    }
+
+    /// Looks at an adapter that is down or suspect, from time to time. Without either, this compares two numbers.
+    fn look(&mut self) {
+        let doubtful = self.state == State::Down || self.state == State::Up && self.suspect > self.looked;
+        if !doubtful || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        if !self.domain.has_interface() {
+            self.close();
+        } else if self.domain.is_active() {
+            self.go(State::Up);
+        } else {
+            self.go(State::Down);
+        }
+    }
+
+    fn go(&mut self, to: State) {
+        let (was, is) = (self.state == State::Up, to == State::Up);
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = to;
+        if was != is {
+            self.facts.push_back(if is { Fact::Up } else { Fact::Down });
+        }
+    }
+
+    /// Gives everything back to the system, which waits for it before the adapter goes.
+    fn close(&mut self) {
+        self.go(State::Closed);
+        self.polled.close();
+        self.interrupt.close();
+        self.table.clear();
+        self.events = None;
+        self.domain.close();
+    }
+}
+
+impl<A: Lent> Device for Ud<A> {
+    type Address = A;
+    type Token<'a>
+        = UdToken<'a, A>
+    where
+        A: 'a;
+    type Received<'a>
+        = Datagram<'a>
+    where
+        A: 'a;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<UdToken<'_, A>> {
+        let Self { polled, interrupt, table, tally, .. } = self;
+        let half = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        let (ring, inline) = (&mut half.ring, half.inline);
+        ring.has_room(half.queue.as_mut(), tally).then_some(UdToken { ring, table, tally, inline, lends: PhantomData })
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        let tally = Arc::clone(&self.tally);
+        let half = self.half(lane);
+        half.ring.flush(half.queue.as_mut(), &tally);
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        let Self { polled, interrupt, tally, .. } = self;
+        let half = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        let completed = half.ring.poll(half.queue.as_mut(), tally);
+        if !half.ring.failed {
+            return completed;
+        }
+        self.tend();
+        let half = self.half(lane);
+        half.ring.poll(None, &Tally::default())
+    }
+
+    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+        let Self { polled, interrupt, tally, table, .. } = self;
+        let half = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        if !half.pool.has_waiting()
+            && let Some(queue) = &mut half.queue
+        {
+            half.pool.poll(queue, tally);
+        }
+        let slot = half.pool.next()?;
+        Some(half.pool.datagram(slot, table))
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: A) {
+        let half = if from.0 < INTERRUPT_BASE { &self.polled } else { &self.interrupt };
+        half.pool.place(from, start.into(), bytes as usize, to);
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        let half = if slot.0 < INTERRUPT_BASE { &mut self.polled } else { &mut self.interrupt };
+        half.pool.hold(slot, half.queue.as_mut());
+    }
+
+    fn held(&self, slot: Slot) -> Datagram<'_> {
+        let half = if slot.0 < INTERRUPT_BASE { &self.polled } else { &self.interrupt };
+        half.pool.datagram(slot, &self.table)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let half = if slot.0 < INTERRUPT_BASE { &mut self.polled } else { &mut self.interrupt };
+        half.pool.release(slot, half.queue.as_mut());
+    }
+
+    /// The interrupt lane's event is raised by datagrams whose senders solicit it, the polled lane's by any.
+    fn arm(&mut self, lane: Lane) -> Armed {
+        let tally = Arc::clone(&self.tally);
+        let half = self.half(lane);
+        if let Some(queue) = &mut half.queue {
+            queue.arm(lane == Lane::Interrupt);
+            // What came before the call raises no event.
+            half.pool.poll(queue, &tally);
+        }
+        if half.pool.has_waiting() { Armed::Pending } else { Armed::Armed }
+    }
+
+    /// An address handle is made at once, by [`Wish::Resolve`] or by the first posting.
+    fn ask(&mut self, wish: Wish) {
+        match wish {
+            Wish::Resolve(peer) => {
+                let made = self.table.resolve(peer, &self.tally);
+                self.facts.push_back(match self.table.mtu(peer).filter(|_| made) {
+                    Some(mtu) => Fact::Path { peer, mtu },
+                    None => Fact::NoPath(peer),
+                });
+            }
+            Wish::Forget(peer) => self.table.forget(peer),
+        }
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        self.tend();
+        self.facts.pop_front()
+    }
+}
+
+impl<A> Drop for Ud<A> {
+    fn drop(&mut self) {
+        self.events = None;
+        self.polled.close();
+        self.interrupt.close();
+        self.table.clear();
+    }
+}

@@ -1,0 +1,102 @@
+//! Waiting for arrivals outside the device's lock.
+
+use alloc::sync::Arc;
+use core::ffi::c_int;
+use core::ptr;
+use core::time::Duration;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// What ended a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Woken {
+    /// The lane that was armed raised its event.
+    Arrived,
+    /// [`Bell::ring`] was called, or the adapter reports something: ask for facts.
+    Rung,
+    /// Neither within the time.
+    TimedOut,
+}
+
+/// Waits for the event of one lane, which [`Device::arm`](unisono_core::device::Device::arm) asks for. Clones share it; the
+/// device need not be held meanwhile.
+#[derive(Clone, Debug)]
+pub struct Bell {
+    channel: Arc<OwnedFd>,
+    rung: Arc<OwnedFd>,
+}
+
+impl Bell {
+    /// `channel` becomes readable at an event. It is duplicated, so that the bell may outlive its queue.
+    pub(super) fn new(channel: RawFd) -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let channel = owned(unsafe { libc::fcntl(channel, libc::F_DUPFD_CLOEXEC, 0) })?;
+        Ok(Self { channel: Arc::new(channel), rung: Arc::new(counter()?) })
+    }
+
+    /// Blocks until the event is raised, somebody rings or the time is over; `None` is for ever. A signal ends it as time does.
+    /// Rings that came before are not lost; one wait takes them all.
+    pub fn wait(&self, timeout: Option<Duration>) -> Woken {
+        match wait([self.channel.as_raw_fd(), self.rung.as_raw_fd()], timeout) {
+            [_, true] => {
+                take(&self.rung);
+                Woken::Rung
+            }
+            [true, false] => Woken::Arrived,
+            [false, false] => Woken::TimedOut,
+        }
+    }
+
+    /// Ends a wait, or the next one.
+    pub fn ring(&self) {
+        ring(&self.rung);
+    }
+}
+
+impl Bell {
+    /// Lets go of the channel, for all clones: as long as a descriptor of it is open, an adapter that was removed does not go.
+    pub(super) fn detach(&self) {
+        // SAFETY: two open descriptors of the bell's; from now on both are its counter.
+        unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
+        self.ring();
+    }
+}
+
+/// A descriptor that counts rings.
+pub(super) fn counter() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+pub(super) fn ring(counter: &OwnedFd) {
+    let one = 1_u64;
+    // SAFETY: an open descriptor and eight live bytes. It fails only when 2⁶⁴ − 2 rings wait: no matter.
+    unsafe { libc::write(counter.as_raw_fd(), ptr::from_ref(&one).cast(), size_of::<u64>()) };
+}
+
+fn take(counter: &OwnedFd) {
+    let mut count = 0_u64;
+    // SAFETY: an open descriptor and eight live bytes. Another waiter may have taken the rings: no matter.
+    unsafe { libc::read(counter.as_raw_fd(), ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
+}
+
+/// Which of two descriptors are readable, after at most so long.
+pub(super) fn wait(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2] {
+    let mut entries = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: two live entries, a live or null time, no signal mask.
+    let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), 2, time, ptr::null()) };
+    entries.map(|entry| ready > 0 && entry.revents != 0)
+}
+
+fn owned(fd: c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,325 @@
+//! An opened adapter: context, protection domain, port and GID.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::slice;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rdma_core_sys as sys;
+
+use super::gid::{Candidate, Encapsulation, Gid, choose};
+
+/// GIDs of a port that are looked at.
+const GIDS_MAX: usize = 256;
+/// `ibv_port_attr::link_layer` of Ethernet.
+const ETHERNET: u8 = 2;
+
+/// Why an adapter cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// rdma-core is not installed.
+    #[error("libibverbs.so.1 cannot be loaded: rdma-core is not installed here")]
+    NoLibrary,
+    /// There is no adapter.
+    #[error("there is no RDMA adapter")]
+    NoAdapter,
+    /// None is called so.
+    #[error("there is no RDMA adapter {0}")]
+    NoSuchAdapter(String),
+    /// No port can be used.
+    #[error("{0} has no active port with a GID")]
+    NoPort(String),
+    /// The system refused something.
+    #[error("{what}: {error}")]
+    Refused {
+        /// The call.
+        what: &'static str,
+        /// Its answer.
+        error: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn last(what: &'static str) -> Self {
+        Self::Refused { what, error: io::Error::last_os_error() }
+    }
+
+    pub(super) fn code(what: &'static str, code: c_int) -> Self {
+        Self::Refused { what, error: io::Error::from_raw_os_error(code.abs()) }
+    }
+}
+
+/// What the device and every registration share. Its parts live until [`close`](Domain::close).
+#[derive(Debug)]
+pub struct Domain {
+    name: String,
+    port: u8,
+    candidate: Candidate,
+    mtu: u32,
+    ethernet: bool,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    context: Option<NonNull<sys::ibv_context>>,
+    pd: Option<NonNull<sys::ibv_pd>>,
+    regions: Vec<Option<NonNull<sys::ibv_mr>>>,
+    free: Vec<usize>,
+}
+
+// SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one device
+// that keeps the domain open.
+unsafe impl Send for Open {}
+
+/// Memory that the adapter knows, until it is dropped or the domain closed.
+#[derive(Debug)]
+pub struct Registration {
+    domain: Arc<Domain>,
+    number: usize,
+    key: u32,
+}
+
+impl Registration {
+    /// What the adapter calls it (lkey).
+    pub const fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut open = self.domain.lock();
+        let region = open.regions.get_mut(self.number).and_then(Option::take);
+        if let Some(region) = region {
+            open.free.push(self.number);
+            // SAFETY: registered by `register`, taken once.
+            unsafe { sys::ibv_dereg_mr(region.as_ptr()) };
+        }
+    }
+}
+
+/// The adapters' names.
+///
+/// # Errors
+/// [`OpenError::NoLibrary`], or what the system says.
+pub fn adapters() -> Result<Vec<String>, OpenError> {
+    with_list(|list| Ok(list.iter().map(|device| name_of(*device)).collect()))
+}
+
+/// The list of adapters, as long as it lasts.
+fn with_list<T>(use_it: impl FnOnce(&[*mut sys::ibv_device]) -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let mut count = 0;
+    // SAFETY: a place for the count.
+    let list = unsafe { sys::ibv_get_device_list(&mut count) };
+    if list.is_null() {
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            // What the loader answers for every function of a library that is not there.
+            Some(libc::EOPNOTSUPP) => OpenError::NoLibrary,
+            Some(libc::ENOSYS | libc::ENOENT) => OpenError::NoAdapter,
+            _ => OpenError::Refused { what: "ibv_get_device_list", error },
+        });
+    }
+    // SAFETY: the list has so many entries, and is freed below.
+    let devices = unsafe { slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
+    let used = use_it(devices);
+    // SAFETY: made above.
+    unsafe { sys::ibv_free_device_list(list) };
+    used
+}
+
+fn name_of(device: *mut sys::ibv_device) -> String {
+    // SAFETY: an entry of a list that is not freed yet.
+    let name = unsafe { sys::ibv_get_device_name(device) };
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: a text that ends in a zero byte and lives as long as the list.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+impl Domain {
+    /// Opens the adapter of this name, or the first that has an active port with a GID.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(name: Option<&str>) -> Result<Arc<Self>, OpenError> {
+        with_list(|list| {
+            let mut found = Err(name.map_or(OpenError::NoAdapter, |name| OpenError::NoSuchAdapter(name.to_owned())));
+            for device in list {
+                let called = name_of(*device);
+                if name.is_none_or(|name| name == called) {
+                    found = Self::open_device(*device, called).map(Arc::new);
+                    if found.is_ok() {
+                        break;
+                    }
+                }
+            }
+            found
+        })
+    }
+
+    fn open_device(device: *mut sys::ibv_device, name: String) -> Result<Self, OpenError> {
+        // SAFETY: an entry of a list that is not freed yet.
+        let context = NonNull::new(unsafe { sys::ibv_open_device(device) });
+        let context = context.ok_or_else(|| OpenError::last("ibv_open_device"))?;
+        // From here on, dropping the domain closes what is open.
+        let open = Open { context: Some(context), pd: None, regions: Vec::new(), free: Vec::new() };
+        let none = Candidate { index: 0, gid: Gid::NONE, encapsulation: Encapsulation::Infiniband, interface: 0 };
+        let mut domain = Self { name, port: 0, candidate: none, mtu: 0, ethernet: false, open: Mutex::new(open) };
+        let port = (1..=ports(context)).find_map(|port| Some((port, active(context, port)?)));
+        let (port, attributes, candidate) = port
+            .and_then(|(port, attributes)| Some((port, attributes, choose(&gids(context, port))?)))
+            .ok_or_else(|| OpenError::NoPort(domain.name.clone()))?;
+        (domain.port, domain.candidate) = (port, candidate);
+        domain.mtu = 128 << attributes.active_mtu.min(5);
+        domain.ethernet = attributes.link_layer == ETHERNET;
+        // SAFETY: an open context.
+        let pd = NonNull::new(unsafe { sys::ibv_alloc_pd(context.as_ptr()) });
+        domain.lock().pd = Some(pd.ok_or_else(|| OpenError::last("ibv_alloc_pd"))?);
+        Ok(domain)
+    }
+
+    /// The adapter's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port, from 1.
+    pub const fn port(&self) -> u8 {
+        self.port
+    }
+
+    /// The GID that was chosen.
+    pub const fn gid(&self) -> Candidate {
+        self.candidate
+    }
+
+    /// Bytes of the largest datagram on the link.
+    pub const fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Whether the link is Ethernet (RoCE).
+    pub const fn is_ethernet(&self) -> bool {
+        self.ethernet
+    }
+
+    /// Lets the adapter read and write these bytes.
+    ///
+    /// # Errors
+    /// The system refuses, or the domain is closed.
+    ///
+    /// # Safety
+    /// The bytes stay mapped until the registration is dropped.
+    pub unsafe fn register(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
+        let mut open = self.lock();
+        let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
+        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+        // SAFETY: an open protection domain; the caller's promise.
+        let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access) };
+        let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: just made.
+        let key = unsafe { region.as_ref() }.lkey;
+        let number = open.free.pop().unwrap_or(open.regions.len());
+        match open.regions.get_mut(number) {
+            Some(place) => *place = Some(region),
+            None => open.regions.push(Some(region)),
+        }
+        drop(open);
+        Ok(Registration { domain: Arc::clone(self), number, key })
+    }
+
+    /// Whether the network interface of the GID is still there. Without one there is nothing to miss.
+    pub fn has_interface(&self) -> bool {
+        let mut name = [0; libc::IF_NAMESIZE];
+        // SAFETY: room for a name.
+        self.candidate.interface == 0
+            || !unsafe { libc::if_indextoname(self.candidate.interface, name.as_mut_ptr()) }.is_null()
+    }
+
+    /// Whether the port is active.
+    pub(super) fn is_active(&self) -> bool {
+        self.lock().context.is_some_and(|context| active(context, self.port).is_some())
+    }
+
+    /// Gives everything back to the system. Queues and address handles are gone before.
+    pub(super) fn close(&self) {
+        let mut open = self.lock();
+        for region in open.regions.iter_mut().filter_map(Option::take) {
+            // SAFETY: registered by `register`, taken once.
+            unsafe { sys::ibv_dereg_mr(region.as_ptr()) };
+        }
+        if let Some(pd) = open.pd.take() {
+            // SAFETY: made by `open`, taken once; nothing of it is left.
+            unsafe { sys::ibv_dealloc_pd(pd.as_ptr()) };
+        }
+        if let Some(context) = open.context.take() {
+            // SAFETY: as above.
+            unsafe { sys::ibv_close_device(context.as_ptr()) };
+        }
+    }
+
+    /// The context and the protection domain while they are open.
+    pub(crate) fn parts(&self) -> Option<(NonNull<sys::ibv_context>, NonNull<sys::ibv_pd>)> {
+        let open = self.lock();
+        Some((open.context?, open.pd?))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn ports(context: NonNull<sys::ibv_context>) -> u8 {
+    let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
+    // SAFETY: an open context and a place for the answer.
+    let refused = unsafe { sys::ibv_query_device(context.as_ptr(), attributes.as_mut_ptr()) };
+    // SAFETY: numbers; all zeros are some.
+    let attributes = unsafe { attributes.assume_init() };
+    if refused == 0 { attributes.phys_port_cnt } else { 0 }
+}
+
+/// The port's attributes when it is active.
+fn active(context: NonNull<sys::ibv_context>, port: u8) -> Option<sys::ibv_port_attr> {
+    let mut attributes = MaybeUninit::<sys::ibv_port_attr>::zeroed();
+    // SAFETY: an open context and a place for the answer.
+    let refused = unsafe { sys::ibv_query_port(context.as_ptr(), port, attributes.as_mut_ptr()) };
+    // SAFETY: numbers; all zeros are some.
+    let attributes = unsafe { attributes.assume_init() };
+    (refused == 0 && attributes.state == sys::ibv_port_state::IBV_PORT_ACTIVE).then_some(attributes)
+}
+
+fn gids(context: NonNull<sys::ibv_context>, port: u8) -> Vec<Candidate> {
+    let none = sys::ibv_gid_entry {
+        gid: sys::ibv_gid { raw: [0; 16] },
+        gid_index: 0,
+        port_num: 0,
+        gid_type: 0,
+        ndev_ifindex: 0,
+    };
+    let mut entries = alloc::vec![none; GIDS_MAX];
+    // SAFETY: an open context and room for so many entries.
+    let count = unsafe { sys::ibv_query_gid_table(context.as_ptr(), entries.as_mut_ptr(), GIDS_MAX, 0) };
+    entries.truncate(usize::try_from(count).unwrap_or(0));
+    let candidate = |entry: &sys::ibv_gid_entry| {
+        // SAFETY: sixteen bytes, whichever way they are looked at.
+        let gid = Gid(unsafe { entry.gid.raw });
+        let (index, encapsulation) = (u8::try_from(entry.gid_index).ok()?, Encapsulation::of(entry.gid_type)?);
+        Some(Candidate { index, gid, encapsulation, interface: entry.ndev_ifindex })
+    };
+    entries.iter().filter(|entry| entry.port_num == u32::from(port)).filter_map(candidate).collect()
+}

@@ -1,0 +1,134 @@
+//! What the adapter reports by itself, read by a thread of its own: asking costs a system call each time.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rdma_core_sys as sys;
+
+use super::bell::{self, Bell};
+use super::domain::Domain;
+use super::queue::set_nonblocking;
+
+/// A report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    /// A queue pair failed; the address of its record.
+    QueueFailed(usize),
+    /// A completion queue was overrun; the address of its record.
+    Overrun(usize),
+    /// The port is down.
+    PortDown,
+    /// The port is active.
+    PortUp,
+    /// The port's addresses changed. All that comes when an interface is removed: the kernel does not tell of a port that it
+    /// cannot ask any more.
+    Changed,
+    /// The adapter is gone for good.
+    Fatal,
+}
+
+/// Reports that nobody has taken.
+#[derive(Debug, Default)]
+struct Inbox {
+    any: AtomicBool,
+    reports: Mutex<Vec<Report>>,
+}
+
+/// The thread and what it read.
+#[derive(Debug)]
+pub(super) struct Events {
+    inbox: Arc<Inbox>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The context's address, for the thread.
+struct Context(*mut sys::ibv_context);
+
+// SAFETY: rdma-core lets any thread read events; the thread ends before the context is closed.
+unsafe impl Send for Context {}
+
+impl Events {
+    /// Starts to read. Every report rings the bells, too.
+    pub(super) fn start(domain: &Domain, bells: [Bell; 2]) -> io::Result<Self> {
+        let (context, _) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
+        // SAFETY: an open context, whose descriptor does not change.
+        let descriptor = unsafe { context.as_ref() }.async_fd;
+        set_nonblocking(descriptor)?;
+        let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(bell::counter()?));
+        let (told, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
+        let run = move || {
+            let context = context;
+            while let [_, false] = bell::wait([descriptor, stopped.as_raw_fd()], None) {
+                while let Some(report) = next(&context) {
+                    let Some(report) = report else { continue };
+                    told.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+                    told.any.store(true, Ordering::Release);
+                    bells.iter().for_each(Bell::ring);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("unisono-verbs".into()).spawn(run)?;
+        Ok(Self { inbox, stop, thread: Some(thread) })
+    }
+
+    /// What was reported since the last call. One load when there is nothing.
+    pub(super) fn take(&self) -> Vec<Report> {
+        if !self.inbox.any.load(Ordering::Relaxed) || !self.inbox.any.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        core::mem::take(&mut self.inbox.reports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        bell::ring(&self.stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The next event: `None` when there is none, `Some(None)` when it is of no matter.
+fn next(context: &Context) -> Option<Option<Report>> {
+    let mut event = MaybeUninit::<sys::ibv_async_event>::zeroed();
+    // SAFETY: an open context whose descriptor does not block, and a place for the answer.
+    if unsafe { sys::ibv_get_async_event(context.0, event.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // Not as the enumeration that the binding has for it: the kernel may know more events.
+    // SAFETY: within the event.
+    let kind = unsafe { &raw const (*event.as_ptr()).event_type }.cast::<u32>();
+    // SAFETY: the enumeration is a C one, of 32 bits, and was written above.
+    let kind = unsafe { kind.read() };
+    // SAFETY: within the event.
+    let element = unsafe { &raw const (*event.as_ptr()).element }.cast::<usize>();
+    // SAFETY: an address or a port number, in a place that was all zeros before it was written.
+    let element = unsafe { element.read() };
+    // SAFETY: got above. What it names lives: whoever destroys it waits for this.
+    unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
+    use sys::ibv_event_type as is;
+    let is_one_of = |kinds: &[sys::ibv_event_type]| kinds.iter().any(|one| *one as u32 == kind);
+    Some(if is_one_of(&[is::IBV_EVENT_CQ_ERR]) {
+        Some(Report::Overrun(element))
+    } else if is_one_of(&[is::IBV_EVENT_QP_FATAL, is::IBV_EVENT_QP_REQ_ERR, is::IBV_EVENT_QP_ACCESS_ERR]) {
+        Some(Report::QueueFailed(element))
+    } else if is_one_of(&[is::IBV_EVENT_PORT_ERR]) {
+        Some(Report::PortDown)
+    } else if is_one_of(&[is::IBV_EVENT_PORT_ACTIVE]) {
+        Some(Report::PortUp)
+    } else if is_one_of(&[is::IBV_EVENT_GID_CHANGE]) {
+        Some(Report::Changed)
+    } else if is_one_of(&[is::IBV_EVENT_DEVICE_FATAL]) {
+        Some(Report::Fatal)
+    } else {
+        None
+    })
+}

@@ -1,0 +1,3 @@
+//! Memory that users lend to the device.
+
+pub use crate::registered::Registered as Lent;

@@ -1,0 +1,95 @@
+//! Private memory of the device, in huge pages where the system has them.
+
+use core::ffi::c_int;
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::io;
+
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Anonymous memory, all zeros at first.
+#[derive(Debug)]
+pub(super) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+    huge: bool,
+}
+
+// SAFETY: the owner of private memory.
+unsafe impl Send for Pages {}
+// SAFETY: as above: shared use only reads.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// At least `bytes` bytes.
+    pub(super) fn map(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.next_multiple_of(HUGE);
+        if let Ok(start) = map(bytes, libc::MAP_HUGETLB) {
+            return Ok(Self { start, bytes, huge: true });
+        }
+        let start = map(bytes, 0)?;
+        // SAFETY: just mapped. Without transparent huge pages this fails, which is no matter.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        Ok(Self { start, bytes, huge: false })
+    }
+
+    pub(super) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether they are pages of 2 MiB that were reserved.
+    pub(super) const fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    /// The address of a byte.
+    pub(super) fn address(&self, at: usize) -> u64 {
+        self.start.as_ptr().addr() as u64 + at as u64
+    }
+
+    /// Bytes that the adapter neither reads nor writes now.
+    ///
+    /// # Safety
+    /// No posted entry names these bytes, as long as the slice is used.
+    pub(super) unsafe fn get(&self, at: usize, bytes: usize) -> Option<&[u8]> {
+        at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
+        // SAFETY: within the mapping.
+        let start = unsafe { self.start.as_ptr().add(at) };
+        // SAFETY: as above, and the caller's promise.
+        Some(unsafe { slice::from_raw_parts(start, bytes) })
+    }
+
+    /// As [`get`](Self::get), to change.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn get_mut(&mut self, at: usize, bytes: usize) -> Option<&mut [u8]> {
+        at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
+        // SAFETY: within the mapping.
+        let start = unsafe { self.start.as_ptr().add(at) };
+        // SAFETY: as above, and the caller's promise; the borrow is exclusive.
+        Some(unsafe { slice::from_raw_parts_mut(start, bytes) })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody names it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn map(bytes: usize, more: c_int) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE | more;
+    // SAFETY: a new mapping.
+    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}

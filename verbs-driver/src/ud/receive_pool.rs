@@ -1,0 +1,287 @@
+//! The receive slots of a lane, in registered memory: each holds the global routing header and a datagram.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr;
+
+use rdma_core_sys as sys;
+use unisono_core::device::{HEAD, PeerId, Received, Slot};
+
+use super::address_table::{AddressTable, Source};
+use super::domain::{Domain, OpenError, Registration};
+use super::gid::Gid;
+use super::lent::Lent;
+use super::pages::Pages;
+use super::queue::Queue;
+use super::tally::Tally;
+
+/// Bytes of the global routing header, which precedes every datagram.
+pub(super) const ROUTE: usize = 40;
+/// Where a datagram begins in its slot: a multiple of the cache line, with the header before it.
+const START: usize = 64;
+
+/// Whose a slot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    /// The adapter, or the completion queue.
+    Adapter,
+    /// Whoever received it; it takes the place of a posted one.
+    Receiver,
+    /// Whoever set it aside; another is posted in its place.
+    Holder,
+    /// Nobody.
+    Spare,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    owner: Owner,
+    bytes: u32,
+    source: Source,
+}
+
+/// Receive slots and what is in them.
+pub(super) struct ReceivePool {
+    // Before the pages that it names, when both are dropped.
+    _registration: Registration,
+    memory: Pages,
+    stride: usize,
+    /// The first slot's number: lanes count apart.
+    base: u32,
+    /// Bytes posted of each slot: header and the largest datagram.
+    room: u32,
+    fillings: Box<[Filling]>,
+    spare: Vec<u32>,
+    /// Received and not handed out.
+    waiting: VecDeque<u32>,
+    requests: Box<[sys::ibv_recv_wr]>,
+    pieces: Box<[sys::ibv_sge]>,
+    /// Whether the header is an IPv4 one, in its last 20 bytes.
+    ipv4: bool,
+    pub(super) failed: bool,
+}
+
+// SAFETY: the pointers in requests lead to the pool's own arrays.
+unsafe impl Send for ReceivePool {}
+
+impl ReceivePool {
+    /// `slots` slots that are posted, and `holdable` that can take the place of ones set aside.
+    pub(super) fn new(domain: &Arc<Domain>, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
+        let refused = |what| move |error| OpenError::Refused { what, error };
+        let (count, room) = (slots + holdable, ROUTE as u32 + domain.mtu());
+        let stride = (START + domain.mtu() as usize).next_multiple_of(64);
+        let memory = Pages::map(stride * count as usize).map_err(refused("mmap"))?;
+        // SAFETY: the pool keeps its pages until the registration is dropped.
+        let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
+        let piece = |slot: u32| sys::ibv_sge {
+            addr: memory.address(slot as usize * stride + START - ROUTE),
+            length: room,
+            lkey: registration.key(),
+        };
+        let mut pieces: Box<[_]> = (0..count).map(piece).collect();
+        let list = pieces.as_mut_ptr();
+        let request = |slot: u32| sys::ibv_recv_wr {
+            wr_id: slot.into(),
+            next: ptr::null_mut(),
+            sg_list: list.wrapping_add(slot as usize),
+            num_sge: 1,
+        };
+        let nobody = Filling { owner: Owner::Spare, bytes: 0, source: Source { gid: None, queue: 0 } };
+        let mut fillings = alloc::vec![nobody; count as usize].into_boxed_slice();
+        for filling in fillings.iter_mut().take(slots as usize) {
+            filling.owner = Owner::Adapter;
+        }
+        Ok(Self {
+            stride,
+            base,
+            room,
+            fillings,
+            spare: (slots..count).collect(),
+            waiting: VecDeque::with_capacity(slots as usize),
+            requests: (0..count).map(request).collect(),
+            pieces,
+            ipv4: domain.is_ethernet() && domain.gid().gid.ipv4().is_some(),
+            memory,
+            _registration: registration,
+            failed: false,
+        })
+    }
+
+    /// Whether the pages are huge.
+    pub(super) const fn is_huge(&self) -> bool {
+        self.memory.is_huge()
+    }
+
+    /// Posts every slot that is the adapter's: at first, and after the queue was made anew.
+    pub(super) fn post_all(&mut self, queue: &mut Queue) {
+        self.failed = false;
+        for slot in 0..self.fillings.len() as u32 {
+            if self.is(slot, Owner::Adapter) && !self.waiting.contains(&slot) {
+                self.post(slot, Some(&mut *queue));
+            }
+        }
+    }
+
+    /// Gives a slot to the adapter.
+    fn post(&mut self, slot: u32, queue: Option<&mut Queue>) {
+        let Some(filling) = self.fillings.get_mut(slot as usize) else { return };
+        filling.owner = Owner::Adapter;
+        debug_assert!(self.pieces.get(slot as usize).is_some_and(|piece| piece.length == self.room));
+        let Some(request) = self.requests.get_mut(slot as usize) else { return };
+        request.next = ptr::null_mut();
+        let Some(queue) = queue.filter(|_| !self.failed) else { return };
+        // SAFETY: a slot that nobody else uses from now on, in memory that is registered as long as the pool lives.
+        if !unsafe { queue.post_receives(request) } {
+            self.failed = true;
+        }
+    }
+
+    fn is(&self, slot: u32, owner: Owner) -> bool {
+        self.fillings.get(slot as usize).is_some_and(|filling| filling.owner == owner)
+    }
+
+    /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
+    pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
+        let mut back = Vec::new();
+        queue.poll_received(|completion| {
+            let slot = completion.number as u32;
+            if !completion.ok {
+                // It stays the adapter's, for when the queue is made anew.
+                tally.failed.add(1);
+                self.failed = true;
+                return;
+            }
+            let Some(bytes) = completion.bytes.checked_sub(ROUTE as u32).filter(|_| completion.bytes <= self.room)
+            else {
+                tally.too_short.add(1);
+                back.push(slot);
+                return;
+            };
+            let gid = if completion.has_route { self.source_of(slot) } else { None };
+            if let Some(filling) = self.fillings.get_mut(slot as usize) {
+                filling.bytes = bytes;
+                filling.source = Source { gid, queue: completion.source };
+                self.waiting.push_back(slot);
+            }
+            tally.received.add(1);
+        });
+        for slot in back {
+            self.post(slot, Some(&mut *queue));
+        }
+        !self.waiting.is_empty()
+    }
+
+    /// Whether something waits that was taken from the adapter.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The sender's GID, as the routing header says.
+    fn source_of(&self, slot: u32) -> Option<Gid> {
+        // SAFETY: completed and not posted again: the adapter is done with it.
+        let header = unsafe { self.memory.get(slot as usize * self.stride + START - ROUTE, ROUTE) }?;
+        if self.ipv4 {
+            // An IPv4 header takes the last 20 bytes; its source is at byte 12.
+            let source: [u8; 4] = header.get(32..36)?.try_into().ok()?;
+            return Some(Gid::from(core::net::IpAddr::from(source)));
+        }
+        header.get(8..24)?.try_into().ok().map(Gid)
+    }
+
+    /// The next datagram.
+    pub(super) fn next(&mut self) -> Option<Slot> {
+        let slot = self.waiting.pop_front()?;
+        self.fillings.get_mut(slot as usize)?.owner = Owner::Receiver;
+        Some(Slot(self.base + slot))
+    }
+
+    /// Lets a spare slot take the place of a datagram that is set aside.
+    pub(super) fn hold(&mut self, slot: Slot, queue: Option<&mut Queue>) {
+        let slot = slot.0.wrapping_sub(self.base);
+        if !self.is(slot, Owner::Receiver) {
+            return;
+        }
+        // Without a spare one it keeps its own place: the caller holds more than it may.
+        if let Some(spare) = self.spare.pop() {
+            if let Some(filling) = self.fillings.get_mut(slot as usize) {
+                filling.owner = Owner::Holder;
+            }
+            self.post(spare, queue);
+        }
+    }
+
+    /// Gives a slot back.
+    pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
+        let slot = slot.0.wrapping_sub(self.base);
+        if self.is(slot, Owner::Receiver) {
+            self.post(slot, queue);
+        } else if self.is(slot, Owner::Holder) {
+            if let Some(filling) = self.fillings.get_mut(slot as usize) {
+                filling.owner = Owner::Spare;
+            }
+            self.spare.push(slot);
+        }
+    }
+
+    /// A datagram that was handed out. Of any other slot, an empty one.
+    pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
+        let own = slot.0.wrapping_sub(self.base);
+        let filling = self.fillings.get(own as usize);
+        let out = filling.filter(|filling| matches!(filling.owner, Owner::Receiver | Owner::Holder));
+        let (bytes, source) =
+            out.map_or((0, Source { gid: None, queue: 0 }), |filling| (filling.bytes, filling.source));
+        // SAFETY: handed out, hence not posted.
+        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
+        Datagram { slot, bytes, head: head.unwrap_or_default(), source, table }
+    }
+
+    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: impl Lent) {
+        let slot = from.0.wrapping_sub(self.base);
+        let Some(filling) = self.fillings.get(slot as usize) else { return };
+        let out = matches!(filling.owner, Owner::Receiver | Owner::Holder);
+        let inside = start.checked_add(bytes).is_some_and(|end| end <= filling.bytes as usize);
+        if !out || !inside || bytes > to.bytes() {
+            return;
+        }
+        // SAFETY: handed out, hence not posted.
+        if let Some(piece) = unsafe { self.memory.get(slot as usize * self.stride + START + start, bytes) } {
+            // SAFETY: as many bytes as both have; lent memory is no slot, and its maker lets devices write there.
+            unsafe { to.start().as_ptr().copy_from_nonoverlapping(piece.as_ptr(), bytes) };
+        }
+    }
+}
+
+/// A datagram that arrived. The link has checked it.
+pub struct Datagram<'a> {
+    slot: Slot,
+    bytes: u32,
+    head: &'a [u8],
+    source: Source,
+    table: &'a AddressTable,
+}
+
+impl Received for Datagram<'_> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        self.head
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.table.is(peer, &self.source)
+    }
+
+    /// Unknown.
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}

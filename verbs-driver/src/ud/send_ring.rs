@@ -1,0 +1,277 @@
+//! The send entries of a lane: heads and room for copied payload in registered memory, work requests in a chain until the
+//! flush, which asks for one completion.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use rdma_core_sys as sys;
+use unisono_core::device::{HEAD, Ticket, Token, Transmit};
+
+use super::address_table::AddressTable;
+use super::domain::{Domain, OpenError, Registration};
+use super::lent::Lent;
+use super::pages::Pages;
+use super::queue::{POLLED, Queue};
+use super::tally::Tally;
+
+/// Postings under way at most.
+pub(super) const ENTRIES: u32 = 256;
+
+/// Free entries, the chain that is not flushed, and the tickets of a lane.
+pub(super) struct SendRing {
+    // Before the pages that it names, when both are dropped.
+    registration: Registration,
+    frames: Pages,
+    /// Bytes of an entry: a head and as much payload as the largest datagram has.
+    stride: usize,
+    mtu: usize,
+    requests: Box<[sys::ibv_send_wr]>,
+    pieces: Box<[[sys::ibv_sge; 2]]>,
+    /// The chain: its first and last entry. Entries that are lost have no part in it.
+    chain: Option<(usize, usize)>,
+    key: u32,
+    last: Ticket,
+    flushed: Ticket,
+    /// The last entry that asked for a completion, while it has not come.
+    signalled: Option<Ticket>,
+    completed: Ticket,
+    /// A completion or a posting failed: the queue must be made anew.
+    pub(super) failed: bool,
+}
+
+// SAFETY: the pointers in requests lead to the ring's own arrays and to lent memory; they are used under its borrow.
+unsafe impl Send for SendRing {}
+
+impl SendRing {
+    pub(super) fn new(domain: &Arc<Domain>, mtu: usize, key: u32) -> Result<Self, OpenError> {
+        let refused = |what| move |error| OpenError::Refused { what, error };
+        let stride = (HEAD + mtu).next_multiple_of(64);
+        let frames = Pages::map(stride * ENTRIES as usize).map_err(refused("mmap"))?;
+        // SAFETY: the ring keeps its pages until the registration is dropped.
+        let registration = unsafe { domain.register(frames.start(), frames.bytes()) }.map_err(refused("ibv_reg_mr"))?;
+        let request = || {
+            // SAFETY: numbers and pointers that may be null.
+            unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() }
+        };
+        let piece = sys::ibv_sge { addr: 0, length: 0, lkey: 0 };
+        Ok(Self {
+            frames,
+            registration,
+            stride,
+            mtu,
+            requests: (0..ENTRIES).map(|_| request()).collect(),
+            pieces: alloc::vec![[piece; 2]; ENTRIES as usize].into_boxed_slice(),
+            chain: None,
+            key,
+            last: Ticket::default(),
+            flushed: Ticket::default(),
+            signalled: None,
+            completed: Ticket::default(),
+            failed: false,
+        })
+    }
+
+    /// Whether the pages are huge.
+    pub(super) const fn is_huge(&self) -> bool {
+        self.frames.is_huge()
+    }
+
+    /// Whether an entry is free, after a look at the completions if need be.
+    pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
+        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0);
+        if used(self) == ENTRIES {
+            self.poll(queue, tally);
+        }
+        used(self) < ENTRIES
+    }
+
+    /// Where the next head is built.
+    pub(super) fn head(&mut self) -> &mut [u8; HEAD] {
+        let at = self.next() * self.stride;
+        // SAFETY: the entry is free: nothing that names it is posted.
+        let head = unsafe { self.frames.get_mut(at, HEAD) };
+        head.and_then(|head| head.try_into().ok()).expect("the ring has as many heads as entries")
+    }
+
+    pub(super) const fn ticket(&self) -> Ticket {
+        self.last.next()
+    }
+
+    const fn next(&self) -> usize {
+        (self.last.next().0 % ENTRIES) as usize
+    }
+
+    /// Adds the entry to the chain. Without a destination it is lost, and has a ticket all the same.
+    pub(super) fn post<A: Lent>(
+        &mut self,
+        transmit: &Transmit,
+        payload: Option<A>,
+        inline: usize,
+        table: &mut AddressTable,
+        tally: &Tally,
+    ) {
+        let (entry, head) = (self.next(), usize::from(transmit.head).min(HEAD));
+        let at = entry * self.stride;
+        self.last = self.last.next();
+        let Some((handle, number)) = table.destination(transmit.to, transmit.at, tally) else {
+            tally.lost_no_path.add(1);
+            return;
+        };
+        let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
+        let lent = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
+        let mut first =
+            sys::ibv_sge { addr: self.frames.address(at), length: head as u32, lkey: self.registration.key() };
+        let mut second = None;
+        let fits = head + lent <= inline;
+        match payload.filter(|_| lent > 0).map(|payload| (payload, payload.key())) {
+            None => {}
+            Some((payload, Some(_))) if fits => second = Some((payload, 0)),
+            Some((payload, Some(key))) => second = Some((payload, key)),
+            Some((payload, None)) if fits => second = Some((payload, 0)),
+            Some((payload, None)) => {
+                // SAFETY: the entry is free.
+                let room = unsafe { self.frames.get_mut(at + head, lent) };
+                if let Some(room) = room {
+                    // SAFETY: `payload` has so many bytes, which its maker says are live; the room is the ring's own.
+                    unsafe { payload.start().as_ptr().copy_to_nonoverlapping(room.as_mut_ptr(), lent) };
+                    first.length += lent as u32;
+                    tally.sent_copied.add(1);
+                }
+            }
+        }
+        let (Some(request), Some(pieces)) = (self.requests.get_mut(entry), self.pieces.get_mut(entry)) else { return };
+        let mut count = 1;
+        pieces[0] = first;
+        if let Some((payload, key)) = second {
+            let addr = payload.start().addr().get() as u64;
+            pieces[1] = sys::ibv_sge { addr, length: lent as u32, lkey: key };
+            count = 2;
+        }
+        let mut flags = 0;
+        if fits {
+            flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
+            tally.sent_inline.add(1);
+        }
+        if transmit.solicited {
+            flags |= sys::ibv_send_flags::IBV_SEND_SOLICITED.0;
+        }
+        request.wr_id = self.last.0.into();
+        request.next = ptr::null_mut();
+        request.sg_list = pieces.as_mut_ptr();
+        request.num_sge = count;
+        request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND;
+        request.send_flags = flags;
+        request.wr.ud = sys::ud_t { ah: handle.as_ptr(), remote_qpn: number, remote_qkey: self.key };
+        let request = ptr::from_mut(request);
+        self.chain = match self.chain {
+            None => Some((entry, entry)),
+            Some((first, before)) => {
+                if let Some(before) = self.requests.get_mut(before) {
+                    before.next = request;
+                }
+                Some((first, entry))
+            }
+        };
+    }
+
+    /// Hands the chain to the adapter; its last entry asks for a completion.
+    pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
+        if self.flushed == self.last {
+            return;
+        }
+        let (chain, count) = (self.chain.take(), self.last.0.wrapping_sub(self.flushed.0));
+        self.flushed = self.last;
+        match (chain, queue) {
+            (Some((first, last)), Some(queue)) if !self.failed => {
+                if let Some(request) = self.requests.get_mut(last) {
+                    request.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+                    self.signalled = Some(Ticket(request.wr_id as u32));
+                }
+                let first = self.requests.as_mut_ptr().wrapping_add(first);
+                tally.send_calls.add(1);
+                // SAFETY: entries of the ring, filled by `post` and used by nothing until they are complete; lent payload stays
+                // as the caller of `post` promised; handles outlive what is posted with them.
+                if unsafe { queue.post_sends(first) } {
+                    tally.sent.add(count.into());
+                } else {
+                    // Some may have been taken. The queue is made anew, after which none is.
+                    self.failed = true;
+                    tally.lost_in_error.add(count.into());
+                }
+            }
+            (Some(_), _) => {
+                tally.lost_in_error.add(count.into());
+                self.settle();
+            }
+            (None, _) => self.settle(),
+        }
+    }
+
+    /// Takes completions. Returns the last ticket that is complete.
+    pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
+        let Some(queue) = queue.filter(|_| self.signalled.is_some()) else { return self.completed };
+        loop {
+            let count = queue.poll_sent(|completion| {
+                let ticket = Ticket(completion.number as u32);
+                if self.completed.is_within(ticket) {
+                    self.completed = ticket;
+                }
+                if self.signalled == Some(ticket) {
+                    self.signalled = None;
+                }
+                if !completion.ok {
+                    tally.failed.add(1);
+                    self.failed = true;
+                }
+            });
+            if count < POLLED {
+                break;
+            }
+        }
+        self.settle();
+        self.completed
+    }
+
+    /// Lost entries behind the last completion are complete with it.
+    fn settle(&mut self) {
+        if self.signalled.is_none() && !self.failed {
+            self.completed = self.flushed;
+        }
+    }
+
+    /// The queue was made anew, or is gone: nothing is under way.
+    pub(super) fn forget(&mut self) {
+        self.signalled = None;
+        self.failed = false;
+        self.settle();
+    }
+}
+
+/// A free send entry of a UD device.
+pub struct UdToken<'a, A> {
+    pub(super) ring: &'a mut SendRing,
+    pub(super) table: &'a mut AddressTable,
+    pub(super) tally: &'a Tally,
+    pub(super) inline: usize,
+    pub(super) lends: PhantomData<A>,
+}
+
+impl<A: Lent> Token for UdToken<'_, A> {
+    type Address = A;
+
+    fn ticket(&self) -> Ticket {
+        self.ring.ticket()
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        self.ring.head()
+    }
+
+    /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    fn post(self, transmit: &Transmit, payload: Option<A>) {
+        self.ring.post(transmit, payload, self.inline, self.table, self.tally);
+    }
+}

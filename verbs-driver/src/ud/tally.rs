@@ -1,0 +1,48 @@
+//! What a verbs device counts: one writer, readable at any time from any thread.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A count with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds without a locked instruction: whoever holds the device exclusively is the only writer.
+    pub(super) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+}
+
+/// Counters of one device, both lanes together. Datagrams unless said otherwise.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Handed to the adapter.
+    pub sent: Counter,
+    /// Of these, in the work queue entry itself.
+    pub sent_inline: Counter,
+    /// Of these, copied since their payload was not registered.
+    pub sent_copied: Counter,
+    /// Doorbells: calls that posted sends.
+    pub send_calls: Counter,
+    /// Lost: the peer has no path, or its address handle was refused.
+    pub lost_no_path: Counter,
+    /// Lost: the queue was in error, or the device closed.
+    pub lost_in_error: Counter,
+    /// Received.
+    pub received: Counter,
+    /// Dropped: shorter than the global routing header that precedes every datagram.
+    pub too_short: Counter,
+    /// Completions in error, sends and receives.
+    pub failed: Counter,
+    /// Times that a queue was in error and made anew.
+    pub rebuilt: Counter,
+    /// Address handles made.
+    pub handles_made: Counter,
+    /// Times that a completion queue was said to be overrun.
+    pub overruns: Counter,
+}
