@@ -342,7 +342,7 @@ impl Job {
         let rank = envelope.source.0 as usize;
         let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
         if is_short
-            && message % 2 == 0
+            && message.is_multiple_of(2)
             && let Some(credit) = self.ranks[rank].machine.send_short(outgoing.to)
         {
             self.sent[message] = true;
