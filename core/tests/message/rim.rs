@@ -189,7 +189,7 @@ impl Job {
                     self.ranks[rank].posted[user as usize].state = State::Done(message);
                 } else {
                     let placement = PlacementId(user);
-                    if message % 3 == 0 {
+                    if message.is_multiple_of(3) {
                         let (to, head) =
                             machine.grant_part(receive, placement, Key(message as u64)).expect("it is being pulled");
                         self.carry(rank, to, head.as_ref(), None);
@@ -342,7 +342,7 @@ impl Job {
         let rank = envelope.source.0 as usize;
         let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
         if is_short
-            && message % 2 == 0
+            && message.is_multiple_of(2)
             && let Some(credit) = self.ranks[rank].machine.send_short(outgoing.to)
         {
             self.sent[message] = true;
