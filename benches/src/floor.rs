@@ -13,6 +13,8 @@ pub struct Floor {
     pub line_rtt: f64,
     /// Nanoseconds of a bare barrier.
     pub barrier: f64,
+    /// Nanoseconds of 8 bytes through a ring and back through another.
+    pub ring_rtt: f64,
     /// Of each size and working set.
     pub copies: Vec<Copies>,
 }
@@ -45,7 +47,8 @@ impl Floor {
         let object: Value = serde_json::from_str(text).ok()?;
         let copies = object.get("copies")?.as_array()?.iter().map(Copies::read).collect::<Option<_>>()?;
         let number = |key| object.get(key)?.as_f64();
-        Some(Self { line_rtt: number("line_rtt_ns")?, barrier: number("barrier_ns")?, copies })
+        let [line_rtt, barrier, ring_rtt] = ["line_rtt_ns", "barrier_ns", "ring_rtt_ns"].map(number);
+        Some(Self { line_rtt: line_rtt?, barrier: barrier?, ring_rtt: ring_rtt?, copies })
     }
 
     /// Of one size and working set.
@@ -73,14 +76,14 @@ impl Copies {
 mod tests {
     use super::*;
 
-    const TEXT: &str = r#"{"line_rtt_ns":266.0,"barrier_ns":137.0,"copies":[
+    const TEXT: &str = r#"{"line_rtt_ns":266.0,"barrier_ns":137.0,"ring_rtt_ns":290.0,"copies":[
         {"bytes":65536,"places":1,"memcpy_bytes_per_s":9,"readv_bytes_per_s":7,"two_copy_bytes_per_s":5},
         {"bytes":65536,"places":64,"memcpy_bytes_per_s":8,"readv_bytes_per_s":null,"two_copy_bytes_per_s":4}]}"#;
 
     #[test]
     fn the_better_private_loop_counts() {
         let floor = Floor::parse(TEXT).expect("whole");
-        assert_eq!((floor.line_rtt, floor.barrier), (266.0, 137.0));
+        assert_eq!((floor.line_rtt, floor.barrier, floor.ring_rtt), (266.0, 137.0, 290.0));
         assert_eq!(floor.of(65536, 1).map(|copies| (copies.memcpy, copies.private)), Some((9.0, 7.0)));
         assert_eq!(floor.of(65536, 64).map(|copies| (copies.memcpy, copies.private)), Some((8.0, 4.0)));
         assert_eq!(floor.of(65537, 1), None);

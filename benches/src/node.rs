@@ -17,6 +17,8 @@ use crate::{
 
 /// Contenders that are no peers.
 pub const FLOOR: &str = "floor";
+/// The rings that messages go through, without messages.
+pub const RING: &str = "raw ring";
 /// What `unisono` shows.
 pub const OURS: &str = "unisono";
 
@@ -134,6 +136,7 @@ impl Node {
             Ok(floor) => {
                 self.note(&barrier(2), FLOOR, floor.barrier);
                 self.note(LATENCY, FLOOR, floor.line_rtt / 2.0);
+                self.note(LATENCY, RING, floor.ring_rtt / 2.0);
                 for copies in sizes.iter().filter_map(|bytes| floor.of(*bytes, PLACES)) {
                     self.note(&bandwidth(copies.bytes, Buffers::Segment), FLOOR, copies.memcpy);
                     self.note(&bandwidth(copies.bytes, Buffers::Private), FLOOR, copies.private);

@@ -15,7 +15,7 @@ fn floor_measures_without_a_launcher() {
     assert!(output.status.success(), "{output:?}");
     let floor: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&floor["bench"], &floor["ranks"]), (&"floor".into(), &2.into()));
-    for key in ["bytes", "line_rtt_ns", "barrier_ns", "memcpy_bytes_per_s"] {
+    for key in ["bytes", "line_rtt_ns", "barrier_ns", "ring_rtt_ns", "memcpy_bytes_per_s"] {
         assert!(floor[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {floor}");
     }
     let copies = floor["copies"].as_array().expect("a list");

@@ -111,15 +111,16 @@ fn run(case: &Case) -> Job {
 #[test]
 fn random_programs_need_every_kind_of_head() {
     let mut runner = TestRunner::deterministic();
-    let (mut kinds, mut taken, mut sent) = ([0; 16], 0, 0);
+    let (mut kinds, mut parts, mut taken, mut sent) = ([0; 16], 0, 0, 0);
     for _ in 0..300 {
         let case = case(40).new_tree(&mut runner).expect("no case is rejected").current();
         let job = run(&case);
         job.kinds.iter().zip(&mut kinds).for_each(|(here, all)| *all += here);
+        parts += job.parts;
         taken += job.taken();
         sent += case.pairs.len();
     }
-    assert!(kinds[..13].iter().all(|count| *count >= 50), "{kinds:?}");
+    assert!(kinds[..13].iter().all(|count| *count >= 50) && parts >= 50, "{kinds:?}, {parts}");
     assert!(taken * 2 > sent, "{taken} of {sent}");
 }
 

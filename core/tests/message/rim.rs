@@ -189,7 +189,7 @@ impl Job {
                     self.ranks[rank].posted[user as usize].state = State::Done(message);
                 } else {
                     let placement = PlacementId(user);
-                    if message % 3 == 0 {
+                    if message.is_multiple_of(3) {
                         let (to, head) =
                             machine.grant_part(receive, placement, Key(message as u64)).expect("it is being pulled");
                         self.carry(rank, to, head.as_ref(), None);

@@ -2,9 +2,11 @@
 //! the least time and the most bytes that anything built upon shared memory can reach.
 
 mod pair;
+mod ring;
 
 use core::{iter, num::NonZeroUsize};
 use pair::{Pair, Shared};
+use ring::Rings;
 use serde_json::{Value, json};
 use std::{io, time::Instant};
 
@@ -35,6 +37,8 @@ pub(super) struct Floor {
     line_rtt: f64,
     /// A bare barrier: each raises its own line and waits for the other's.
     barrier: f64,
+    /// 8 bytes through a ring of the shared segment and back through another, without the messages above them.
+    ring_rtt: f64,
     huge_pages: bool,
     copies: Vec<Copies>,
 }
@@ -58,7 +62,7 @@ pub(super) fn measure() -> io::Result<Floor> {
     let most = SIZES.into_iter().max().unwrap_or(0);
     let sources = WORKING_SETS.map(|(sources, _)| sources).into_iter().max().unwrap_or(0);
     let places = WORKING_SETS.map(|(_, places)| places).into_iter().max().unwrap_or(0);
-    let shared = Shared::new(sources * most)?;
+    let (shared, rings) = (Shared::new(sources * most)?, Rings::new()?);
     // At one address in both: where the one writes, the other reads. Each uses its own copy of all else.
     let mut source = vec![0_u8; sources * most];
     Pair::work(&shared, |pair| {
@@ -68,13 +72,15 @@ pub(super) fn measure() -> io::Result<Floor> {
         }
         let line_rtt = batches(|| pair.pass())?;
         let barrier = batches(|| pair.meet())?;
+        let mut ends = rings.ends(pair.is_first())?;
+        let ring_rtt = batches(|| ends.pass())?;
         let mut copies = Vec::new();
         for working_set in WORKING_SETS {
             for bytes in SIZES {
                 copies.push(Copies::measure(pair, bytes, working_set, &mut source, &mut target)?);
             }
         }
-        Ok(Floor { line_rtt, barrier, huge_pages: shared.is_huge(), copies })
+        Ok(Floor { line_rtt, barrier, ring_rtt, huge_pages: shared.is_huge(), copies })
     })
 }
 
@@ -165,12 +171,13 @@ impl Copies {
 impl Floor {
     /// One line, or one object: the copy at its top is that of the largest messages that stay in the caches.
     pub(super) fn print(&self, as_json: bool) {
-        let Self { line_rtt, barrier, huge_pages, copies } = self;
+        let Self { line_rtt, barrier, ring_rtt, huge_pages, copies } = self;
         let best = copies.iter().filter(|copies| copies.places == 1).max_by(|a, b| a.memcpy.total_cmp(&b.memcpy));
         if as_json {
             let object = json!({
                 "bench": "floor", "device": "memory", "ranks": 2, "bytes": best.map_or(0, |best| best.bytes),
                 "line_rtt_ns": line_rtt.round(), "barrier_ns": barrier.round(),
+                "ring_rtt_ns": ring_rtt.round(),
                 "memcpy_bytes_per_s": best.map_or(0, |best| best.memcpy as u64),
                 "huge_pages": huge_pages,
                 "copies": copies.iter().map(Copies::to_json).collect::<Vec<_>>(),
@@ -178,7 +185,9 @@ impl Floor {
             println!("{object}");
             return;
         }
-        println!("floor a line there and back {line_rtt:.0} ns, a barrier {barrier:.0} ns; in GB/s");
+        println!(
+            "floor a line there and back {line_rtt:.0} ns, 8 bytes through rings {ring_rtt:.0} ns, a barrier {barrier:.0} ns; in GB/s"
+        );
         println!("{:>8} {:>7} {:>8} {:>8} {:>9}  of chunks", "message", "places", "memcpy", "readv", "two-copy");
         for Copies { bytes, places, memcpy, readv, two_copy, chunk } in copies {
             let readv = readv.map_or("refused".to_owned(), |speed| format!("{:.2}", speed / 1e9));

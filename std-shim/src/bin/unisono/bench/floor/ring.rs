@@ -1,0 +1,76 @@
+//! The rings of a segment, bare: what messages through shared memory are built upon.
+
+use core::hint::black_box;
+use std::io;
+use std::os::fd::AsFd;
+
+use unisono_shmem::file::{Mapping, SegmentFile};
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::ring::{Consumer, Producer};
+
+/// Looks, seconds of them, after which the other process is given up.
+const PATIENCE: u64 = 1 << 31;
+/// Bytes of a message.
+const BYTES: usize = 8;
+
+/// A segment of two ranks.
+pub(super) struct Rings {
+    mapping: Mapping,
+    layout: Layout,
+}
+
+/// Those of one process.
+pub(super) struct Ends {
+    outward: Producer<'static>,
+    inward: Consumer<'static>,
+    is_first: bool,
+    value: [u8; BYTES],
+}
+
+impl Rings {
+    pub(super) fn new() -> io::Result<Self> {
+        let layout = Layout::new(Sizes { pool: 0, ..Sizes::of_node(2, Waiting::Dedicated) });
+        let file = SegmentFile::create(&layout.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        let (mapping, layout) = Mapping::open(file.as_fd()).map_err(io::Error::other)?;
+        Ok(Self { mapping, layout })
+    }
+
+    pub(super) fn ends(&self, is_first: bool) -> io::Result<Ends> {
+        let (own, other) = if is_first { (0, 1) } else { (1, 0) };
+        let segment = self.mapping.segment();
+        let outward = Producer::of(segment, &self.layout, own, other);
+        let inward = Consumer::of(segment, &self.layout, other, own);
+        let (Some(outward), Some(inward)) = (outward, inward) else { return Err(io::Error::other("no rings")) };
+        Ok(Ends { outward, inward, is_first, value: [0; BYTES] })
+    }
+}
+
+impl Ends {
+    /// A message there, and what came with it back.
+    pub(super) fn pass(&mut self) -> io::Result<()> {
+        if self.is_first {
+            self.put()?;
+            self.take()
+        } else {
+            self.take()?;
+            self.put()
+        }
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        self.outward.put([0, 5], black_box(&self.value)).map_err(|why| io::Error::other(format!("{why:?}")))
+    }
+
+    fn take(&mut self) -> io::Result<()> {
+        for _ in 0..PATIENCE {
+            let found = self.inward.look().map_err(|why| io::Error::other(format!("{why:?}")))?;
+            if let Some(entry) = found {
+                entry.payload.read(&mut self.value).ok_or_else(|| io::Error::other("another message"))?;
+                self.inward.take();
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        Err(io::Error::other("the second process does not answer"))
+    }
+}
