@@ -200,11 +200,14 @@ fn member() -> ExitCode {
             println!("ready {own} {}", std::process::id());
         }
         if let Err(error) = one(&world, round) {
-            let typed = match error {
-                CollectiveError::Missing { .. } | CollectiveError::Corrupt { .. } | CollectiveError::Corrupted => true,
-                CollectiveError::Disagrees { .. } | CollectiveError::Ended(_) => true,
-                _ => false,
-            };
+            let typed = matches!(
+                error,
+                CollectiveError::Missing { .. }
+                    | CollectiveError::Corrupt { .. }
+                    | CollectiveError::Corrupted
+                    | CollectiveError::Disagrees { .. }
+                    | CollectiveError::Ended(_)
+            );
             println!("ended {own} {} {}", now(), if typed { "typed" } else { "otherwise" });
             eprintln!("{error}");
             // Without a farewell: the others are to notice.
