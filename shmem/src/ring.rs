@@ -20,6 +20,10 @@ use crate::segment::{Cells, LINE, STRIDE, Segment, Site, Word};
 
 /// Most bytes of a payload that travels in the entry.
 pub const INLINE: usize = 48;
+/// Bytes that stand in an entry beside where its piece of the bulk lies.
+pub const BESIDE: usize = INLINE - PLACE;
+/// Bytes that say where that is.
+const PLACE: usize = 12;
 
 /// Bytes of form and note.
 const HEAD: usize = 12;
@@ -169,7 +173,22 @@ impl<'a> Producer<'a> {
     /// [`PutError`]; then nothing has changed.
     #[inline]
     pub fn put_piece(&mut self, note: [u32; 2], bytes: u32, fill: impl FnOnce(Cells<'a>)) -> Result<(), PutError> {
-        if bytes > self.longest() {
+        self.put_piece_beside(note, &[], bytes, fill)
+    }
+
+    /// As [`put_piece`](Self::put_piece), with up to [`BESIDE`] bytes in the entry.
+    ///
+    /// # Errors
+    /// [`PutError`]; then nothing has changed.
+    #[inline]
+    pub fn put_piece_beside(
+        &mut self,
+        note: [u32; 2],
+        beside: &[u8],
+        bytes: u32,
+        fill: impl FnOnce(Cells<'a>),
+    ) -> Result<(), PutError> {
+        if bytes > self.longest() || beside.len() > BESIDE {
             return Err(PutError::TooLong);
         }
         self.expect_room()?;
@@ -185,11 +204,13 @@ impl<'a> Producer<'a> {
             }
         }
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
-        let mut place = [0; 12];
+        let mut shown = [0; INLINE];
+        let (place, rest) = shown.split_at_mut(PLACE);
         for (into, word) in place.as_chunks_mut().0.iter_mut().zip([at, bytes, end]) {
             *into = word.to_le_bytes();
         }
-        self.show(PIECE, note, &place)?;
+        rest.iter_mut().zip(beside).for_each(|(into, byte)| *into = *byte);
+        self.show(PIECE, note, shown.get(..PLACE + beside.len()).unwrap_or_default())?;
         self.used = end;
         Ok(())
     }
@@ -277,6 +298,8 @@ pub struct Entry<'a> {
     pub note: [u32; 2],
     /// Its payload: the producer's again as soon as it is taken, and never to be believed twice.
     pub payload: Cells<'a>,
+    /// [`BESIDE`] bytes that may stand in the entry of a payload in the bulk; none otherwise.
+    pub beside: Cells<'a>,
 }
 
 /// The end that takes.
@@ -346,15 +369,16 @@ impl<'a> Consumer<'a> {
         if form != seal(length, note, self.next) {
             return Err(Corrupted);
         }
-        let payload = if length as usize <= INLINE {
-            cells(4 + HEAD, length as usize)?
+        let (payload, beside) = if length as usize <= INLINE {
+            (cells(4 + HEAD, length as usize)?, cells(4 + HEAD, 0)?)
         } else if length == PIECE {
             let (at, bytes, end) = (word(16)?, word(20)?, word(24)?);
-            self.piece(at, bytes, end).ok_or(Corrupted)?
+            let beside = cells(4 + HEAD + PLACE, BESIDE)?;
+            (self.piece(at, bytes, end).ok_or(Corrupted)?, beside)
         } else {
             return Err(Corrupted);
         };
-        Ok(Some(Entry { note, payload }))
+        Ok(Some(Entry { note, payload, beside }))
     }
 
     /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look

@@ -3,10 +3,12 @@
 
 mod choice;
 mod period;
+mod pool;
 pub mod tuning;
 
 pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
+pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
@@ -74,6 +76,8 @@ pub struct Transport {
     pub mtu: Option<Mtu>,
     /// Segmentation by the kernel, if it is not to be found out.
     pub gso: Option<Switch>,
+    /// Memory for messages that came before their receives, if not the usual 1 MiB.
+    pub eager_pool: Option<EagerPool>,
     /// What the injector does to datagrams.
     pub faults: Faults,
     /// What happens when a rank dies.
@@ -184,6 +188,7 @@ impl Settings {
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
+            transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
             probability(faults.duplicate.value()).map(|value| ("DUP", value)),
@@ -307,7 +312,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 42] = [
+    const NAMES: [&str; 43] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -323,6 +328,7 @@ impl Reading {
         "PROGRESS",
         "MTU",
         "GSO",
+        "EAGER_POOL",
         "LOSS",
         "REORDER",
         "DUP",
@@ -394,6 +400,7 @@ impl Reading {
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
+            "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),
             "DUP" => replace(&mut faults.duplicate, value),

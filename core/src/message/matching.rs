@@ -186,8 +186,9 @@ pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
     pub(super) messages: S::Messages,
     pub(super) posted: Queues<S::Buckets, RECEIVE_CLASSES>,
     kept: Queues<S::Buckets, PATTERNS>,
-    /// Receives that wait, by the class of their pattern.
+    /// Receives that wait, by the class of their pattern; messages that wait.
     waiting: [u32; PATTERNS as usize],
+    unmet: u32,
     pub(super) posts: u64,
     pub(super) free_receives: List,
     free_messages: List,
@@ -208,7 +209,17 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         let (posted, kept) = (Queues::new(posted, seed), Queues::new(kept, seed));
         let enough = posted.has_buckets() && kept.has_buckets();
         let waiting = [0; PATTERNS as usize];
-        enough.then_some(Self { receives, messages, posted, kept, waiting, posts: 0, free_receives, free_messages })
+        enough.then_some(Self {
+            receives,
+            messages,
+            posted,
+            kept,
+            waiting,
+            unmet: 0,
+            posts: 0,
+            free_receives,
+            free_messages,
+        })
     }
 
     /// A receive waits; what it matches was looked for before.
@@ -243,6 +254,14 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         #[cfg(mutant = "latest_receive")]
         let first = known.max_by_key(|receive| receive.number);
         first
+    }
+
+    /// Takes the receive out that a message is for.
+    #[inline]
+    pub fn take_first(&mut self, envelope: &Envelope) -> Option<R> {
+        let receive = self.first_receive(envelope)?;
+        self.unpost(receive);
+        self.free_receive(receive)
     }
 
     /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.
@@ -293,6 +312,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         if let Some(kept) = messages.get_mut(id.record as usize) {
             kept.waits = true;
         }
+        self.unmet = self.unmet.wrapping_add(1);
         for class in 0..PATTERNS {
             self.kept.push(messages, id.record, class);
         }
@@ -302,6 +322,9 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     /// The message that a receive or a probe asks for.
     #[inline]
     pub fn first_message(&self, pattern: &Pattern) -> Option<MessageId> {
+        if self.unmet == 0 {
+            return None;
+        }
         let messages = self.messages.as_ref();
         let record = self.kept.first(messages, &pattern.key())?;
         Some(MessageId { record, generation: messages.get(record as usize)?.generation })
@@ -315,6 +338,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             return false;
         }
         kept.waits = false;
+        self.unmet = self.unmet.wrapping_sub(1);
         for class in 0..PATTERNS {
             self.kept.remove(messages, message.record, class);
         }

@@ -110,6 +110,7 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     }
 
     /// Appends record `i`, which stands in no queue of that class.
+    #[inline]
     pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get(i as usize) else { return };
         let key = record.key(class);
@@ -136,6 +137,7 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     }
 
     /// Takes record `i` out of its queue of that class.
+    #[inline]
     pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get_mut(i as usize) else { return };
         let key = record.key(class);

@@ -4,9 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
-    Action, Admission, Config, Leaves, Mode, Outcome, Outgoing, Place, Received, SendError, Status,
+    Action, Admission, Config, Credit, Head, Leaves, Mode, Outcome, Outgoing, Place, Receive, Received, Send,
+    SendError, Status,
 };
-use unisono_core::message::matching::{Full, MessageId, ReceiveId};
+use unisono_core::message::matching::{self, Full, MessageId, ReceiveId};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -67,6 +68,8 @@ struct Rank {
     /// Messages that are taken out.
     matched: BTreeSet<usize>,
     fetches: bool,
+    /// Records of receives and sends.
+    records: [usize; 2],
 }
 
 #[derive(Debug)]
@@ -81,6 +84,9 @@ pub(crate) struct Job {
     truncated: Vec<bool>,
     taken: Vec<bool>,
     eager: u32,
+    short: u32,
+    /// How many parts were granted before the last ones.
+    pub(crate) parts: u32,
     /// How many heads of each kind were sent.
     pub(crate) kinds: [u32; 16],
 }
@@ -100,6 +106,7 @@ impl Job {
             kept: BTreeMap::new(),
             matched: BTreeSet::new(),
             fetches: rank % 2 == 0,
+            records: [sizes.receives, sizes.sends],
         });
         let flags = vec![false; messages.len()];
         Self {
@@ -112,6 +119,8 @@ impl Job {
             taken: flags,
             messages,
             eager,
+            short: config.short.min(eager),
+            parts: 0,
             kinds: [0; 16],
         }
     }
@@ -180,6 +189,12 @@ impl Job {
                     self.ranks[rank].posted[user as usize].state = State::Done(message);
                 } else {
                     let placement = PlacementId(user);
+                    if message % 3 == 0 {
+                        let (to, head) =
+                            machine.grant_part(receive, placement, Key(message as u64)).expect("it is being pulled");
+                        self.carry(rank, to, head.as_ref(), None);
+                    }
+                    let machine = &mut self.ranks[rank].machine;
                     let (to, head) =
                         machine.grant(receive, placement, Key(message as u64)).expect("it is being pulled");
                     self.carry(rank, to, head.as_ref(), None);
@@ -227,7 +242,18 @@ impl Job {
             return false;
         };
         let bytes = head.len() as u64 + payload.map_or(0, |message| self.messages[message].bytes);
-        match self.ranks[to].machine.handle(PeerId(from as u32), &head, bytes as u32) {
+        let (peer, machine) = (PeerId(from as u32), &mut self.ranks[to].machine);
+        // What left short may arrive as little as that.
+        let short = Head::eager(&head).filter(|_| to % 2 == 1 && head[16..] == [0xff; 4]);
+        let outcome = match short {
+            Some((context, tag)) => {
+                let freed = u16::from_le_bytes([head[2], head[3]]);
+                let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+                machine.handle_short(peer, context, tag, Credit { freed, settled }, bytes as u32 - head.len() as u32)
+            }
+            None => machine.handle(peer, &head, bytes as u32),
+        };
+        match outcome {
             Outcome::Nothing => {}
             Outcome::Into { user, start, status } => {
                 assert_eq!(start, head.len());
@@ -251,7 +277,10 @@ impl Job {
                 self.ranks[to].posted[user as usize].state = State::Done(message);
             }
             Outcome::Place { user, placement, key, more } => {
-                assert!(!more, "nobody grants parts here");
+                if more {
+                    self.parts += 1;
+                    return true;
+                }
                 let message = user as usize;
                 assert_eq!(key.0, user.into());
                 self.placements.push((message, from, placement.0 as usize));
@@ -311,9 +340,19 @@ impl Job {
             user: message as u32,
         };
         let rank = envelope.source.0 as usize;
+        let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
+        if is_short
+            && message.is_multiple_of(2)
+            && let Some(credit) = self.ranks[rank].machine.send_short(outgoing.to)
+        {
+            self.sent[message] = true;
+            self.carry(rank, outgoing.to, Head::short(envelope.context, envelope.tag, credit).as_ref(), Some(message));
+            self.end(message, false);
+            return true;
+        }
         let leaves = match self.ranks[rank].machine.send(&outgoing) {
             Ok(leaves) => leaves,
-            Err(SendError::Full) => return false,
+            Err(SendError::Full) => return rank % 2 == 1 && lend_sends(&mut self.ranks[rank]) && self.send(message),
             Err(error) => panic!("{error:?}"),
         };
         self.sent[message] = true;
@@ -338,7 +377,10 @@ impl Job {
             }
             None => machine.receive(pattern, room, user as u32),
         };
-        let Ok(received) = received.map_err(|Full| ()) else { return false };
+        let Ok(received) = received.map_err(|Full| ()) else {
+            // Another machine is lent more when it is full.
+            return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
+        };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
         let status = match received {
             Received::Waits(id) => {
@@ -436,4 +478,17 @@ const fn key(place: Place) -> (bool, u32) {
 
 pub(crate) fn envelope(context: u32, source: u32, tag: u32) -> Envelope {
     Envelope { context: Context(context), source: PeerId(source), tag: Tag(tag) }
+}
+
+fn lend_sends(rank: &mut Rank) -> bool {
+    rank.records[1] += 1;
+    let sends = rank.records[1];
+    rank.machine.lend_sends(vec![Send::FREE; sends].into(), vec![0; sends * 4 + 8].into())
+}
+
+fn lend_receives(rank: &mut Rank) -> bool {
+    rank.records[0] += 1;
+    let receives = rank.records[0];
+    rank.machine
+        .lend_receives(vec![matching::Posted::<Receive>::default(); receives].into(), vec![0; receives * 4 + 8].into())
 }

@@ -5,6 +5,7 @@ mod recover;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use unisono_core::device::{Device as _, PeerId};
@@ -22,13 +23,17 @@ use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
 pub use create::CreateError;
+pub use recover::{AgreeError, Agreement};
 
 use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use crate::rank::Rank;
 
-/// Rounds of progress that a send makes before what may not leave is offered instead.
-const ROUNDS: u32 = 256;
+/// Rounds of progress that a send makes before it offers what may not leave, if it is the first.
+const ROUNDS: u32 = 1024;
+
+/// Pauses between two looks whether a full carrier has room.
+const PAUSES: u32 = 32;
 
 /// Processes of the job, numbered from 0 on. Messages and collectives are called on it.
 pub struct Communicator {
@@ -40,6 +45,8 @@ pub struct Communicator {
     /// What its messages of two ranks name.
     pub(super) named: Context,
     pub(super) members: Group,
+    /// Agreements so far.
+    pub(super) rounds: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
@@ -227,13 +234,14 @@ impl Communicator {
 
     pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
         let start = NonNull::from(bytes).cast();
-        let mut rounds = if posting.leaves == Leaves::AtOnce { ROUNDS } else { 1 };
+        let mut rounds = 0..ROUNDS;
         loop {
             let mut process = self.shared.lock();
             process.expect_open(self.context)?;
-            if rounds > 0 && !process.may_leave(posting.to) {
-                rounds -= 1;
-                process.progress(false);
+            if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
+                process.progress_towards(posting.to);
+                drop(process);
+                self.shared.yield_if_crowded();
                 continue;
             }
             // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
@@ -244,7 +252,11 @@ impl Communicator {
                 }
                 Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
                 Err(SendFailure::Full) => {
-                    process.progress(false);
+                    process.progress_towards(posting.to);
+                    drop(process);
+                    // Who looks for each place that becomes free takes the line from who frees them.
+                    (0..PAUSES).for_each(|_| core::hint::spin_loop());
+                    self.shared.yield_if_crowded();
                 }
             }
         }

@@ -28,7 +28,7 @@ impl Above for Mail<'_> {
     #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         match head.first() {
-            Some(0..KINDS) => match self.mailbox.handle(from, head, bytes, self.requests) {
+            Some(0..KINDS) => match self.mailbox.handle(from, head, bytes as usize, 0, self.requests) {
                 Arrival::Nothing => Verdict::Release,
                 Arrival::Place { to, start } => Verdict::Place { to, start: start as u16 },
                 Arrival::Nonsense => {

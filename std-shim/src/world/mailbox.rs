@@ -28,7 +28,7 @@ const SLOT: usize = 1 << 14;
 pub(super) const POOL: usize = 1 << 20;
 /// Headers of all peers, and most of one.
 const HEADERS: u32 = 1 << 14;
-const HEADERS_MOST: u32 = 256;
+const HEADERS_MOST: u32 = 1024;
 /// Messages from held ones that matched probes may take beyond those.
 const SPARE: usize = 64;
 /// Requests that there are records for at first.
@@ -103,6 +103,9 @@ pub(super) struct Mailbox {
     pub(super) errands: VecDeque<Errand>,
     /// By their request.
     receives: Vec<Option<Receiving>>,
+    /// How many of them there are, and how many wait for each rank.
+    receiving: usize,
+    awaited: Box<[u32]>,
     /// Bytes that each peer's carrier takes behind a head.
     limits: Box<[u32]>,
     records: [usize; 2],
@@ -136,9 +139,11 @@ impl Mailbox {
         let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("enough is lent") };
         Self {
             machine,
-            parcels: Parcels::new(),
+            parcels: Parcels::new(size),
             errands: VecDeque::new(),
             receives: Vec::new(),
+            receiving: 0,
+            awaited: vec![0; size as usize].into(),
             limits: vec![0; size as usize].into(),
             records: [REQUESTS; 2],
             slot,
@@ -182,8 +187,16 @@ impl Mailbox {
         if self.receives.len() <= i {
             self.receives.resize(i + 1, None);
         }
+        self.receiving += 1;
+        self.await_from(receiving.source, 1);
         if let Some(place) = self.receives.get_mut(i) {
             *place = Some(receiving);
+        }
+    }
+
+    fn await_from(&mut self, source: Option<PeerId>, more: i32) {
+        if let Some(count) = source.and_then(|source| self.awaited.get_mut(source.0 as usize)) {
+            *count = count.saturating_add_signed(more);
         }
     }
 
@@ -192,12 +205,20 @@ impl Mailbox {
     }
 
     pub(super) fn take(&mut self, request: u32) -> Option<Receiving> {
-        self.receives.get_mut(request as usize)?.take()
+        let receiving = self.receives.get_mut(request as usize)?.take()?;
+        self.receiving -= 1;
+        self.await_from(receiving.source, -1);
+        Some(receiving)
     }
 
-    /// Receives that have not ended.
-    pub(super) fn receivings(&self) -> impl Iterator<Item = &Receiving> {
-        self.receives.iter().flatten()
+    /// Whether something waits for this rank: its word, or its message.
+    pub(super) fn needs(&self, peer: PeerId) -> bool {
+        self.parcels.are_towards(peer) || self.awaited.get(peer.0 as usize).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether any receive has not ended.
+    pub(super) const fn receives(&self) -> bool {
+        self.receiving > 0
     }
 
     /// Receives like this that have met no message, by request.
@@ -277,10 +298,18 @@ impl Mailbox {
         }
     }
 
-    /// A head of `bytes` bytes, payload included, of which these are the first ones.
-    pub(super) fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32, requests: &mut Requests) -> Arrival {
-        let outcome = self.machine.handle(from, head, bytes);
-        self.follow(from, outcome, bytes as usize, 0, requests)
+    /// A head of a message of `bytes` bytes, head and payload, of which these are the first ones; `without` bytes of it do not stand
+    /// before the payload.
+    pub(super) fn handle(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: usize,
+        without: usize,
+        requests: &mut Requests,
+    ) -> Arrival {
+        let outcome = self.machine.handle(from, head, bytes as u32);
+        self.follow(from, outcome, bytes, without, requests)
     }
 
     /// What came of a head: `bytes` bytes came with it, of which the first `without` were not there.
@@ -304,8 +333,8 @@ impl Mailbox {
                 Arrival::Place { to: self.kept(place, payload as u32), start: start.saturating_sub(without) }
             }
             Outcome::Coming { user, status } => {
-                if let Some(receiving) = self.receiving(user) {
-                    (receiving.source, receiving.met) = (Some(from), Some(status));
+                if let Some(receiving) = self.take(user) {
+                    self.put(user, Receiving { source: Some(from), met: Some(status), ..receiving });
                 }
                 Arrival::Nothing
             }

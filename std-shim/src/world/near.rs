@@ -4,8 +4,9 @@
 //! ```text
 //! eager     tag        what it says of the other's messages in the note: settled since then (8), freed (16); payload, in the
 //!                      entry or in the bulk: short messages of the first context that leave at once
-//! eager in  tag        as that; context, payload
-//! head      check      head of messages (core, `message::admission`); eager: payload
+//! eager in  tag        as that; payload, context, which stands in the entry
+//! headed    check      payload, head (core, `message::admission`), which stands in the entry: other eager messages
+//! head      check      any other head
 //! ```
 //! What was announced the receiver copies, once, from the segment or out of the other process, and says so; or it grants memory
 //! under a number of its own, and the sender fills the bulk with `fragment`s one behind the other. Where an announced message
@@ -56,6 +57,7 @@ pub(super) const HELLO: u32 = 6;
 pub(super) const BYE: u32 = 7;
 pub(super) const ABORT: u32 = 8;
 pub(super) const WORD: u32 = 9;
+pub(super) const HEADED: u32 = 13;
 pub(super) const STEP: u32 = 11;
 pub(super) const STEP_ANNOUNCE: u32 = 12;
 
@@ -305,16 +307,17 @@ impl Neighbour {
     }
 
     /// A head that has arrived. `None`: it is none.
+    #[inline]
     pub(super) fn hear_head(&mut self, note: u32, shown: &[u8]) -> Option<()> {
-        // What it announces has no payload behind it.
-        let length = if shown.first() == Some(&0) { MessageHead::EAGER } else { shown.len() };
-        let head = shown.get(..length).filter(|head| check(head) == note)?;
+        if check(shown) != note {
+            return None;
+        }
         let [heard, _] = &mut self.settled;
-        *heard = settled(head);
+        *heard = settled(shown);
         Some(())
     }
 
-    /// Puts a head and the payload of `bytes` bytes behind it.
+    /// Puts a head and the payload of `bytes` bytes.
     ///
     /// # Safety
     /// The bytes are valid and nobody changes them.
@@ -326,37 +329,32 @@ impl Neighbour {
     ) -> Result<(), PutError> {
         self.say(head);
         // SAFETY: as the caller says.
-        unsafe { self.put_behind([HEAD, check(head.as_ref())], head.as_ref(), from, bytes) }
+        unsafe { self.put_with([HEADED, check(head.as_ref())], head.as_ref(), from, bytes) }
     }
 
-    /// Puts a payload of `bytes` bytes behind a few others.
+    /// Puts a payload of `bytes` bytes, and a few others beside it.
     ///
     /// # Safety
     /// As for [`put_eager`](Self::put_eager).
-    pub(super) unsafe fn put_behind(
+    pub(super) unsafe fn put_with(
         &mut self,
         note: [u32; 2],
-        front: &[u8],
+        back: &[u8],
         from: NonNull<u8>,
         bytes: u32,
     ) -> Result<(), PutError> {
-        let total = front.len() + bytes as usize;
+        let (length, total) = (bytes as usize, back.len() + bytes as usize);
         if total <= INLINE {
             let mut entry = [0; INLINE];
-            let (head, rest) = entry.split_at_mut(front.len());
-            head.copy_from_slice(front);
-            // SAFETY: as the caller says; `rest` has room for them and is another object.
-            unsafe { from.copy_to_nonoverlapping(NonNull::from(rest).cast(), bytes as usize) };
+            let (front, rest) = entry.split_at_mut(length);
+            // SAFETY: as the caller says; `front` has room for them and is another object.
+            unsafe { from.copy_to_nonoverlapping(NonNull::from(front).cast(), length) };
+            rest.iter_mut().zip(back).for_each(|(into, byte)| *into = *byte);
             return self.put(note, entry.get(..total).unwrap_or_default());
         }
-        let fill = |piece: Cells<'_>| {
-            let _ = piece.part(0, front.len()).and_then(|cells| cells.write(front));
-            if let Some(part) = piece.part(front.len(), bytes as usize) {
-                // SAFETY: as the caller says; a ring's bulk is nobody's buffer.
-                unsafe { part.start().copy_from_nonoverlapping(from, bytes as usize) };
-            }
-        };
-        self.outward.put_piece(note, u32::try_from(total).map_err(|_| PutError::TooLong)?, fill)?;
+        // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
+        let fill = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
+        self.outward.put_piece_beside(note, back, bytes, fill)?;
         self.woke();
         Ok(())
     }
@@ -436,7 +434,7 @@ impl Neighbour {
                     let put = match regions.address(from) {
                         // SAFETY: the region lives, so its bytes are lent.
                         Some(address) => unsafe {
-                            self.put_behind([HEAD, check(head.as_ref())], head.as_ref(), address.start(), from.bytes)
+                            self.put_with([HEADED, check(head.as_ref())], head.as_ref(), address.start(), from.bytes)
                         },
                         None => Ok(()),
                     };

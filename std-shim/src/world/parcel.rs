@@ -48,11 +48,18 @@ pub(super) struct Parcels {
     entries: Vec<Entry>,
     free: u32,
     used: usize,
+    /// How many there are to each rank.
+    towards: Box<[u32]>,
 }
 
 impl Parcels {
-    pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, used: 0 }
+    pub(super) fn new(ranks: u32) -> Self {
+        Self { entries: Vec::new(), free: NONE, used: 0, towards: vec![0; ranks as usize].into() }
+    }
+
+    /// Whether there are some to this rank.
+    pub(super) fn are_towards(&self, peer: PeerId) -> bool {
+        self.towards.get(peer.0 as usize).is_some_and(|count| *count > 0)
     }
 
     /// The index of the next one.
@@ -63,6 +70,9 @@ impl Parcels {
     /// Puts one at [`next`](Self::next).
     pub(super) fn put(&mut self, parcel: Parcel) -> u32 {
         let i = self.next();
+        if let Some(count) = self.towards.get_mut(parcel.to.0 as usize) {
+            *count += 1;
+        }
         match self.entries.get_mut(i as usize) {
             Some(entry) => {
                 if let Entry::Free { next } = *entry {
@@ -93,6 +103,9 @@ impl Parcels {
         *entry = Entry::Free { next: self.free };
         self.free = i;
         self.used -= 1;
+        if let Some(count) = self.towards.get_mut(parcel.to.0 as usize) {
+            *count = count.saturating_sub(1);
+        }
         Some(parcel)
     }
 

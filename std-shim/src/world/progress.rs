@@ -11,6 +11,7 @@ use unisono_core::span::Region;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Look;
 
+use super::link::Bell;
 use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
@@ -19,7 +20,6 @@ use super::watchdog::Doing;
 use crate::environment::Progress;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::udp::Bell;
 
 /// How often the thread of the thread mode wakes.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -88,6 +88,13 @@ impl Shared {
 
     pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
+    }
+
+    /// Lets others run where there are more ranks than processors.
+    pub(super) fn yield_if_crowded(&self) {
+        if self.crowded {
+            std::thread::yield_now();
+        }
     }
 
     /// Ends the present sleep on the polled lane.
@@ -210,6 +217,7 @@ impl Shared {
             let Some(result) = process.requests.result(started.request) else {
                 if !waits {
                     process.note_waiting(started.request, started.what);
+                    process.ask_for_word(started.what);
                     waits = true;
                 }
                 return None;
@@ -226,6 +234,7 @@ impl Shared {
     pub(super) fn test(&self, started: Started) -> Option<Result<Status, Failure>> {
         let mut process = self.process.lock();
         process.progress(false);
+        process.ask_at_times(started.request, started.what);
         let result = process.requests.result(started.request)?;
         process.revoke(started.request, started.region);
         Some(result)
@@ -235,6 +244,7 @@ impl Shared {
     pub(super) fn is_done(&self, started: Started) -> bool {
         let mut process = self.process.lock();
         process.progress(false);
+        process.ask_at_times(started.request, started.what);
         process.requests.result(started.request).is_some()
     }
 

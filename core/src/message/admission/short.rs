@@ -1,10 +1,10 @@
 //! Short messages that neither side keeps anything of.
 
 use super::head::{Flags, Read, Said, Shown};
-use super::{Admission, Head, Outcome, Storage};
+use super::{Admission, Head, Outcome, Status, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
-use crate::message::envelope::{Context, Tag};
+use crate::message::envelope::{Context, Envelope, Tag};
 
 /// What every head says: how far the messages of who reads it are freed and settled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,6 +40,15 @@ impl<S: Storage> Admission<S> {
     /// Handles what [`send_short`](Self::send_short) sent, with a payload of `bytes` bytes. [`Outcome`]s count [`Head::EAGER`] bytes
     /// before it.
     pub fn handle_short(&mut self, from: PeerId, context: Context, tag: Tag, credit: Credit, bytes: u32) -> Outcome {
+        let headers = self.config.headers;
+        let envelope = Envelope { context, source: from, tag };
+        if self.peer(from).is_some_and(|peer| !peer.is_gone && peer.untaken < headers)
+            && let Some(body) = self.matching.take_first(&envelope)
+        {
+            let status = Status { envelope, bytes: u64::from(bytes) };
+            let outcome = Outcome::Into { user: body.user, start: Head::EAGER, status };
+            return if self.take_short(from, credit).is_some() { outcome } else { Outcome::Nonsense };
+        }
         let said = Said::Eager(Shown { context: context.0, tag: tag.0, message: NONE, bytes: 0, at: 0 });
         let Credit { freed, settled } = credit;
         let read = Read { flags: Flags::empty(), freed, settled, said };
@@ -55,18 +64,20 @@ impl<S: Storage> Admission<S> {
     }
 
     /// What [`send_short`](Self::send_short) sent has met its receive, which was not posted: see
-    /// [`takes_at_once`](Self::takes_at_once). False: no rank of ours says that.
+    /// [`takes_at_once`](Self::takes_at_once). Returns whether its sender is to be told something now. `None`: no rank of ours
+    /// says that.
     #[inline(always)]
-    pub fn take_short(&mut self, from: PeerId, credit: Credit) -> bool {
+    pub fn take_short(&mut self, from: PeerId, credit: Credit) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
-        let Some(peer) = self.peers.as_mut().get_mut(from.0 as usize) else { return false };
+        let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
         peer.seen = peer.seen.wrapping_add(1);
         peer.freed = peer.freed.wrapping_add(1);
-        let heard = peer.hear(credit.freed, credit.settled);
-        if peer.is_credit_due(half) || heard == Some(true) {
+        let heard = peer.hear(credit.freed, credit.settled)?;
+        let is_due = peer.is_credit_due(half);
+        if is_due || heard {
             self.activate(from);
         }
-        heard.is_some()
+        Some(is_due)
     }
 
     /// Whether [`poll_action`](Self::poll_action) has nothing to look at.
@@ -75,10 +86,42 @@ impl<S: Storage> Admission<S> {
         self.told.is_empty() && self.errands.is_empty() && self.active.is_empty()
     }
 
-    /// Whether [`send`](Self::send) to this peer leaves at once, and is not held.
+    /// Takes an eager message that has met its receive, which was not posted, like [`take_short`](Self::take_short).
+    #[inline]
+    pub fn take_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<bool> {
+        let Read { flags, freed, settled, said: Said::Eager(_) } = Read::of(head)? else { return None };
+        if flags.intersects(Flags::SYNCHRONOUS | Flags::OFFERED) {
+            return None;
+        }
+        let is_long = bytes.saturating_sub(Head::EAGER as u32) > self.config.short;
+        if let Some(peer) = self.peers.as_mut().get_mut(from.0 as usize) {
+            peer.owed = peer.owed.saturating_add(u16::from(is_long));
+            peer.is_urged |= flags.contains(Flags::PROMPT);
+        }
+        self.take_short(from, Credit { freed, settled })
+    }
+
+    /// Whether a message to this peer would leave now, and not be held.
     #[inline]
     pub fn may_leave(&self, to: PeerId) -> bool {
         let peer = self.peers.as_ref().get(to.0 as usize);
-        peer.is_some_and(|peer| peer.is_gone || peer.holds == 0 && peer.out < self.config.headers)
+        peer.is_some_and(|peer| peer.holds == 0 && peer.out < self.config.headers)
+    }
+
+    /// Whether a message to this peer would be held now, and none is: it may be worth waiting until it may leave.
+    #[inline]
+    pub fn is_out_of_headers(&self, to: PeerId) -> bool {
+        let peer = self.peers.as_ref().get(to.0 as usize);
+        peer.is_some_and(|peer| !peer.is_gone && peer.holds == 0 && peer.out >= self.config.headers)
+    }
+}
+
+impl Head {
+    /// What a head says of a message with its payload that its sender does not wait for: whose it is. `None`: another one.
+    #[inline]
+    pub fn eager(head: &[u8]) -> Option<(Context, Tag)> {
+        let Read { flags, said: Said::Eager(shown), .. } = Read::of(head)? else { return None };
+        let is_plain = !flags.intersects(Flags::SYNCHRONOUS | Flags::OFFERED);
+        is_plain.then_some((Context(shown.context), Tag(shown.tag)))
     }
 }

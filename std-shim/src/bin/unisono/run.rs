@@ -4,7 +4,9 @@ use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
-    environment::{Assembly, DeviceChoice, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog},
+    environment::{
+        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog,
+    },
     fault::Probability,
     launch::{
         BareMetal, HostList, Job, LaunchError, Layout, LayoutError,
@@ -43,6 +45,9 @@ pub(crate) struct Options {
     /// Whether the kernel segments datagrams: on or off
     #[arg(long, value_name = "SWITCH")]
     gso: Option<Switch>,
+    /// Memory of each rank for messages that came before their receives, such as 64K [default: 1M]
+    #[arg(long, value_name = "BYTES")]
+    eager_pool: Option<EagerPool>,
     /// Inject: probability that a datagram is lost, such as 5%
     #[arg(long, value_name = "P")]
     loss: Option<Probability>,
@@ -132,7 +137,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, .. } = options;
+    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     if settings.seat.take().is_some() {
@@ -160,6 +165,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     lay_over(&mut transport.faults.seed, seed);
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
+    transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
     options.overrides.lay_over(&mut settings.tuning)?;

@@ -26,20 +26,12 @@ impl Process {
         self.drop_revoked();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
-        let parcels = self.mailbox.parcels.iter().map(|(_, parcel)| parcel.to);
-        let receives = self.mailbox.receivings().filter_map(|receiving| receiving.source);
-        // There may be very many for few ranks.
-        let mut named = vec![false; self.size as usize];
-        granted.chain(sendings).chain(parcels).chain(receives).for_each(|peer| {
-            if let Some(named) = named.get_mut(peer.0 as usize) {
-                *named = true;
-            }
-        });
-        let named = (0..).zip(named).filter(|(_, named)| *named).map(|(rank, _)| PeerId(rank));
-        let mut wanted: Vec<PeerId> = named.filter(|peer| *peer != self.rank.into()).collect();
+        let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
+        let mut wanted: Vec<PeerId> =
+            all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
-        let waits_for_anyone = self.mailbox.receivings().next().is_some();
+        let waits_for_anyone = self.mailbox.receives();
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.successor());
         }

@@ -19,6 +19,10 @@ use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::Leaves as When;
 use crate::world::request::{Failure, Tag, of_message, of_parcel};
 use crate::world::small::Cell;
+use crate::world::watchdog::Doing;
+
+/// Tests of a request between two that ask its receiver.
+const TIMES: u32 = 64;
 
 /// A message to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +102,11 @@ impl Process {
         let at = self.regions.get_mut().address(payload.part(0, 0));
         let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
         let place = if shared.is_some() && region.is_some() { Place::Shared(at) } else { Place::Private(at) };
+        // Who waits later for what leaves now, asks then.
+        let is_urgent = match region {
+            Some(_) => when == When::AtOnce || !self.mailbox.machine.may_leave(peer),
+            None => self.small.are_scarce(bytes),
+        };
         let user = self.mailbox.parcels.next();
         let message = Message {
             to: peer,
@@ -107,7 +116,7 @@ impl Process {
             eager: eager as u32,
             at: place.to_word(),
             mode,
-            lent: region.is_some() || self.small.are_scarce(bytes),
+            lent: is_urgent,
             user,
         };
         let leaves = loop {
@@ -156,9 +165,10 @@ impl Process {
         }
     }
 
-    /// Whether a message to this rank would leave at once, or there is no use in waiting.
-    pub(in crate::world) fn may_leave(&self, to: Rank) -> bool {
-        to.0 >= self.size || self.mailbox.machine.may_leave(to.into())
+    /// Whether it is worth waiting until a message to this rank may leave.
+    #[inline]
+    pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
+        self.mailbox.machine.is_out_of_headers(to.into()) && self.aborted.is_none()
     }
 
     /// How a rank that is sent to is reached.
@@ -168,11 +178,10 @@ impl Process {
             return Ok(Way::Own);
         }
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(to.into())) {
-            return match neighbour.ended {
-                Some(failure) => Err(SendFailure::Failed(failure)),
-                None if neighbour.is_clear() => Ok(Way::Near),
-                None => Err(SendFailure::Full),
-            };
+            if let Some(failure) = neighbour.ended {
+                return Err(SendFailure::Failed(failure));
+            }
+            return if neighbour.has_room() { Ok(Way::Near) } else { Err(SendFailure::Full) };
         }
         if to.0 >= self.size || self.endpoint.life(to.into()) == Life::Unmet {
             return Err(SendFailure::Failed(Failure::UnknownRank(to)));
@@ -274,7 +283,7 @@ impl Process {
             Way::Near => unsafe { self.put_message(to, head, payload.map(|of| (of.start, of.from, of.parcel))) },
             Way::Own => {
                 let bytes = head.as_ref().len() + payload.map_or(0, |payload| payload.bytes);
-                let arrival = self.mailbox.handle(to, head.as_ref(), bytes as u32, &mut self.requests);
+                let arrival = self.mailbox.handle(to, head.as_ref(), bytes, 0, &mut self.requests);
                 if let Some(Payload { start, .. }) = payload {
                     // SAFETY: as the caller says.
                     unsafe { self.deliver_own(&arrival, start) };
@@ -461,6 +470,22 @@ impl Process {
             self.revoke(request, region);
         }
         cancelled
+    }
+
+    /// Whoever waits for a send waits for its receiver's word that it is kept.
+    pub(in crate::world) fn ask_for_word(&mut self, what: Doing) {
+        if let Doing::Send { to, .. } = what {
+            self.mailbox.machine.flush(to.into());
+            self.follow_if_needed();
+        }
+    }
+
+    /// As that, once in a while, as long as it has not ended.
+    pub(in crate::world) fn ask_at_times(&mut self, request: u32, what: Doing) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(TIMES) && self.requests.result(request).is_none() {
+            self.ask_for_word(what);
+        }
     }
 
     /// A request's memory is its owner's again.

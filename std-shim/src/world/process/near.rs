@@ -22,7 +22,7 @@ use crate::region::{Extent, Regions};
 use crate::world::collective::table::Collectives;
 use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox, SHORT};
 use crate::world::near::{
-    ABORT, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HELLO, Near, Neighbour, Place, STEP,
+    ABORT, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, Near, Neighbour, Place, STEP,
     STEP_ANNOUNCE, WORD, copy_out, private,
 };
 use crate::world::parcel::{Owner, Parcel};
@@ -76,24 +76,37 @@ impl Process {
         }
         let entry = neighbour.look().ok()??;
         let [note, name] = entry.note;
-        let (what, front) = kind(context);
-        let payload = match front {
-            0 => entry.payload,
-            _ if context_of(entry.payload) == Some(context) => behind(entry.payload, front)?,
-            _ => return None,
+        let machine = &mut self.mailbox.machine;
+        let (bytes, told) = if note & 0xff == HEADED {
+            let (payload, head) = parted::<{ MessageHead::EAGER }>(&entry)?;
+            if MessageHead::eager(&head) != Some((context, MessageTag(tag.0))) {
+                return None;
+            }
+            neighbour.hear_head(name, &head)?;
+            // SAFETY: an exclusive borrow.
+            unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
+            neighbour.take();
+            (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
+        } else {
+            let (what, payload) = match context {
+                Context(0) => (EAGER, entry.payload),
+                _ => (EAGER_IN, of_context(&entry, context)?),
+            };
+            if note & 0xff != what || name != tag.0 || payload.bytes() > SHORT {
+                return None;
+            }
+            // SAFETY: as above.
+            unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
+            let credit = neighbour.credit(note);
+            neighbour.take();
+            (payload.bytes(), machine.take_short(peer, credit))
         };
-        let bytes = payload.bytes();
-        if note & 0xff != what || name != tag.0 || bytes > SHORT {
-            return None;
+        match told {
+            None => return Some(Err(self.disown(peer))),
+            Some(true) => _ = self.follow_messages(),
+            // What ends by it has time.
+            Some(false) => {}
         }
-        // SAFETY: an exclusive borrow.
-        unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
-        let credit = neighbour.credit(note);
-        neighbour.take();
-        if !self.mailbox.machine.take_short(peer, credit) {
-            return Some(Err(self.disown(peer)));
-        }
-        self.follow_if_needed();
         Some(if bytes > into.len() {
             Err(Failure::Truncated { bytes: bytes as u64 })
         } else {
@@ -140,11 +153,13 @@ impl Process {
         let Posting { context, to, tag, .. } = *posting;
         let peer = PeerId::from(to);
         let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) else { return Ok(()) };
-        let (what, front) = kind(context);
+        let what = if context == Context(0) { EAGER } else { EAGER_IN };
         let length = bytes as u32;
         let put = match neighbour.note(what, credit, tag.0) {
             // SAFETY: as the caller says.
-            Some(note) if front > 0 => unsafe { neighbour.put_behind(note, &context.0.to_le_bytes(), start, length) },
+            Some(note) if what == EAGER_IN => unsafe {
+                neighbour.put_with(note, &context.0.to_le_bytes(), start, length)
+            },
             Some(note) if bytes <= INLINE => {
                 // SAFETY: as above.
                 neighbour.put(note, unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) })
@@ -243,6 +258,15 @@ impl Process {
             moved |= self.follow_messages();
         }
         moved | self.follow_collectives()
+    }
+
+    /// One round, mostly over what leads to this rank.
+    pub(in crate::world) fn progress_towards(&mut self, to: Rank) {
+        self.rounds = self.rounds.wrapping_add(1);
+        // Rings that are never empty must not keep this process from its other traffic.
+        if !self.is_near(to.into()) || self.rounds.is_multiple_of(BUDGET) || !self.progress_near() {
+            self.progress(false);
+        }
     }
 
     /// Takes what one neighbour put, and puts what waits for it.
@@ -503,9 +527,15 @@ impl Desk<'_> {
         match what & 0xff {
             EAGER => self.take_short(neighbour, what, Context(0), Tag(number), entry.payload)?,
             EAGER_IN => {
-                let context = context_of(entry.payload).ok_or(Nonsense)?;
-                let payload = behind(entry.payload, size_of::<Context>()).ok_or(Nonsense)?;
-                self.take_short(neighbour, what, context, Tag(number), payload)?;
+                let (payload, context) = parted(entry).ok_or(Nonsense)?;
+                self.take_short(neighbour, what, Context(u32::from_le_bytes(context)), Tag(number), payload)?;
+            }
+            HEADED => {
+                let (payload, head) = parted::<{ MessageHead::EAGER }>(entry).ok_or(Nonsense)?;
+                neighbour.hear_head(number, &head).ok_or(Nonsense)?;
+                let bytes = head.len() + payload.bytes();
+                let arrival = self.mailbox.handle(from, &head, bytes, head.len(), self.requests);
+                self.take_in(&arrival, payload)?;
             }
             HEAD => self.take_head(neighbour, number, entry.payload)?,
             FRAGMENT => return self.place(neighbour, number, entry),
@@ -582,13 +612,13 @@ impl Desk<'_> {
         self.take_in(&arrival, payload)
     }
 
-    /// A head, and what stands behind it.
+    /// A head without a payload.
     fn take_head(&mut self, neighbour: &mut Neighbour, check: u32, payload: Cells<'_>) -> Result<(), Nonsense> {
         let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
-        let shown = head.get_mut(..bytes.min(MessageHead::LONGEST)).unwrap_or_default();
-        payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
+        let shown = head.get_mut(..bytes).ok_or(Nonsense)?;
+        payload.read(shown).ok_or(Nonsense)?;
         neighbour.hear_head(check, shown).ok_or(Nonsense)?;
-        let arrival = self.mailbox.handle(neighbour.peer, shown, bytes as u32, self.requests);
+        let arrival = self.mailbox.handle(neighbour.peer, shown, bytes, 0, self.requests);
         self.take_in(&arrival, payload)
     }
 
@@ -598,7 +628,8 @@ impl Desk<'_> {
             Arrival::Nothing => Ok(()),
             Arrival::Place { to, start } => {
                 if let Some(to) = self.regions.borrow().address(to) {
-                    let payload = behind(payload, start).ok_or(Nonsense)?;
+                    let rest = payload.bytes().checked_sub(start).ok_or(Nonsense)?;
+                    let payload = payload.part(start, rest).ok_or(Nonsense)?;
                     // SAFETY: the region lives, and is lent to this receive, or kept for one.
                     unsafe { copy_out(payload, to.start(), to.bytes()) };
                 }
@@ -636,18 +667,18 @@ impl Desk<'_> {
     }
 }
 
-/// What an entry with a short message of this context is, and how many bytes stand before its payload.
+/// A payload, and what stands beside it in its entry.
 #[inline(always)]
-const fn kind(context: Context) -> (u32, usize) {
-    if context.0 == 0 { (EAGER, 0) } else { (EAGER_IN, size_of::<Context>()) }
+fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [u8; BYTES])> {
+    if let Some(beside) = entry.beside.part(0, BYTES) {
+        return Some((entry.payload, private(beside)?));
+    }
+    let length = entry.payload.bytes().checked_sub(BYTES)?;
+    Some((entry.payload.part(0, length)?, private(entry.payload.part(length, BYTES)?)?))
 }
 
-/// The context that stands before a payload.
-fn context_of(payload: Cells<'_>) -> Option<Context> {
-    private(payload.part(0, size_of::<Context>())?).map(u32::from_le_bytes).map(Context)
-}
-
-/// What stands behind so many bytes.
-fn behind(payload: Cells<'_>, start: usize) -> Option<Cells<'_>> {
-    payload.part(start, payload.bytes().checked_sub(start)?)
+/// A payload, if that context stands beside it.
+fn of_context<'a>(entry: &Entry<'a>, context: Context) -> Option<Cells<'a>> {
+    let (payload, found) = parted(entry)?;
+    (u32::from_le_bytes(found) == context.0).then_some(payload)
 }
