@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
             Some("agree") => agree(&world),
+            Some("threads") => threads_make_communicators(&world),
             Some("late") => return late(world),
             Some(seed) if seed.parse::<u64>().is_ok() => survive(&world, seed.parse().expect("a number")),
             part => panic!("{part:?} is no part"),
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("threads_make_communicators_at_once", || everywhere("threads")),
         ("all_agree", || everywhere("agree")),
         ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
@@ -338,6 +340,30 @@ fn revoked(world: &World) {
         kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
         assert_eq!(into, [round]);
     }
+}
+
+/// Each thread of communicators that are its own: contexts stay apart, and nobody waits for ever.
+fn threads_make_communicators(world: &World) {
+    let parents = [world.duplicate(), world.duplicate(), world.split_by_color(0).map(|all| all.expect("a member"))];
+    let everyone = (0..world.size()).sum::<u32>();
+    thread::scope(|scope| {
+        for parent in parents {
+            let mut last = parent.expect("a communicator");
+            scope.spawn(move || {
+                for round in 0..40_u32 {
+                    let next = if round % 3 == 0 {
+                        last.shrink().expect("survivors")
+                    } else {
+                        last.duplicate().expect("a duplicate")
+                    };
+                    let mut sums = [world.rank().0, round];
+                    next.all_reduce_in_place(&mut sums, SystemOperation::sum()).expect("an allreduce");
+                    assert_eq!(sums, [everyone, round * world.size()]);
+                    last = next;
+                }
+            });
+        }
+    });
 }
 
 fn agree(world: &World) {

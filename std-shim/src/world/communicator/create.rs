@@ -246,3 +246,39 @@ fn digest(group: &Group) -> u64 {
     let [low, high] = [0, 1].map(|seed| group.iter().fold(mix(seed, group.size()), |digest, rank| mix(digest, rank.0)));
     u64::from(high) << 32 | u64::from(low)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(rank: u64, free: u64, settings: u64) -> Terms {
+        let mut all = [0; WINDOW as usize / 64];
+        all[1] = free;
+        let (is_whole, shares_node, generation) = (1, u64::from(rank != 2), 10 - rank);
+        Terms { free: all, is_whole, shares_node, generation, settings, whose: rank, differs: NOBODY }
+    }
+
+    #[test]
+    fn terms_are_agreed_on_in_any_order() {
+        let [a, b, c] = [terms(0, 0b1110, 7), terms(1, 0b0110, 7), terms(2, 0b1100, 7)];
+        let all = a.with(&b).with(&c);
+        assert_eq!((all.lowest_free(), all.shares_node, all.generation, all.differs), (Some(66), 0, 10, NOBODY));
+        assert_eq!(all, c.with(&b.with(&a)));
+        assert_eq!(a.with(&terms(3, 1, 7)).lowest_free(), None);
+    }
+
+    #[test]
+    fn who_was_started_otherwise_is_named() {
+        let [a, b, c] = [terms(0, 1, 7), terms(1, 1, 8), terms(2, 1, 7)];
+        for all in [a.with(&b).with(&c), c.with(&a).with(&b), b.with(&c.with(&a))] {
+            assert_eq!(all.differs, 1);
+        }
+    }
+
+    #[test]
+    fn groups_differ_by_members_and_order() {
+        let group = |ranks: &[u32]| digest(&Group::of(ranks.iter().copied().map(Rank).collect()));
+        assert_eq!(group(&[0, 1, 2]), digest(&Group::all(3)));
+        assert!(group(&[0, 1]) != group(&[1, 0]) && group(&[0, 1]) != group(&[0, 1, 2]) && group(&[]) != group(&[0]));
+    }
+}
