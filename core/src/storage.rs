@@ -15,23 +15,28 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     /// The clock.
     type Time: Time;
     /// One record per rank of the job.
-    type Peers: Records<Peer<Self::Time, BITS>>;
+    type Peers: Pool<Peer<Self::Time, BITS>>;
     /// Send windows, for peers with something unacknowledged.
-    type Senders: Records<Sender<Self::Time, W, BITS>>;
+    type Senders: Pool<Sender<Self::Time, W, BITS>>;
     /// Receive windows, for peers with a gap.
-    type Receivers: Records<ReceiveWindow<W>>;
+    type Receivers: Pool<ReceiveWindow<W>>;
     /// Operations that are not completed.
-    type Operations: Records<Operation>;
+    type Operations: Pool<Operation>;
     /// Grants and placements.
-    type Placements: Records<Placement>;
+    type Placements: Pool<Placement>;
     /// Control datagrams that wait for a token: 16 or more.
-    type Notices: Records<Notice>;
+    type Notices: Pool<Notice>;
 }
 
-/// A pool of records.
-pub trait Records<R>: AsRef<[R]> + AsMut<[R]> + Clone + Eq + Hash + Debug {}
+/// A pool of records: an array, a boxed slice, or one that is lent. An endpoint is `Clone`, `Eq` and `Hash` where its pools are.
+pub trait Pool<R>: AsRef<[R]> + AsMut<[R]> + Debug {}
 
-impl<R, A: AsRef<[R]> + AsMut<[R]> + Clone + Eq + Hash + Debug> Records<R> for A {}
+impl<R, A: AsRef<[R]> + AsMut<[R]> + Debug> Pool<R> for A {}
+
+/// A pool that can be copied and compared.
+pub trait Records<R>: Pool<R> + Clone + Eq + Hash {}
+
+impl<R, A: Pool<R> + Clone + Eq + Hash> Records<R> for A {}
 
 /// Records in arrays: `PEERS` peers, `WINDOWS` windows each way, `OPERATIONS` operations, `PLACEMENTS` grants, `NOTICES`
 /// control datagrams.

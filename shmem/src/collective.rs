@@ -43,6 +43,12 @@ impl Item {
     }
 }
 
+/// Whether a collective is compiled in: all with the feature `collectives`.
+#[inline(always)]
+pub(crate) const fn offers(verb: Verb) -> bool {
+    cfg!(feature = "collectives") || matches!(verb, Verb::Barrier | Verb::Broadcast | Verb::Allgather | Verb::Allreduce)
+}
+
 /// One collective of one rank. Lap l is the group's step `base` + l.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Course {
@@ -95,6 +101,21 @@ impl Course {
         course
     }
 
+    /// The verb, of those that are compiled in.
+    #[inline(always)]
+    const fn verb(&self) -> Verb {
+        if offers(self.verb) { self.verb } else { Verb::Barrier }
+    }
+
+    /// The way, likewise.
+    #[inline(always)]
+    const fn way(&self) -> Way {
+        match self.way {
+            Way::Pull if !cfg!(feature = "collectives") => Way::Flat,
+            way => way,
+        }
+    }
+
     /// Lap 0 is this step from now on.
     pub(crate) const fn begin(&mut self, base: u32) {
         self.base = base;
@@ -102,7 +123,7 @@ impl Course {
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
     fn cut(&self) -> (bool, usize, u32) {
-        if self.verb == Verb::Barrier {
+        if self.verb() == Verb::Barrier {
             return (true, 1, u32::from(self.size > 1));
         }
         if self.bytes == 0 {
@@ -111,13 +132,13 @@ impl Course {
         if self.size == 1 {
             return (true, self.bytes, 1);
         }
-        let blocks = match self.verb {
+        let blocks = match self.verb() {
             Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter => self.size as usize,
             _ => 1,
         };
-        let grain = if self.verb.combines() { self.grain } else { 1 };
+        let grain = if self.verb().combines() { self.grain } else { 1 };
         let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
-        match self.way {
+        match self.way() {
             Way::Pull if self.is_exchange() => (true, self.bytes, 2),
             Way::Pull => (true, self.bytes, 1),
             Way::Parallel => {
@@ -125,7 +146,7 @@ impl Course {
                 (false, part, laps(part).saturating_mul(2))
             }
             Way::Flat if self.bytes.saturating_mul(blocks) <= self.boards.inline => (true, self.bytes, 1),
-            Way::Flat if self.verb == Verb::ReduceScatter => {
+            Way::Flat if self.verb() == Verb::ReduceScatter => {
                 let part = whole(self.boards.chunk, grain);
                 (false, part, laps(part).saturating_mul(self.size))
             }
@@ -144,7 +165,7 @@ impl Course {
     /// Whether this rank shows its slot in a lap.
     pub(crate) fn shows(&self, _lap: u32) -> bool {
         self.size > 1
-            && match self.verb {
+            && match self.verb() {
                 Verb::Broadcast | Verb::Scatter => self.rank == self.root,
                 Verb::Gather => self.rank != self.root,
                 Verb::Reduce => self.is_shown_to_root(),
@@ -159,9 +180,9 @@ impl Course {
 
     /// Whether two laps make one exchange: contributions, then shares that are combined.
     fn is_exchange(&self) -> bool {
-        match self.way {
+        match self.way() {
             Way::Parallel => true,
-            Way::Pull => self.verb == Verb::Allreduce && !self.is_whole(),
+            Way::Pull => self.verb() == Verb::Allreduce && !self.is_whole(),
             Way::Flat => false,
         }
     }
@@ -173,12 +194,12 @@ impl Course {
 
     /// Whether ranks read from each other's buffers.
     pub(crate) fn pulls(&self) -> bool {
-        self.way == Way::Pull
+        self.way() == Way::Pull
     }
 
     /// Whether others read from this rank's buffers, so that it must wait until they have.
     pub(crate) fn lends(&self) -> bool {
-        self.way == Way::Pull && self.shows(0)
+        self.way() == Way::Pull && self.shows(0)
     }
 
     /// What this rank does before it shows its slot.
@@ -186,16 +207,16 @@ impl Course {
         if !self.shows(lap) {
             return None;
         }
-        if self.way == Way::Pull {
+        if self.way() == Way::Pull {
             let lend = Item::wish(Wish::Lend { at: self.boards.payload(self.rank, self.base) });
             return (lap == 0 && item == 0).then_some(lend);
         }
-        match self.verb {
+        match self.verb() {
             Verb::Barrier => None,
             Verb::Scatter => self.make_scatter(lap, item),
             Verb::Alltoall => self.make_alltoall(lap, item),
             Verb::ReduceScatter => self.make_reduce_scatter(lap, item),
-            Verb::Allreduce | Verb::Reduce if self.way == Way::Parallel => self.make_exchange(lap, item),
+            Verb::Allreduce | Verb::Reduce if self.way() == Way::Parallel => self.make_exchange(lap, item),
             _ => {
                 let (at, bytes) = self.span(lap);
                 (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)))
@@ -207,10 +228,10 @@ impl Course {
     pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
         if self.size == 1 {
             let whole = Item::copy(input(0, self.bytes), output(0, self.bytes));
-            let moves = !matches!(self.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
+            let moves = !matches!(self.verb(), Verb::Barrier | Verb::Broadcast | Verb::Exscan);
             return (item == 0 && moves).then_some(whole);
         }
-        match self.verb {
+        match self.verb() {
             Verb::Barrier => self.take_barrier(lap, item),
             Verb::Broadcast => self.take_broadcast(lap, item),
             Verb::Gather => self.take_gather(lap, item),

@@ -51,21 +51,21 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A datagram in private memory.
+/// A datagram in private memory: of so many bytes at most.
 #[derive(Clone, Copy)]
-pub struct Buffer {
+pub struct Buffer<const BYTES: usize = MTU_MAX> {
     from: u32,
     length: u16,
     taken: bool,
-    bytes: [u8; MTU_MAX],
+    bytes: [u8; BYTES],
 }
 
-impl Buffer {
+impl<const BYTES: usize> Buffer<BYTES> {
     /// An unused one.
-    pub const FREE: Self = Self { from: 0, length: 0, taken: false, bytes: [0; MTU_MAX] };
+    pub const FREE: Self = Self { from: 0, length: 0, taken: false, bytes: [0; BYTES] };
 }
 
-impl fmt::Debug for Buffer {
+impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Buffer({} bytes from {}, taken: {})", self.length, self.from, self.taken)
     }
@@ -91,11 +91,11 @@ pub struct Losses {
     pub corrupted: u32,
 }
 
-/// A [`Device`] over rings. Lent memory is named by `A`.
+/// A [`Device`] over rings. Lent memory is named by `A`; datagrams have at most `BYTES` bytes, on all ranks the same.
 #[derive(Debug)]
-pub struct RingDevice<'a, A> {
+pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
     pairs: &'a mut [Pair<'a>],
-    buffers: &'a mut [Buffer],
+    buffers: &'a mut [Buffer<BYTES>],
     head: [u8; HEAD],
     posted: Ticket,
     current: Option<Current<'a>>,
@@ -108,12 +108,12 @@ pub struct RingDevice<'a, A> {
     memory: PhantomData<fn(A)>,
 }
 
-impl<'a, A> RingDevice<'a, A> {
+impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
     /// A device with these rings, one pair for each rank of the node, its own included, in their order, and these buffers:
     /// [`SPARE`] and as many as can be held.
-    pub fn new(layout: &Layout, pairs: &'a mut [Pair<'a>], buffers: &'a mut [Buffer]) -> Self {
+    pub fn new(layout: &Layout, pairs: &'a mut [Pair<'a>], buffers: &'a mut [Buffer<BYTES>]) -> Self {
         let bulk = layout.sizes().ring_bulk;
-        let mtu = (bulk / SHARE).min(MTU_MAX as u32);
+        let mtu = (bulk / SHARE).min(MTU_MAX.min(BYTES) as u32);
         let slots = (bulk / mtu.max(1)).saturating_sub(1).min(layout.sizes().ring_entries);
         Self {
             pairs,
@@ -191,11 +191,11 @@ impl<'a, A> RingDevice<'a, A> {
 
 /// A free send entry.
 #[derive(Debug)]
-pub struct RingToken<'b, 'a, A> {
-    device: &'b mut RingDevice<'a, A>,
+pub struct RingToken<'b, 'a, A, const BYTES: usize = MTU_MAX> {
+    device: &'b mut RingDevice<'a, A, BYTES>,
 }
 
-impl<A: Lent> Token for RingToken<'_, '_, A> {
+impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
     type Address = A;
 
     fn ticket(&self) -> Ticket {
@@ -279,10 +279,10 @@ impl Received for RingDatagram<'_> {
     }
 }
 
-impl<'a, A: Lent> Device for RingDevice<'a, A> {
+impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
     type Address = A;
     type Token<'b>
-        = RingToken<'b, 'a, A>
+        = RingToken<'b, 'a, A, BYTES>
     where
         Self: 'b;
     type Received<'b>
@@ -301,7 +301,7 @@ impl<'a, A: Lent> Device for RingDevice<'a, A> {
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<RingToken<'_, 'a, A>> {
+    fn token(&mut self, lane: Lane) -> Option<RingToken<'_, 'a, A, BYTES>> {
         (lane == Lane::Polled).then_some(RingToken { device: self })
     }
 
@@ -317,10 +317,10 @@ impl<'a, A: Lent> Device for RingDevice<'a, A> {
         self.set_aside();
         let free = self.buffers.iter().position(|buffer| !buffer.taken).filter(|_| lane == Lane::Polled)?;
         let (first, count) = (self.next, self.pairs.len());
-        let mut turns = (first..first + count).map(|turn| turn % count);
+        let mut turns = (first..count).chain(0..first.min(count));
         let (from, current) = turns.find_map(|from| Some((from, self.look(from, free)?)))?;
         // Who has been heard comes last.
-        self.next = (from + 1) % count;
+        self.next = if from + 1 < count { from + 1 } else { 0 };
         self.current = Some(current);
         Some(self.held(Slot(free as u32)))
     }
@@ -347,7 +347,7 @@ impl<'a, A: Lent> Device for RingDevice<'a, A> {
 
     fn held(&self, slot: Slot) -> RingDatagram<'_> {
         let buffer = self.buffers.get(slot.0 as usize);
-        let shown = |buffer: &'_ Buffer| usize::from(buffer.length).min(HEAD);
+        let shown = |buffer: &'_ Buffer<BYTES>| usize::from(buffer.length).min(HEAD);
         RingDatagram {
             slot,
             from: buffer.map_or(u32::MAX, |buffer| buffer.from),

@@ -20,7 +20,7 @@ use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, 
 
 use crate::board::{Boards, SLOTS};
 use crate::collective::choice::{self, Way};
-use crate::collective::{Course, Item};
+use crate::collective::{Course, Item, offers};
 use crate::segment::{Segment, Site, Word};
 use crate::wish::Wish;
 
@@ -325,6 +325,11 @@ impl Basic for Flags<'_> {
 
     fn start(&mut self, id: CollectiveId, plan: &Plan) {
         if matches!(self.state, State::Failed(_)) {
+            return;
+        }
+        if !offers(plan.verb) {
+            (self.id, self.verb) = (id, plan.verb);
+            self.fail(self.rank, Cause::Disagrees);
             return;
         }
         let made_of = (*plan, self.pulls, self.forced);

@@ -206,8 +206,8 @@ impl<'a> Producer<'a> {
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
         let mut shown = [0; INLINE];
         let (place, rest) = shown.split_at_mut(PLACE);
-        for (into, word) in place.chunks_exact_mut(4).zip([at, bytes, end]) {
-            into.copy_from_slice(&word.to_le_bytes());
+        for (into, word) in place.as_chunks_mut().0.iter_mut().zip([at, bytes, end]) {
+            *into = word.to_le_bytes();
         }
         rest.iter_mut().zip(beside).for_each(|(into, byte)| *into = *byte);
         self.show(PIECE, note, shown.get(..PLACE + beside.len()).unwrap_or_default())?;

@@ -7,6 +7,7 @@
 //!
 //! The seal keeps others from joining a job or speaking for its processes. Nothing is encrypted.
 
+mod ballot;
 mod codec;
 mod connect;
 mod entry;
@@ -21,6 +22,7 @@ mod secret;
 mod server;
 mod serving;
 
+pub use ballot::{Ballot, Name, RANGES_MAX, Ranks, Verdict, WORDS_MAX};
 pub use entry::{Digests, Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};

@@ -22,6 +22,7 @@ pub mod collective;
 mod communicator;
 mod group;
 mod keys;
+mod link;
 mod lock;
 mod mail;
 mod mailbox;
@@ -40,6 +41,7 @@ use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ops::Deref;
+use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -50,7 +52,7 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::Waiting;
 
-pub use communicator::{Communicator, CreateError};
+pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
 pub use group::{Group, GroupError};
 pub use near::{AllocateError, Buffer};
 pub use probe::Message;
@@ -62,8 +64,9 @@ use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsEr
 use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
 use crate::records::Sizes;
-use crate::udp::{BindError, Options, Tally, Udp};
+use crate::udp::{BindError, Tally};
 use collective::context::WORLD;
+use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 
@@ -86,6 +89,13 @@ pub enum WorldError {
     /// There is no socket.
     #[error("no datagram device: {0}")]
     Bind(#[from] BindError),
+    /// There is no adapter, or it cannot be used.
+    #[cfg(feature = "verbs")]
+    #[error("no RDMA device: {0}")]
+    Adapter(#[from] unisono_verbs::ud::OpenError),
+    /// Faults are asked for, which the device cannot inject.
+    #[error("datagrams of the device verbs cannot be damaged on purpose: use --device udp")]
+    Faults,
     /// The system refuses a socket, a thread or randomness.
     #[error("the system refuses: {0}")]
     System(#[from] std::io::Error),
@@ -143,17 +153,9 @@ impl World {
             return Err(WorldError::Device(transport.device));
         }
         let size = settings.seat.map_or(1, |seat| seat.size);
-        let local = local_address(settings);
-        let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
-        options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
-        if let Some(gso) = transport.gso {
-            options.gso = gso.is_on();
-        }
-        let device = Udp::bind(&options)?;
-        let path = device.local()?;
+        let device = Link::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
-        let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
-        let offer = Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() };
+        let offer = Offer { incarnation, lanes: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
         let mut membership = Membership::join(settings, offer)?;
         compare(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
@@ -191,6 +193,7 @@ impl World {
             context: WORLD,
             named: named(WORLD, 0),
             members: Group::all(size),
+            rounds: AtomicU32::new(0),
             rank,
             size,
         };

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use program::{expect, run};
 use unisono::rank::Rank;
-use unisono::world::World;
 use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
+use unisono::world::{Communicator, World};
 
 /// Over shared memory, datagrams, and both; and alone.
 const MEANS: [&str; 5] = ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%", "-n 4 --nodes 2"];
@@ -22,7 +22,12 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("counts") => counts(&world),
             Some("places") => places(&world),
-            Some("again") => again(&world),
+            Some("rows") => rows(&world),
+            Some("again") => {
+                again(&world);
+                let half = world.split_by_color(world.rank().0 % 2).expect("a communicator");
+                again(&half.expect("everyone has a colour"));
+            }
             Some("failure") => failure(&world),
             part => panic!("no part {part:?}"),
         }
@@ -32,6 +37,7 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("blocks_of_any_length_move_while_others_do", || everywhere("counts")),
         ("results_replace_data", || everywhere("places")),
+        ("columns_of_a_matrix_move", || everywhere("rows")),
         ("what_is_prepared_once_is_started_again_and_again", || everywhere("again")),
         ("what_failed_is_not_started_again", what_failed_is_not_started_again),
     ])
@@ -187,7 +193,7 @@ fn places(world: &World) {
 }
 
 /// Every verb, many times, in any order of waiting, with others under way.
-fn again(world: &World) {
+fn again(world: &Communicator) {
     const ROUNDS: usize = 12;
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
     let joined = UserOperation::associative(|l: &i64, r: &i64| l.wrapping_add(*r));
@@ -306,4 +312,41 @@ fn failure(world: &World) {
         assert_eq!(one.data().map(|data| data.len()), Ok(4));
         println!("refused");
     });
+}
+
+/// A matrix of which every rank has some rows becomes one of which every rank has some columns, and back.
+fn rows(world: &World) {
+    let (rank, size) = (world.rank().0 as usize, world.size() as usize);
+    for (own, width) in [(1, 1), (3, 2), (40, 25)] {
+        // Of size · own rows of size · width elements.
+        let (height, length) = (size * own, size * width);
+        let element = |row: usize, column: usize| (row * 10_000 + column) as i64;
+        let mine: Vec<i64> = (0..own * length).map(|at| element(rank * own + at / length, at % length)).collect();
+        let counts = vec![own * width; size];
+        let columns: Vec<usize> = (0..size).map(|to| to * width).collect();
+        let stacked: Vec<usize> = (0..size).map(|from| from * own * width).collect();
+        let mut upright = vec![0; height * width];
+        let parts = Partition::in_rows(&mine, &counts, &columns, width, length).expect("within");
+        let into = PartitionMut::new(&mut upright, &counts, &stacked).expect("within");
+        world.all_to_all_varcount_into(&parts, into).expect("an alltoall");
+        let expected = (0..height * width).map(|at| element(at / width, rank * width + at % width));
+        assert!(upright.iter().copied().eq(expected), "{own} rows of {length}, rank {rank}");
+
+        let mut back = vec![0; own * length];
+        let mut whole = vec![-1; if rank == 0 { height * length } else { 0 }];
+        world.scope(|scope| {
+            let parts = Partition::new(&upright, &counts, &stacked).expect("within");
+            let into = PartitionMut::in_rows(&mut back, &counts, &columns, width, length).expect("within");
+            let all = vec![height * width; if rank == 0 { size } else { 0 }];
+            let at = if rank == 0 { &columns[..] } else { &[] };
+            let gathered = PartitionMut::in_rows(&mut whole, &all, at, width, length).expect("within");
+            let returned = scope.immediate_all_to_all_varcount_into(&parts, into).expect("begun");
+            let gathered = scope.immediate_gather_varcount_into(&upright, gathered, Rank(0)).expect("begun");
+            gathered.wait().and_then(|()| returned.wait()).expect("a good end");
+        });
+        assert_eq!(back, mine, "there and back");
+        assert!(
+            rank != 0 || whole.iter().copied().eq((0..height * length).map(|at| element(at / length, at % length)))
+        );
+    }
 }

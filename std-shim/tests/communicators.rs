@@ -2,10 +2,14 @@
 
 mod program;
 
+use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Instant;
 
 use program::{expect, run};
+use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono::world::{Communicator, CreateError, Failure, Tag, World};
@@ -20,6 +24,9 @@ const EVERYWHERE: [&str; 6] = [
     "-n 4 --device udp --progress hybrid",
 ];
 
+/// Longest time until the survivors of a death go on.
+const BOUND: Duration = Duration::from_secs(4);
+
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
         let world = World::join().expect("a world");
@@ -30,7 +37,9 @@ fn main() -> ExitCode {
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
+            Some("agree") => agree(&world),
             Some("late") => return late(world),
+            Some(seed) if seed.parse::<u64>().is_ok() => survive(&world, seed.parse().expect("a number")),
             part => panic!("{part:?} is no part"),
         }
         world.finish().expect("a good end");
@@ -42,6 +51,8 @@ fn main() -> ExitCode {
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("all_agree", || everywhere("agree")),
+        ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
         ("communicators_outlive_the_world_in_vain", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
         ("ranks_that_were_started_otherwise_are_named", ranks_that_were_started_otherwise_are_named),
@@ -63,6 +74,15 @@ fn splits_nest_and_order_by_key() {
 fn contexts_are_used_again_when_they_are_free() {
     for options in ["-n 2", "-n 3 --device udp"] {
         expect(&run(options, "again"), 0, &[]);
+    }
+}
+
+fn survivors_shrink_and_go_on() {
+    for seed in 0..12_u64 {
+        let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
+        let mode = ["engine", "thread", "hybrid"][seed as usize / 3 % 3];
+        let options = format!("-n 5 {means} --progress {mode} --on-death tell");
+        expect(&run(&options, &seed.to_string()), 137, &["went on"; 3]);
     }
 }
 
@@ -290,7 +310,7 @@ fn revoked(world: &World) {
         assert!(!on.is_revoked());
         let ended = match on.rank() {
             Rank(0) => {
-                std::thread::sleep(core::time::Duration::from_millis(30));
+                thread::sleep(Duration::from_millis(30));
                 on.revoke();
                 on.send(&[1_u8], Rank(1), Tag(1))
             }
@@ -318,6 +338,84 @@ fn revoked(world: &World) {
         kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
         assert_eq!(into, [round]);
     }
+}
+
+fn agree(world: &World) {
+    let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32)).expect("a split").expect("a member");
+    for round in 0..20_u64 {
+        let given = |rank: u32| !(1 << (u64::from(rank) + round));
+        let all = (0..world.size()).fold(u64::MAX, |all, rank| all & given(rank));
+        let on = if round % 2 == 0 { world } else { &backwards as &Communicator };
+        let agreed = on.agree(given(world.rank().0)).expect("an agreement");
+        assert_eq!((agreed.flags, agreed.failed.size()), (all, 0));
+    }
+    let same = backwards.shrink().expect("a communicator");
+    assert_eq!((same.group(), same.rank()), (backwards.group(), backwards.rank()));
+    // Also where nothing else can be done any more.
+    backwards.revoke();
+    assert_eq!(backwards.agree(5).map(|agreed| agreed.flags), Ok(5));
+    let again = backwards.shrink().expect("a communicator");
+    assert_eq!(sum_of(&again, world), (0..world.size()).sum::<u32>());
+    assert_eq!(sum_of(&same, world), (0..world.size()).sum::<u32>());
+}
+
+/// Two ranks are killed amid collectives, one after the other; the others go on without them.
+fn survive(world: &World, seed: u64) {
+    let mut on = None;
+    for death in 0..2_u32 {
+        let mut random = fastrand::Rng::with_seed(2 * seed + u64::from(death));
+        let now: &Communicator = on.as_ref().unwrap_or(world);
+        let (victim, after) = (Rank(random.u32(..now.size())), Duration::from_micros(random.u64(100..8000)));
+        let count = [1, 3000, 60_000][seed as usize % 3];
+        if now.rank() == victim {
+            thread::spawn(move || {
+                thread::sleep(after);
+                kill_process(getpid(), Signal::KILL).expect("own process");
+            });
+        }
+        let mut all = vec![0; now.size() as usize * count];
+        let started = Instant::now();
+        let error = loop {
+            let ended = match random.u32(..4) {
+                0 => now.barrier(),
+                1 => now.broadcast_into(&mut all[..count], Rank(random.u32(..now.size()))),
+                2 => now.all_gather_into(&vec![1_i64; count], &mut all),
+                _ => now.all_reduce_in_place(&mut all, SystemOperation::max()),
+            };
+            if let Err(error) = ended {
+                break error;
+            }
+        };
+        match error {
+            CollectiveError::Missing { rank, .. } => assert_eq!(rank, victim, "{error}"),
+            CollectiveError::Revoked => {}
+            other => panic!("{other:?}"),
+        }
+        now.revoke();
+        let agreed = now.agree(u64::from(now.rank() != victim)).expect("an agreement");
+        assert_eq!(agreed.flags, 1);
+        let next = now.shrink().expect("a communicator");
+        assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+        assert_eq!(next.group(), now.group().exclude(&[victim]).expect("a member"));
+        assert_eq!(now.failed(), now.group().include(&[victim]).expect("a member"));
+        assert_eq!(now.barrier(), Err(CollectiveError::Revoked));
+        let ranks = next.group();
+        for _ in 0..20 {
+            assert_eq!(sum_of(&next, world), ranks.iter().map(|rank| rank.0).sum::<u32>());
+            let (right, left) = ((next.rank().0 + 1) % next.size(), (next.rank().0 + next.size() - 1) % next.size());
+            let mut into = [0];
+            next.send(&[world.rank().0 + death], Rank(right), Tag(3)).expect("sent");
+            let status = next.receive_any_into(&mut into, Some(Tag(3))).expect("a message");
+            assert_eq!(
+                (status.source, into[0] - death),
+                (Rank(left), ranks.world_rank(Rank(left)).expect("a member").0)
+            );
+        }
+        // Nobody dies before everybody has come so far.
+        next.agree(0).expect("an agreement");
+        on = Some(next);
+    }
+    println!("went on");
 }
 
 fn misuse(world: &World) {

@@ -63,6 +63,22 @@ fn centres_of_the_points_are_found() {
     is_right("kmeans", "5 clusters of 20000 points");
 }
 
+#[test]
+fn survivors_go_on_after_a_death() {
+    for (options, left) in [("-n 4", 3), ("-n 2", 1), ("-n 5 --device udp", 4), ("-n 4 --nodes 2 --progress hybrid", 3)]
+    {
+        let output = run(&format!("{options} --on-death tell"), "survivors", &[]);
+        let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(137), "{options}: {printed}{told}");
+        assert!(
+            printed.starts_with("π = 3.14159265358") && printed.contains(&format!("by {left} of")),
+            "{options}: {printed}{told}"
+        );
+    }
+    let alone = run("-n 1", "survivors", &[]);
+    assert_eq!((alone.status.code(), alone.stdout.starts_with("π = 3.14159265358".as_bytes())), (Some(0), true));
+}
+
 /// An answer that is wrong ends the job with an error.
 #[test]
 fn wrong_answer_is_no_success() {

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Some("all_reduce") => late(&world, |world| sum(world, 1)),
             Some("broadcast") => late(&world, |world| broadcast(world, Rank(LATE))),
             Some("gather") => late(&world, gather),
+            Some("half") => half(&world),
             Some("receive") => late(&world, receive),
             Some("crossed") => hang(&world, crossed),
             Some("roots") => hang(&world, |world| broadcast(world, Rank((world.rank().0 + 1) % world.size()))),
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("a_late_rank_is_named", a_late_rank_is_named),
         ("only_who_waits_says_so", only_who_waits_says_so),
+        ("a_part_of_the_job_names_its_own", a_part_of_the_job_names_its_own),
         ("a_message_that_does_not_come_is_told", a_message_that_does_not_come_is_told),
         ("who_is_elsewhere_is_named_with_what_it_does", who_is_elsewhere_is_named),
         ("nothing_is_said_where_nothing_is_stuck", nothing_is_said_where_nothing_is_stuck),
@@ -73,6 +75,18 @@ fn only_who_waits_says_so() {
         let told = lines(&output);
         let named = format!("; missing: rank {LATE} (does not answer)");
         let one = matches!(&told[..], [line] if line.contains("rank 0 waits in gather") && line.ends_with(&named));
+        assert!(one, "{means}: {told:#?}");
+    });
+}
+
+fn a_part_of_the_job_names_its_own() {
+    at_once(MEANS, |means| {
+        let output = run(&format!("-n 4 {means} --watchdog 1s"), "half");
+        expect(&output, 0, &[]);
+        let told = lines(&output);
+        let (begins, named) =
+            ("unisono: rank 0 waits in all_reduce 1 of communicator ", "; missing: rank 2 (does not answer)");
+        let one = matches!(&told[..], [line] if line.starts_with(begins) && line.ends_with(named) && !line.contains("communicator 0"));
         assert!(one, "{means}: {told:#?}");
     });
 }
@@ -178,6 +192,15 @@ fn receive(world: &World) {
         LATE => world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent"),
         _ => {}
     }
+}
+
+/// Every other rank has a communicator of its own; in one of them a rank comes late, its member 1.
+fn half(world: &World) {
+    let half = world.split_by_color(world.rank().0 % 2).expect("a communicator").expect("everyone has a colour");
+    if world.rank().0 == LATE {
+        thread::sleep(Duration::from_secs(3));
+    }
+    half.all_reduce_into(&[1_u8], &mut [0], SystemOperation::sum()).expect("a sum");
 }
 
 /// Barriers of a node have words of their own, so that nobody sees another's collective instead.

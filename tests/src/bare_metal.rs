@@ -47,6 +47,8 @@ pub fn build(ranks: u32) -> Result<BareMetal, String> {
         }
     }
     cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}")).env("UNISONO_IMAGE_BUILD", "1");
+    // Microcontrollers want small code, a processor like the others' fast one.
+    cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
     let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
         return Err(format!("the image does not build:\n{}", String::from_utf8_lossy(&output.stderr)));

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use unisono::rank::Rank;
-use unisono::world::World;
+use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 
 /// A collective of every kind.
@@ -100,7 +100,7 @@ fn value(of: u32, round: u32, element: usize) -> u32 {
 
 /// The buffers of a rank.
 pub struct Rounds<'w> {
-    world: &'w World,
+    world: &'w Communicator,
     /// Elements of the whole vector, a multiple of the ranks.
     count: usize,
     mine: Vec<u32>,
@@ -115,7 +115,7 @@ impl fmt::Debug for Rounds<'_> {
 
 impl<'w> Rounds<'w> {
     /// For vectors of about so many bytes.
-    pub fn new(world: &'w World, bytes: usize) -> Self {
+    pub fn new(world: &'w Communicator, bytes: usize) -> Self {
         let count = (bytes / 4).next_multiple_of(world.size() as usize).max(world.size() as usize);
         Self { world, count, mine: vec![0; count], theirs: Vec::new() }
     }

@@ -17,6 +17,8 @@ mod breach;
 pub mod flaw;
 mod lanes;
 mod on_adapter;
+#[cfg(feature = "verbs")]
+mod on_direct;
 mod on_shmem;
 mod on_sim;
 #[cfg(feature = "verbs")]
@@ -37,6 +39,8 @@ pub use self::{
     breach::Breach, on_adapter::AdapterFixture, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture,
 };
 use bench::Bench;
+#[cfg(feature = "verbs")]
+pub use on_direct::DirectFixture;
 #[cfg(feature = "verbs")]
 pub use on_ud::UdFixture;
 

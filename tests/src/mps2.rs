@@ -67,7 +67,15 @@ impl Bench {
     /// It does not build.
     pub fn build(&self, name: &str, more: &[&str]) -> Outcome<Option<PathBuf>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["rustc", "--release", "-Zbuild-std=core", "--locked", "--target", TARGET]);
+        cargo.args([
+            "rustc",
+            "--release",
+            "-Zbuild-std=core",
+            "-Zbuild-std-features=optimize_for_size",
+            "--locked",
+            "--target",
+            TARGET,
+        ]);
         cargo.arg("--manifest-path").arg(self.workspace.join("mps2/Cargo.toml"));
         cargo.arg("--target-dir").arg(self.target.join("image"));
         cargo.args(["--bin", name, "--", "-Dwarnings"]).args(more);
@@ -128,7 +136,21 @@ impl Bench {
 ///
 /// # Errors
 /// It does not end, or does not prove what it has to.
-pub fn judge(mut child: Child, limit: Duration) -> Outcome<()> {
+pub fn judge(child: Child, limit: Duration) -> Outcome<()> {
+    for line in end(child, limit)?.lines() {
+        match line.split_once(' ') {
+            Some((name, value)) => println!("{name:<16} {value}"),
+            None => println!("{line}"),
+        }
+    }
+    Ok(())
+}
+
+/// As [`judge`], but returns what the image reports.
+///
+/// # Errors
+/// As there.
+pub fn end(mut child: Child, limit: Duration) -> Outcome<String> {
     let started = Instant::now();
     while child.try_wait()?.is_none() {
         if started.elapsed() > limit {
@@ -138,17 +160,11 @@ pub fn judge(mut child: Child, limit: Duration) -> Outcome<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let Output { status, stdout, stderr } = child.wait_with_output()?;
-    let report = [stderr, stdout].concat();
-    for line in String::from_utf8_lossy(&report).lines() {
-        match line.split_once(' ') {
-            Some((name, value)) => println!("{name:<16} {value}"),
-            None => println!("{line}"),
-        }
-    }
+    let report = String::from_utf8_lossy(&[stderr, stdout].concat()).into_owned();
     match status.code() {
-        Some(0) => Ok(()),
-        Some(2) => Err("the processor faulted".into()),
-        other => Err(format!("the run did not prove what it has to (status {other:?})").into()),
+        Some(0) => Ok(report),
+        Some(2) => Err(format!("{report}the processor faulted").into()),
+        other => Err(format!("{report}the run did not prove what it has to (status {other:?})").into()),
     }
 }
 

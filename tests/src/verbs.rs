@@ -1,6 +1,7 @@
 //! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
 
 mod compare;
+pub mod direct;
 mod faults;
 mod groups;
 mod scale;
@@ -21,10 +22,12 @@ use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
 pub use compare::{Comparison, compare, median};
+pub use direct::direct_failure;
+use direct::{DirectDevice, Size};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
 pub use scale::{Footprint, footprint};
-pub use transfer::transfer;
+pub use transfer::{transfer, transfer_directly};
 pub use waking::interrupt;
 
 /// What went wrong, for people.
@@ -73,30 +76,24 @@ impl Above for Counted {
 }
 
 /// An endpoint with its device and memory.
-pub struct End {
+pub struct End<D = Ud<Address>> {
     clock: Instant,
     /// The endpoint.
     pub endpoint: ProcessEndpoint,
     /// The device.
-    pub device: Ud<Address>,
+    pub device: D,
     /// Regions that the adapter knows.
     pub regions: Regions,
     /// What lies above.
     pub above: Counted,
 }
 
-impl End {
+impl End<Ud<Address>> {
     /// The end of `rank` among `size`, on an adapter. All ends share a clock.
     pub fn new(rank: u32, size: u32, adapter: &str, clock: Instant) -> Outcome<Self> {
         let device = device(adapter, size)?;
-        let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
-        Ok(Self {
-            clock,
-            endpoint: ProcessEndpoint::new(0, config, Sizes::of_job(size as usize).pools()),
-            regions: Regions::of(device.domain().clone()),
-            device,
-            above: Counted::default(),
-        })
+        let regions = Regions::of(device.domain().clone());
+        Ok(Self::over(device, regions, rank, size, clock))
     }
 
     /// Lets two ends know each other.
@@ -104,11 +101,43 @@ impl End {
         let clock = Instant::now();
         let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
         introduce(&mut [&mut here.device, &mut there.device])?;
-        for (end, peer) in [(&mut here, 1), (&mut there, 0)] {
-            let (now, mtu) = (end.now(), end.device.limits().mtu);
-            end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
-        }
+        meet(&mut here, &mut there);
         Ok([here, there])
+    }
+}
+
+impl End<DirectDevice> {
+    /// As [`End::pair`], with Soft-RoCE's own queues posted directly.
+    pub fn direct_pair(adapters: [&str; 2]) -> Outcome<[Self; 2]> {
+        let (clock, devices) = (Instant::now(), direct::connect(&adapters, 2, Size::default())?);
+        let ends = devices.into_iter().zip(0..).map(|(direct, rank)| {
+            let regions = direct.regions();
+            Self::over(direct.device, regions, rank, 2, clock)
+        });
+        let [mut here, mut there] = <[Self; 2]>::try_from(ends.collect::<Vec<_>>()).map_err(|_| "two devices")?;
+        meet(&mut here, &mut there);
+        Ok([here, there])
+    }
+}
+
+/// Lets two ends know each other, as ranks 0 and 1.
+fn meet<D: Device<Address = Address>>(here: &mut End<D>, there: &mut End<D>) {
+    for (end, peer) in [(here, 1), (there, 0)] {
+        let (now, mtu) = (end.now(), end.device.limits().mtu);
+        end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
+    }
+}
+
+impl<D: Device<Address = Address>> End<D> {
+    fn over(device: D, regions: Regions, rank: u32, size: u32, clock: Instant) -> Self {
+        let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
+        Self {
+            clock,
+            endpoint: ProcessEndpoint::new(0, config, Sizes::of_job(size as usize).pools()),
+            regions,
+            device,
+            above: Counted::default(),
+        }
     }
 
     /// Nanoseconds since the clock began.

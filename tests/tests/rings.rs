@@ -72,7 +72,7 @@ struct Told {
 fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[Told; 2]) {
     let segment = mapping.segment();
     let mut pairs: Vec<_> = (0..2).map(|peer| Pair::new(segment, layout, rank, peer).expect("a rank")).collect();
-    let mut buffers = vec![Buffer::FREE; 32 + SPARE];
+    let mut buffers = vec![<Buffer>::FREE; 32 + SPARE];
     let mut device = RingDevice::new(layout, &mut pairs, &mut buffers);
     let (peer, limits, mut regions) = (PeerId(1 - rank), device.limits(), Regions::new());
     let mut make = |bytes: usize| {

@@ -25,7 +25,7 @@ mod path;
 mod queue_pair;
 pub mod ring;
 
-pub use called::Called;
+pub use called::{Call, Called};
 pub use entry::{COMPLETION, RECEIVE, SEND, send_room};
 pub use path::{Path, Route};
 pub use queue_pair::{Queues, Sizes};

@@ -21,6 +21,17 @@ pub enum Cut<'m> {
         /// Where each begins.
         at: &'m [usize],
     },
+    /// Blocks of any size anywhere, in rows: a part of the columns of a matrix.
+    Rows {
+        /// Bytes of each block. A block without an entry is empty.
+        bytes: &'m [usize],
+        /// Where each begins.
+        at: &'m [usize],
+        /// Bytes of a row; the last one of a block may be shorter.
+        row: usize,
+        /// From the begin of a row to that of the next one.
+        stride: usize,
+    },
 }
 
 impl Cut<'_> {
@@ -43,7 +54,7 @@ impl Cut<'_> {
                 let at = b.saturating_mul(block).min(total);
                 (at, block.min(total.saturating_sub(at)))
             }
-            Self::Table { bytes, at } => match (at.get(b), bytes.get(b)) {
+            Self::Table { bytes, at } | Self::Rows { bytes, at, .. } => match (at.get(b), bytes.get(b)) {
                 (Some(at), Some(bytes)) => (*at, *bytes),
                 _ => (0, 0),
             },
@@ -58,10 +69,18 @@ impl Cut<'_> {
         Some((at, bytes.min(total.saturating_sub(at))))
     }
 
+    /// Bytes of a row, and from one to the next.
+    const fn rows(&self) -> Option<(usize, usize)> {
+        match *self {
+            Self::Rows { row, stride, .. } => Some((row, stride)),
+            Self::Uniform { .. } | Self::Table { .. } => None,
+        }
+    }
+
     fn largest(&self) -> usize {
         match *self {
             Self::Uniform { block, total } => block.min(total),
-            Self::Table { bytes, .. } => bytes.iter().copied().max().unwrap_or(0),
+            Self::Table { bytes, .. } | Self::Rows { bytes, .. } => bytes.iter().copied().max().unwrap_or(0),
         }
     }
 }
@@ -127,7 +146,7 @@ impl<'m> Layout<'m> {
     /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get pieces of
     /// the same sum, but not the same pieces.
     pub fn pieces(&self, span: Span) -> Pieces<'m> {
-        Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs() }
+        Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs(), rows: (0, 0, 0) }
     }
 
     /// The bytes of a copy or a reduction: pieces of two spans, cut where either ends, each pair of the same length.
@@ -157,6 +176,14 @@ impl<'m> Layout<'m> {
         }
     }
 
+    const fn rows(&self, place: Place) -> Option<(usize, usize)> {
+        match place {
+            Place::Input => self.input.rows(),
+            Place::Output => self.output.rows(),
+            Place::Scratch => None,
+        }
+    }
+
     /// Segment `segment` of a block.
     fn segment(&self, (at, bytes): (usize, usize), segment: u32) -> (usize, usize) {
         let each = per(bytes, self.segments as usize, self.grain);
@@ -173,11 +200,16 @@ pub struct Pieces<'m> {
     /// Blocks that are left of the run under way: the first of them, and how many.
     run: (u32, u32),
     runs: Runs,
+    /// Of a block in rows: where it begins, how much of it is before what is left, and bytes that are left.
+    rows: (usize, usize, usize),
 }
 
 impl Pieces<'_> {
     /// Where the next run or block lies, and its bytes, perhaps none.
     fn next_part(&mut self) -> Option<(usize, usize)> {
+        if self.rows.2 != 0 {
+            return Some(self.next_row());
+        }
         if self.run.1 == 0 {
             self.run = self.runs.next()?;
         }
@@ -187,7 +219,24 @@ impl Pieces<'_> {
             return Some(whole);
         }
         self.run = (first.wrapping_add(1), blocks.wrapping_sub(1));
-        Some(self.layout.segment(self.layout.block(self.span.place, first), self.span.segment))
+        let (at, bytes) = self.layout.block(self.span.place, first);
+        let (from, bytes) = self.layout.segment((0, bytes), self.span.segment);
+        if self.layout.rows(self.span.place).is_some() && bytes != 0 {
+            self.rows = (at, from, bytes);
+            return Some(self.next_row());
+        }
+        Some((at.saturating_add(from), bytes))
+    }
+
+    /// Where what is left of a row lies, and its bytes.
+    fn next_row(&mut self) -> (usize, usize) {
+        let (at, from, left) = self.rows;
+        let (row, stride) = self.layout.rows(self.span.place).unwrap_or((left, 0));
+        let (above, within) = (from.checked_div(row).unwrap_or(0), from.checked_rem(row).unwrap_or(0));
+        // Rows without bytes would never end.
+        let bytes = row.saturating_sub(within).clamp(1, left.max(1));
+        self.rows = (at, from.saturating_add(bytes), left.saturating_sub(bytes));
+        (at.saturating_add(above.saturating_mul(stride)).saturating_add(within), bytes)
     }
 }
 
@@ -280,6 +329,31 @@ mod tests {
         let pairs = layout.pairs(span(Place::Input, Blocks::range(0, 2)), span(Place::Scratch, swapped));
         let pairs: Vec<_> = pairs.map(|(from, into)| (from.offset, into.offset, from.bytes, into.bytes)).collect();
         assert_eq!(pairs, [(0, 16, 16, 16), (16, 0, 16, 16)]);
+    }
+
+    #[test]
+    fn schedule_blocks_lie_in_rows() {
+        // A matrix of 3 rows of 10 bytes: columns 1 to 4, none, and columns 5 to 9 of the first two rows.
+        let (bytes, at) = ([12, 0, 10], [1, 0, 5]);
+        let rows = |stride, segments| {
+            let columns = Cut::Rows { bytes: &bytes, at: &at, row: 4, stride };
+            Layout::new(columns, Cut::equal(12, 1), columns, 3, 2, segments)
+        };
+        let layout = rows(10, 1);
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0), [(1, 4), (11, 4), (21, 4)]);
+        let both = [(1, 4), (11, 4), (21, 4), (5, 4), (15, 4), (25, 2)];
+        assert_eq!(pieces(&layout, Place::Input, Blocks::range(0, 3), 0), both);
+        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(0, 3), 0), [(0, 12), (24, 10)]);
+        assert_eq!(pieces(&rows(4, 1), Place::Input, Blocks::one(0), 0), [(1, 12)], "without gaps");
+        let halves = [0, 1].map(|segment| pieces(&rows(10, 2), Place::Input, Blocks::one(0), segment));
+        assert_eq!(halves, [alloc::vec![(1, 4), (11, 2)], alloc::vec![(13, 2), (21, 4)]]);
+        let span = |place| Span { place, blocks: Blocks::one(0), segment: 0 };
+        let pairs: Vec<_> = layout.pairs(span(Place::Input), span(Place::Output)).collect();
+        let pairs = pairs.into_iter().map(|(from, into)| (from.offset, into.offset, from.bytes));
+        assert!(pairs.eq([(1, 0, 4), (11, 4, 4), (21, 8, 4)]));
+        let none = Cut::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
+        let layout = Layout::new(none, none, none, 3, 1, 1);
+        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "nonsense ends");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Collectives of all ranks of the node, as the World of its Linux processes does them.
 
+use core::ptr::NonNull;
+
 use unisono_core::collective::{Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank, Turn, Verb};
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::board::Boards;
 use unisono_shmem::flags::Flags;
 use unisono_shmem::kernel::{Element, Kernel, Operation, kernel, kind};
 use unisono_shmem::layout::Waiting;
-use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Unreadable};
+use unisono_shmem::payload::{Buffers, Builtin, Operate, Refused, Unreadable};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Idle;
@@ -125,7 +127,7 @@ impl<'a> Group<'a> {
         }
         let plan = Plan { root: Rank(root), ..self.plan(Verb::Broadcast, size_of_val(data), size_of::<T>() as u32) };
         self.agree(idle)?;
-        let buffers = Buffers::in_place(self.member.segment(), data.as_mut_bytes(), Moves, Unreadable);
+        let buffers = Buffers::in_place(self.member.segment(), data.as_mut_bytes(), Combine(None), Unreadable);
         self.complete(&plan, buffers, idle)
     }
 
@@ -152,7 +154,7 @@ impl<'a> Group<'a> {
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
         let plan = Plan { grain, in_place: true, ..self.plan(Verb::Allreduce, data.len(), kind) };
-        let operate = Builtin { kernel, grain };
+        let operate = Combine(Some(Builtin { kernel, grain }));
         let buffers = Buffers::in_place(self.member.segment(), data, operate, Unreadable);
         self.complete(&plan, buffers, idle)
     }
@@ -180,16 +182,16 @@ impl<'a> Group<'a> {
         self.agreed = true;
         let shown = [0; 16];
         let plan = self.plan(Verb::Allgather, shown.len(), 0);
-        let buffers = Buffers::new(self.member.segment(), &shown, &mut [], Moves, Unreadable);
+        let buffers = Buffers::new(self.member.segment(), &shown, &mut [], Combine(None), Unreadable);
         self.complete(&plan, buffers, idle)?;
         let least = kernel(Operation::Min, Element::U8).ok_or(GroupError::Undefined)?;
         self.reduce(&mut [0], (least, 1), kind(Operation::Min, Element::U8), idle)
     }
 
-    fn complete<O: Operate>(
+    fn complete(
         &mut self,
         plan: &Plan,
-        mut buffers: Buffers<'_, O, Unreadable>,
+        mut buffers: Buffers<'_, Combine, Unreadable>,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
         self.failed.map_or(Ok(()), Err)?;
@@ -237,6 +239,19 @@ impl<'a> Group<'a> {
         self.flags.withdraw();
         self.failed = Some(error);
         error
+    }
+}
+
+/// What combines, if anything: one type for all collectives, so that their code is there once.
+#[derive(Debug)]
+struct Combine(Option<Builtin>);
+
+impl Operate for Combine {
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        if let Some(builtin) = &mut self.0 {
+            // SAFETY: as the caller promises.
+            unsafe { builtin.operate(left, right, into, bytes) };
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the proofs have a node do.
 
+mod vandal;
+
 use unisono_node::group::{Group, GroupError};
 use unisono_node::mailbox::{Mailbox, ReceiveError};
 use unisono_node::member::Member;
@@ -42,21 +44,33 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
     match arguments.value("program") {
         Some("collectives") => {
             let began = clock::ticks();
-            collectives(member, rounds)?;
+            collectives(member, rounds, || {})?;
             say!("{rounds} rounds, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
         Some("barriers") => barriers(member, rounds),
         Some("echo") => echo(member, rounds),
+        Some("trouble") => {
+            let (kind, delay) = (arguments.value("kind").unwrap_or_default(), arguments.number("delay").unwrap_or(0));
+            let (began, mut due) = (clock::ticks(), true);
+            collectives(member, u32::MAX, || {
+                let passed = clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000);
+                if due && passed >= u64::from(delay) {
+                    due = false;
+                    vandal::strike(member, kind, arguments.number("seed").unwrap_or(1));
+                }
+            })
+        }
         _ => Err(Trouble::NoProgram),
     }
 }
 
-/// Barrier, broadcast, allreduce of integers and of floats; every result is compared.
-fn collectives(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
+/// Barrier, broadcast, allreduce of integers and of floats; every result is compared. Before each round, whatever else there is to do.
+fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) -> Result<(), Trouble> {
     let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
     let (rank, ranks) = (member.local(), member.size());
     for round in 0..rounds {
+        before();
         group.barrier(&mut idle)?;
         let root = round.checked_rem(ranks).unwrap_or(0);
         let mut data = if rank == root { rounds::contribution(round, root) } else { [0; rounds::COUNT] };

@@ -11,7 +11,7 @@ use super::{Course, Item, input, output};
 
 impl Course {
     pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
-        match self.way {
+        match self.way() {
             Way::Flat => {
                 let (at, bytes) = self.span(lap);
                 // The output may be the input: it is written with the second operand.

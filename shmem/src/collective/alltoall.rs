@@ -18,7 +18,7 @@ impl Course {
         let partner = if item >= self.rank { item - self.rank } else { item + self.size - self.rank };
         let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.span(lap));
         let into = output(of * self.bytes + at, bytes);
-        Some(match self.way {
+        Some(match self.way() {
             _ if partner == self.rank => Item::copy(input(own * self.bytes + at, bytes), into),
             Way::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, lap),
             _ => Item::copy(self.slot(partner, lap, own * self.part, bytes), into).after(partner, lap),

@@ -12,7 +12,7 @@ impl Course {
         }
         let (at, bytes) = self.span(lap);
         let into = output(at, bytes);
-        let item = match self.way {
+        let item = match self.way() {
             Way::Pull => self.pull(self.root, Place::Input, at, into),
             _ => Item::copy(self.slot(self.root, lap, 0, bytes), into),
         };

@@ -52,6 +52,7 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     let halves = 2 * plan.grain <= boards.chunk;
     match (way, plan.verb) {
         (Way::Flat, _) => true,
+        (Way::Pull, _) if !cfg!(feature = "collectives") => false,
         // Exchanges are two steps.
         _ if boards.slots < 4 => false,
         (Way::Parallel, Verb::Allreduce | Verb::Reduce) => boards.ranks > 1,

@@ -17,7 +17,7 @@ impl Course {
         }
         let (of, (at, bytes)) = (self.after(item), self.span(lap));
         let into = output(of as usize * self.bytes + at, bytes);
-        Some(match self.way {
+        Some(match self.way() {
             _ if item == 0 => Item::copy(input(at, bytes), into),
             Way::Pull => self.pull(of, Place::Input, at, into).after(of, lap),
             _ => Item::copy(self.slot(of, lap, 0, bytes), into).after(of, lap),

@@ -19,7 +19,7 @@ impl Course {
 
     pub(super) fn take_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {
         let own = self.rank as usize * self.bytes;
-        if self.way == Way::Pull {
+        if self.way() == Way::Pull {
             return self.fold_pulled(own, self.bytes, 0, item);
         }
         let (of_block, (at, bytes)) =

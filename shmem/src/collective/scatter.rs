@@ -25,7 +25,7 @@ impl Course {
         }
         let (own, (at, bytes)) = (self.rank as usize, self.span(lap));
         let into = output(at, bytes);
-        Some(match self.way {
+        Some(match self.way() {
             _ if self.rank == self.root => Item::copy(input(own * self.bytes + at, bytes), into),
             Way::Pull => self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap),
             _ => Item::copy(self.slot(self.root, lap, own * self.part, bytes), into).after(self.root, lap),

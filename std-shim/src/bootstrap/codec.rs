@@ -1,6 +1,7 @@
 //! Numbers, texts and addresses in a message's payload. Little-endian; lengths are 16 bits wide and bounded.
 
 use super::{
+    ballot::{Name, RANGES_MAX, Ranks, WORDS_MAX},
     entry::{ADDRESS, Digests, Ending, Entry, Incarnation, address_from_bytes, address_to_bytes},
     message::TEXT_MAX,
 };
@@ -53,6 +54,22 @@ impl Writer {
         for lane in lanes {
             self.0.extend_from_slice(&address_to_bytes(*lane));
         }
+        self
+    }
+
+    pub(super) fn name(&mut self, name: &Name) -> &mut Self {
+        self.u32(name.first.0).u32(name.context).u32(name.generation).u32(name.round)
+    }
+
+    pub(super) fn ranks(&mut self, ranks: &Ranks) -> &mut Self {
+        let ranges = ranks.0.iter().take(RANGES_MAX);
+        ranges.fold(self.u32(ranks.0.len().min(RANGES_MAX) as u32), |out, (first, count)| out.u32(*first).u32(*count))
+    }
+
+    /// At most [`WORDS_MAX`].
+    pub(super) fn words(&mut self, words: &[u64]) -> &mut Self {
+        self.u32(words.len().min(WORDS_MAX) as u32);
+        words.iter().take(WORDS_MAX).for_each(|word| self.0.extend_from_slice(&word.to_le_bytes()));
         self
     }
 
@@ -140,6 +157,21 @@ impl<'a> Reader<'a> {
     pub(super) fn addresses(&mut self) -> Option<[SocketAddr; 2]> {
         let (polled, interrupt) = (self.array::<ADDRESS>()?, self.array::<ADDRESS>()?);
         Some([address_from_bytes(polled), address_from_bytes(interrupt)])
+    }
+
+    pub(super) fn name(&mut self) -> Option<Name> {
+        let (first, context) = (self.rank()?, self.u32()?);
+        Some(Name { first, context, generation: self.u32()?, round: self.u32()? })
+    }
+
+    pub(super) fn ranks(&mut self) -> Option<Ranks> {
+        let count = usize::try_from(self.u32()?).ok().filter(|count| *count <= RANGES_MAX)?;
+        (0..count).map(|_| Some((self.u32()?, self.u32()?))).collect::<Option<_>>().map(Ranks)
+    }
+
+    pub(super) fn words(&mut self) -> Option<Vec<u64>> {
+        let count = usize::try_from(self.u32()?).ok().filter(|count| *count <= WORDS_MAX)?;
+        (0..count).map(|_| self.array().map(u64::from_le_bytes)).collect()
     }
 
     pub(super) fn digests(&mut self) -> Option<Digests> {

@@ -7,6 +7,7 @@ pub use join::JoinError;
 pub use notice::{Liveness, Notice};
 
 use super::{
+    ballot::{Ballot, Name, Verdict},
     entry::Entry,
     host::Host,
     link::{LinkError, Sealed},
@@ -48,6 +49,7 @@ pub struct Membership {
     seat: Seat,
     table: Vec<Entry>,
     notices: VecDeque<Notice>,
+    verdicts: Vec<Verdict>,
     asked: VecDeque<(Rank, Instant)>,
     connection: Option<Sealed>,
     host: Option<Host>,
@@ -138,6 +140,10 @@ impl Membership {
                 Notice::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             Tell::Aborted { rank, code } => Notice::Aborted { rank, code },
+            Tell::Agreed(verdict) => {
+                self.verdicts.push(verdict);
+                return Some(());
+            }
             _ => return None,
         };
         self.notices.push_back(notice);
@@ -152,6 +158,25 @@ impl Membership {
         }
         self.asked.push_back((rank, Instant::now() + AGENT_SILENCE));
         self.say(&Say::Ask(rank));
+    }
+
+    /// Says this process's part in an agreement. What was decided is [`verdict`](Self::verdict).
+    pub fn vote(&mut self, ballot: Ballot) {
+        if self.connection.is_none() && self.seat.size == 1 {
+            let Ballot { name, failed, most, words, .. } = ballot;
+            return self.verdicts.push(Verdict { name, failed, most, words });
+        }
+        self.say(&Say::Vote(ballot));
+    }
+
+    /// What was decided in an agreement, once it is known, or why it never will be: there is no server any more. Hears what has
+    /// arrived.
+    pub fn verdict(&mut self, name: Name) -> Option<Result<Verdict, LinkError>> {
+        self.listen();
+        if let Some(at) = self.verdicts.iter().position(|verdict| verdict.name == name) {
+            return Some(Ok(self.verdicts.swap_remove(at)));
+        }
+        self.connection.is_none().then_some(Err(LinkError::Closed))
     }
 
     fn say(&mut self, what: &Say) {

@@ -1,6 +1,7 @@
 //! What members and agents say to the rendezvous server, and what it tells them.
 
 use super::{
+    ballot::{Ballot, RANGES_MAX, Verdict, WORDS_MAX},
     codec::{Reader, Writer},
     entry::{Ending, Entry, Incarnation, Offer},
     frame::{Frame, PAYLOAD_MAX},
@@ -15,6 +16,7 @@ pub const VALUE_MAX: usize = 4096;
 pub(crate) const TEXT_MAX: usize = 512;
 /// Most table lines in one frame.
 pub(crate) const LINES_MAX: usize = 256;
+const _: () = assert!(28 + 16 * RANGES_MAX + 8 * WORDS_MAX <= PAYLOAD_MAX);
 const _: () = assert!(4 + LINES_MAX * Entry::BYTES <= PAYLOAD_MAX);
 
 /// A payload that its kind cannot have, or an unknown kind. The session ends.
@@ -47,6 +49,8 @@ pub(crate) enum Say {
     Ended { rank: Rank, ending: Ending, reason: String },
     /// Agent: the answer to [`Tell::Ask`].
     Liveness { rank: Rank, asker: Rank, alive: bool },
+    /// The member's part in an agreement. Answered by [`Tell::Agreed`] when all have said theirs, or are dead.
+    Vote(Ballot),
 }
 
 /// From the server to a member or an agent.
@@ -78,6 +82,8 @@ pub(crate) enum Tell {
     Signal { rank: Option<Rank>, signal: i32 },
     /// To an agent: does its rank live?
     Ask { rank: Rank, asker: Rank },
+    /// The answer to [`Say::Vote`].
+    Agreed(Verdict),
 }
 
 /// Why a process may not join.
@@ -152,6 +158,11 @@ impl Say {
                 out.u32(rank.0).u32(asker.0).flag(*alive);
                 10
             }
+            Self::Vote(ballot) => {
+                let Ballot { name, members, failed, most, words } = ballot;
+                out.name(name).ranks(members).ranks(failed).u32(*most).words(words);
+                11
+            }
         };
         (kind, out.finish())
     }
@@ -225,6 +236,10 @@ impl Tell {
                 out.u32(rank.0).u32(asker.0);
                 76
             }
+            Self::Agreed(verdict) => {
+                out.name(&verdict.name).ranks(&verdict.failed).u32(verdict.most).words(&verdict.words);
+                77
+            }
         };
         (kind, out.finish())
     }
@@ -253,6 +268,10 @@ fn read_say(from: &mut Reader<'_>, kind: u8) -> Option<Say> {
         8 => Say::Started { rank: from.rank()?, pid: from.u32()? },
         9 => Say::Ended { rank: from.rank()?, ending: from.ending()?, reason: from.text()? },
         10 => Say::Liveness { rank: from.rank()?, asker: from.rank()?, alive: from.flag()? },
+        11 => {
+            let (name, members, failed) = (from.name()?, from.ranks()?, from.ranks()?);
+            Say::Vote(Ballot { name, members, failed, most: from.u32()?, words: from.words()? })
+        }
         _ => return None,
     })
 }
@@ -288,6 +307,10 @@ fn read_tell(from: &mut Reader<'_>, kind: u8) -> Option<Tell> {
         74 => Tell::Welcome,
         75 => Tell::Signal { rank: from.option(Reader::rank)?, signal: from.i32()? },
         76 => Tell::Ask { rank: from.rank()?, asker: from.rank()? },
+        77 => {
+            let (name, failed) = (from.name()?, from.ranks()?);
+            Tell::Agreed(Verdict { name, failed, most: from.u32()?, words: from.words()? })
+        }
         _ => return None,
     })
 }

@@ -2,6 +2,7 @@
 //!
 //! `handle_*` takes what a link said or the launcher knows; [`Roll::poll`] gives what is to be done, in order.
 
+mod agreements;
 mod deaths;
 mod report;
 mod store;
@@ -10,6 +11,7 @@ pub(crate) use report::Act;
 pub use report::Report;
 
 use super::{
+    ballot::Name,
     entry::{Ending, Entry, Offer},
     message::{Refusal, Tell},
 };
@@ -48,6 +50,7 @@ pub(crate) struct Roll {
     nodes: HashMap<String, u32>,
     store: BTreeMap<Vec<u8>, Vec<u8>>,
     stored: usize,
+    agreements: HashMap<Name, agreements::Agreement>,
     policy: OnDeath,
     watched: bool,
     here: usize,
@@ -69,6 +72,7 @@ impl Roll {
             nodes: HashMap::new(),
             store: BTreeMap::new(),
             stored: 0,
+            agreements: HashMap::new(),
             policy,
             watched,
             here: 0,
@@ -228,6 +232,7 @@ impl Roll {
             self.replace(rank, State::Left { entry });
             self.absent(fenced);
             self.acts.push_back(Act::Tell(link, Tell::Farewell));
+            self.check_agreements();
             self.check_fence();
             self.check_finish();
         }

@@ -55,7 +55,10 @@ words! {
 impl DeviceChoice {
     /// Whether this version contains the device.
     pub const fn is_built(self) -> bool {
-        matches!(self, Self::Auto | Self::Shm | Self::Udp)
+        match self {
+            Self::Auto | Self::Shm | Self::Udp => true,
+            Self::Verbs => cfg!(feature = "verbs"),
+        }
     }
 }
 

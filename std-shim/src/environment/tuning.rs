@@ -60,13 +60,13 @@ impl Carrier {
         }
     }
 
-    /// What its messages cost by the model, where so many ranks share a processor: then all of a message's latency is work of theirs.
+    /// What its messages cost by the model, where so many ranks share a processor: then most of a message's latency is work of theirs.
     pub const fn link(self, sharing: u16) -> Link {
         let link = match self {
             Self::Udp => UDP,
             Self::Rings => RINGS,
         };
-        if sharing < 2 { link } else { Link { overhead_ns: link.latency_ns / 2, sharing, ..link } }
+        if sharing < 2 { link } else { Link { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
     }
 }
 

@@ -28,7 +28,7 @@ use unisono_shmem::{
     file::{FileError, Mapping, reopen},
     layout::Layout,
     life::Life,
-    seat::Seat,
+    seat::{Occupant, Seat},
 };
 
 /// A heart that stands still for this long has stopped.
@@ -198,7 +198,7 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let started = machine.start(life.file(), &layout, &line);
     let started = started.map_err(|error| StandInError::Emulator { command: machine.emulator.clone(), error });
     let mut emulator = Running(started?);
-    let mut heart = Heart { beats: 0, since: Instant::now(), patience: settings.assembly() };
+    let mut heart = Heart { beats: 0, sat: false, since: Instant::now(), patience: settings.assembly() };
     let status = loop {
         if let Some(status) = emulator.0.try_wait()? {
             break status;
@@ -232,22 +232,22 @@ impl Drop for Running {
 /// When the image was last seen to live.
 struct Heart {
     beats: u32,
+    /// Whether it has ever been seen to sit.
+    sat: bool,
     since: Instant,
-    /// Until the first beat: it has to start.
+    /// Until it sits: it has to start.
     patience: Duration,
 }
 
 impl Heart {
     fn look(&mut self, seat: Seat<'_>) -> Result<(), StandInError> {
-        let (beats, now) = (seat.beats(), Instant::now());
-        if beats != self.beats {
-            (self.beats, self.since) = (beats, now);
+        let (beats, sat) = (seat.beats(), self.sat || seat.occupant() != Occupant::Nobody);
+        if (beats, sat) != (self.beats, self.sat) {
+            (self.beats, self.sat, self.since) = (beats, sat, Instant::now());
         }
-        let still = now.duration_since(self.since);
-        match self.beats {
-            0 if still > self.patience => Err(StandInError::Absent(self.patience)),
-            0 => Ok(()),
-            _ if still > HEARTBEAT => Err(StandInError::Stopped),
+        match self.since.elapsed() {
+            still if sat && still > HEARTBEAT => Err(StandInError::Stopped),
+            still if !sat && still > self.patience => Err(StandInError::Absent(self.patience)),
             _ => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ mod recover;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use unisono_core::device::{Device as _, PeerId};
@@ -22,6 +23,7 @@ use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
 pub use create::CreateError;
+pub use recover::{AgreeError, Agreement};
 
 use super::{FAREWELL, PANICKED};
 use crate::node::Node;
@@ -43,6 +45,8 @@ pub struct Communicator {
     /// What its messages of two ranks name.
     pub(super) named: Context,
     pub(super) members: Group,
+    /// Agreements so far.
+    pub(super) rounds: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }

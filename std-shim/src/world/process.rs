@@ -37,6 +37,7 @@ use super::collective::schedule::Choices;
 use super::collective::table::{Collectives, Outgoing};
 use super::group::Group;
 use super::keys::Keys;
+use super::link::Link;
 use super::mail::Mail;
 use super::mailbox::{Mailbox, SharedRegions};
 use super::near::{EAGER_LIMIT, Near};
@@ -49,7 +50,6 @@ use crate::node::Node;
 use crate::rank::Rank;
 use crate::records::ProcessEndpoint;
 use crate::region::Regions;
-use crate::udp::{Path, Udp};
 
 /// Datagrams that one round receives and sends at most.
 const BUDGET: u32 = 64;
@@ -110,7 +110,7 @@ pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
     pub(super) endpoint: ProcessEndpoint,
-    pub(super) device: Udp,
+    pub(super) device: Link,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
     /// Elsewhere while this process waits at a fence.
@@ -152,14 +152,14 @@ impl Process {
     pub(super) fn new(
         seat: (Rank, u32),
         endpoint: ProcessEndpoint,
-        device: Udp,
+        device: Link,
         membership: Membership,
         silence: Silence,
         node: Option<Arc<Node>>,
         (settings, pool): (&Settings, usize),
     ) -> Self {
         let near = node.and_then(Near::new);
-        let mut regions = Regions::new();
+        let mut regions = device.regions();
         let small = SmallCells::new(&mut regions);
         let mailbox = Mailbox::new(seat.1, pool, &mut regions);
         let own = device.mtu();
@@ -226,13 +226,11 @@ impl Process {
     }
 
     fn meet(&mut self, rank: Rank, entry: &Entry) {
-        let [polled, interrupt] = entry.lanes;
-        let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
         // Those of this node are met in its segment.
         if rank == self.rank || self.near.as_ref().is_some_and(|near| near.at(rank.into()).is_some()) {
             return;
         }
-        if let Err(error) = self.device.set_path(rank.into(), path, entry.mtu) {
+        if let Err(error) = self.device.set_path(rank.into(), entry.lanes, entry.mtu) {
             tracing::error!(%rank, ?error, "no path");
             return;
         }

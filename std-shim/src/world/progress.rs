@@ -11,6 +11,7 @@ use unisono_core::span::Region;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Look;
 
+use super::link::Bell;
 use super::lock::{Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
@@ -19,7 +20,6 @@ use super::watchdog::Doing;
 use crate::environment::Progress;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::udp::Bell;
 
 /// How often the thread of the thread mode wakes.
 const INTERVAL: Duration = Duration::from_millis(1);

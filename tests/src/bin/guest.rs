@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report};
-use unisono_tests::conformance::{Outcome as Kept, UdFixture, examine};
+use unisono_tests::conformance::{DirectFixture, Finding, Outcome as Kept, UdFixture, examine};
+use unisono_tests::verbs::direct::Size;
 use unisono_tests::verbs::{self, Outcome};
 use unisono_verbs::ud::{Domain, Options as Ud, adapters};
 
@@ -36,6 +37,19 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         resent: u64,
     },
+    /// The conformance suite, over Soft-RoCE's own queues posted directly
+    DirectConformance,
+    /// As `transfer`, over Soft-RoCE's own queues posted directly
+    DirectTransfer {
+        /// How many
+        #[arg(long, default_value_t = 100_000_000)]
+        bytes: usize,
+        /// At least so many datagrams are to be resent: the link is faulty
+        #[arg(long, default_value_t = 0)]
+        resent: u64,
+    },
+    /// A directly posted queue pair fails, again and again, and is made anew
+    DirectFailure,
     /// Datagrams to a group that all adapters joined
     Multicast {
         /// The group
@@ -101,9 +115,20 @@ fn run(check: &Check) -> Outcome<()> {
                 );
             }
         }
-        Check::Conformance { only } => return conformance(&names, only),
-        Check::Transfer { bytes, resent } => {
-            let done = verbs::transfer(pair()?, *bytes)?;
+        Check::Conformance { only } => {
+            let options = Ud { receive_slots: 256, holdable: 64, ..Ud::new(3, 0x7e57) };
+            return conformance(&examine(|| UdFixture::new(names.clone(), options.clone())), only);
+        }
+        Check::DirectConformance => {
+            let size = Size { receive_slots: 255, holdable: 64, ..Size::default() };
+            return conformance(&examine(|| DirectFixture::new(names.clone(), size)), "");
+        }
+        Check::DirectFailure => println!("made anew {} times", verbs::direct_failure(pair()?)?),
+        Check::Transfer { bytes, resent } | Check::DirectTransfer { bytes, resent } => {
+            let done = match check {
+                Check::Transfer { .. } => verbs::transfer(pair()?, *bytes)?,
+                _ => verbs::transfer_directly(pair()?, *bytes)?,
+            };
             let again = [Cause::ResentNack, Cause::ResentProbe].map(|cause| done.sent.sent_for(cause));
             println!("{bytes} bytes in {:.2} s, {} wrong", done.time.as_secs_f64(), done.wrong);
             println!("resent after a gap {}, after a probe {}, needlessly {}", again[0], again[1], done.sent.spurious);
@@ -145,11 +170,9 @@ fn run(check: &Check) -> Outcome<()> {
     Ok(())
 }
 
-fn conformance(adapters: &[String], only: &str) -> Outcome<()> {
-    let options = Ud { receive_slots: 256, holdable: 64, ..Ud::new(3, 0x7e57) };
-    let findings = examine(|| UdFixture::new(adapters.to_vec(), options.clone()));
+fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {
     let mut broken = 0;
-    for finding in &findings {
+    for finding in findings {
         broken += usize::from(matches!(finding.outcome, Kept::Broken(_)));
         if finding.case.contains(only) {
             match &finding.outcome {

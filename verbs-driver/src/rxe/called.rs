@@ -2,21 +2,32 @@
 
 use crate::order::{Barrier, Block, Progress, Record, Seam, Unit};
 
-/// A queue whose doorbell is a call. It gets the doorbell's bytes.
+/// What a doorbell calls.
+pub trait Call {
+    /// Rings. The bytes are the doorbell's.
+    fn call(&mut self, value: [u8; 8]);
+}
+
+/// A queue whose doorbell is a call.
 #[derive(Debug)]
 pub struct Called<S, C> {
     seam: S,
     call: C,
 }
 
-impl<S, C: FnMut([u8; 8])> Called<S, C> {
+impl<S, C> Called<S, C> {
     /// A queue in this memory, rung by this call.
     pub const fn new(seam: S, call: C) -> Self {
         Self { seam, call }
     }
+
+    /// What its doorbell calls.
+    pub const fn called(&self) -> &C {
+        &self.call
+    }
 }
 
-impl<S: Seam, C: FnMut([u8; 8])> Seam for Called<S, C> {
+impl<S: Seam, C: Call> Seam for Called<S, C> {
     fn bytes(&self) -> usize {
         self.seam.bytes()
     }
@@ -38,7 +49,7 @@ impl<S: Seam, C: FnMut([u8; 8])> Seam for Called<S, C> {
     }
 
     fn doorbell(&mut self, _: usize, value: [u8; 8]) {
-        (self.call)(value);
+        self.call.call(value);
     }
 
     /// There is nothing to copy to.

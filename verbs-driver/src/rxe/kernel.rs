@@ -4,14 +4,13 @@
 //! domain and registrations are libibverbs'. Commands are written to the device's file: a word that names it, its length and that
 //! of the answer in words, where the answer goes, then its fields (`ib_user_verbs.h`).
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::ring::{HEADER, INDICES, Shape};
-use super::{Called, Queues, SEND, Sizes};
+use super::{Call, Called, Queues, SEND, Sizes};
 use crate::order::{Mapped, Place};
 use crate::ud::Domain;
 
@@ -49,8 +48,44 @@ pub struct Depth {
     pub inline: u32,
 }
 
+/// What rings for a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Command {
+    /// Nobody has to be told.
+    Nothing,
+    /// There is something to send.
+    Send,
+    /// An event is asked for.
+    Notify,
+}
+
 /// The doorbell of a mapped queue. It keeps the queue pair alive.
-type Bell = Box<dyn FnMut([u8; 8]) + Send>;
+#[derive(Debug)]
+pub struct Bell {
+    pair: Arc<Pair>,
+    command: Command,
+}
+
+impl Bell {
+    /// Whose it is.
+    pub const fn pair(&self) -> &Arc<Pair> {
+        &self.pair
+    }
+}
+
+impl Call for Bell {
+    fn call(&mut self, value: [u8; 8]) {
+        let pair = &self.pair;
+        let [solicited, ..] = value;
+        // A queue pair in error refuses; its completions say so.
+        let _ = match self.command {
+            Command::Nothing => Ok(()),
+            Command::Send => ask(pair.file, POST_SEND, &[pair.handle, 0, 0, UNUSED_ENTRY], &mut [0]),
+            Command::Notify => tell(pair.file, NOTIFY, &[pair.received.handle, solicited.into()]),
+        };
+    }
+}
+
 /// A mapped queue.
 pub type Ring = Called<Mapped, Bell>;
 
@@ -77,11 +112,11 @@ impl Map {
 
     /// A word of the header.
     fn word(&self, at: usize) -> io::Result<NonNull<u32>> {
-        if self.bytes < HEADER {
+        if self.bytes < HEADER || at > HEADER - 4 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // SAFETY: within the header, as all of whose words are asked for.
-        Ok(unsafe { self.start.add(at & (HEADER - 1) & !3) }.cast())
+        // SAFETY: within the header.
+        Ok(unsafe { self.start.add(at & !3) }.cast())
     }
 
     fn shape(&self) -> io::Result<Shape> {
@@ -235,29 +270,11 @@ impl Pair {
             receive: pair.receive.shape()?,
             received: pair.received.map.shape()?,
         };
-        let (file, handle, received) = (pair.file, pair.handle, pair.received.handle);
-        let quiet = || -> Bell {
-            let kept = Arc::clone(pair);
-            Box::new(move |_| {
-                let _ = &kept;
-            })
-        };
-        let kept = Arc::clone(pair);
-        let ring: Bell = Box::new(move |_| {
-            let _ = &kept;
-            let mut bad = [0];
-            // A queue pair in error refuses; completions say so, too.
-            let _ = ask(file, POST_SEND, &[handle, 0, 0, UNUSED_ENTRY], &mut bad);
-        });
-        let kept = Arc::clone(pair);
-        let notify: Bell = Box::new(move |value| {
-            let _ = &kept;
-            let _ = tell(file, NOTIFY, &[received, value[0].into()]);
-        });
-        let [send, receive] = [(&pair.send, sizes.send, ring), (&pair.receive, sizes.receive, quiet())]
-            .map(|(map, shape, bell)| mapped(map, shape, [put, taken], bell));
-        let [sent, received] = [(&pair.sent.map, sizes.sent, quiet()), (&pair.received.map, sizes.received, notify)]
-            .map(|(map, shape, bell)| mapped(map, shape, [taken, put], bell));
+        let bell = |command| Bell { pair: Arc::clone(pair), command };
+        let send = mapped(&pair.send, sizes.send, [put, taken], bell(Command::Send));
+        let receive = mapped(&pair.receive, sizes.receive, [put, taken], bell(Command::Nothing));
+        let sent = mapped(&pair.sent.map, sizes.sent, [taken, put], bell(Command::Nothing));
+        let received = mapped(&pair.received.map, sizes.received, [taken, put], bell(Command::Notify));
         let queues = Queues::new(sizes, send?, sent?, receive?, received?);
         queues.ok_or_else(|| io::Error::other("queues of another size than was asked for"))
     }
@@ -328,3 +345,26 @@ fn send(file: RawFd, command: u32, fields: &[u32], answer: usize) -> io::Result<
 
 // The interface is read as 32-bit words, 64-bit fields low word first.
 const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_header_are_apart() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let map = Map { start: NonNull::new(start.cast()).unwrap(), bytes: 4096 };
+        let [put, taken] = INDICES;
+        for (at, value) in [(0, 6), (4, 15), (put, 3), (taken, 2)] {
+            // SAFETY: within the mapping.
+            unsafe { map.word(at).unwrap().write_volatile(value) };
+        }
+        assert_eq!(map.shape().unwrap(), Shape { entry: 64, count: 16 });
+        // SAFETY: as above.
+        let read = [put, taken].map(|at| unsafe { map.word(at).unwrap().read_volatile() });
+        assert_eq!(read, [3, 2]);
+        assert_eq!(map.word(put).unwrap().addr().get() - map.start.addr().get(), 128);
+    }
+}

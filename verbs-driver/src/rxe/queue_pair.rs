@@ -57,6 +57,11 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         })
     }
 
+    /// What completions of received datagrams are read through.
+    pub const fn received_seam(&self) -> &C {
+        self.received.seam()
+    }
+
     /// Most bytes that an entry has room for inline.
     pub const fn inline_max(&self) -> usize {
         send_room(self.send.shape().entry)
@@ -180,5 +185,143 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         self.send.reset();
         self.receive.reset();
         (self.last, self.done) = (None, self.posted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::order::testing::Memory;
+    use crate::raw::{Failure, Path as _, Source};
+    use crate::rxe::{Route, SEND};
+
+    type Pair = Queues<Memory, Memory, Memory>;
+
+    fn shape(entry: usize, count: u32) -> Shape {
+        Shape { entry, count }
+    }
+
+    fn pair() -> Pair {
+        let (send, receive, completions) = (shape(512, 4), shape(64, 4), shape(64, 8));
+        let sizes = Sizes { send, sent: completions, receive, received: completions };
+        let memory = |shape: Shape| Memory::new(shape.bytes());
+        Queues::new(sizes, memory(send), memory(completions), memory(receive), memory(completions)).unwrap()
+    }
+
+    fn path() -> Path {
+        let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let route =
+            Route { port: 1, gid_index: 3, from: address(1), to: address(2), mac: [2, 0, 0, 0, 0, 9], hop_limit: 64 };
+        Path::new(&route, [0x11, 0x12], 0x7777, 1024)
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    /// As the kernel completes an entry.
+    fn complete(queue: &mut Memory, place: usize, fields: &[(usize, u32)]) {
+        for (at, value) in fields {
+            queue.entries[place * 64 + at..place * 64 + at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        queue.progress = place as u32 + 1;
+    }
+
+    #[test]
+    fn entries_lie_where_the_kernel_looks() {
+        let (mut pair, path) = (pair(), path());
+        let data = [Data { address: 0x1_0000_0002, bytes: 100, key: 5 }, Data::default()];
+        assert!(pair.post((&path, Lane::Interrupt), Payload::Gather(&data), true, 1));
+        assert!(pair.post((&path, Lane::Polled), Payload::Inline(&[b"abc", b"defghijklmnopqrstu"]), false, 2));
+        assert_eq!(pair.send.seam().records[0], 0, "the kernel does not know yet");
+        pair.flush();
+        let memory = pair.send.seam();
+        assert_eq!((memory.records[0], memory.rung.len(), memory.violation()), (2, 1, None));
+        let (first, second) = memory.entries[..1024].split_at(512);
+        // Tag, opcode, flags, queue pair, key, handle.
+        assert_eq!([0, 12, 16, 24, 28, 36].map(|at| word(first, at)), [1, 2, 4, 0x12, 0x7777, 0]);
+        assert_eq!([0, 12, 16, 24, 28, 36].map(|at| word(second, at)), [2, 2, 2 | 8, 0x11, 0x7777, 0]);
+        assert_eq!(first[56..64], [1, 1, 2, 0, 0, 0, 0, 9]);
+        assert_eq!(first[74..80], [0xff, 0xff, 10, 0, 0, 2]);
+        assert_eq!((first[84], first[85]), (3, 64));
+        assert_eq!(
+            (&first[88..96], &first[116..124]),
+            (&[2, 0, 0, 0, 10, 0, 0, 1][..], &[2, 0, 0, 0, 10, 0, 0, 2][..])
+        );
+        assert_eq!(
+            [184, 188, 196, SEND, SEND + 4, SEND + 8, SEND + 12].map(|at| word(first, at)),
+            [100, 100, 1, 2, 1, 100, 5]
+        );
+        assert_eq!([184, 188, 196].map(|at| word(second, at)), [21, 21, 0]);
+        assert_eq!(&second[SEND..SEND + 21], b"abcdefghijklmnopqrstu");
+    }
+
+    #[test]
+    fn full_queue_and_long_payload_are_refused() {
+        let (mut pair, path) = (pair(), path());
+        assert_eq!(pair.inline_max(), 304);
+        let to = (&path, Lane::Polled);
+        assert!(!pair.post(to, Payload::Inline(&[&[0; 305]]), false, 1));
+        for tag in 1..4 {
+            assert!(pair.has_room(304) && pair.post(to, Payload::Inline(&[&[0; 304]]), false, tag));
+        }
+        assert!(!pair.has_room(0) && !pair.post(to, Payload::Gather(&[]), false, 4));
+        assert!(!pair.has_room(305));
+    }
+
+    #[test]
+    fn only_what_was_posted_is_sent() {
+        let (mut pair, path) = (pair(), path());
+        for tag in 1..4 {
+            assert!(pair.post((&path, Lane::Polled), Payload::Gather(&[]), false, tag));
+        }
+        pair.flush();
+        let tags = [(0, 0), (2, 0), (2, 0), (4, 0), (3, 5), (3, 0)];
+        for (place, (tag, status)) in tags.into_iter().enumerate() {
+            complete(pair.sent.seam_mut(), place, &[(0, tag), (8, status)]);
+        }
+        let expected = [
+            Fate::Malformed,
+            Fate::Done(2),
+            Fate::Malformed,
+            Fate::Malformed,
+            Fate::Failed(Some(3), Failure::Flushed),
+            Fate::Malformed,
+        ];
+        assert!(expected.into_iter().all(|fate| pair.sent() == Some(fate)));
+        assert!(pair.sent().is_none() && pair.is_idle());
+    }
+
+    #[test]
+    fn datagram_comes_with_its_origin() {
+        let (mut pair, path) = (pair(), path());
+        assert!(pair.lend(Data { address: 0x2000, bytes: 1064, key: 9 }, 77));
+        pair.flush_lent();
+        let entry = &pair.receive.seam().entries;
+        assert_eq!([0, 16, 20, 28, 40, 48, 52].map(|at| word(entry, at)), [77, 1064, 1064, 1, 0x2000, 1064, 9]);
+        assert_eq!(pair.receive.seam().rung, []);
+        complete(pair.received.seam_mut(), 0, &[(0, 77), (20, 50), (32, 0x12), (36, 1)]);
+        let Some(Fate::Done(got)) = pair.received() else { panic!("one waits") };
+        assert_eq!((got.tag, got.bytes), (77, 50));
+        let mut front = [0; 40];
+        front[32..36].copy_from_slice(&[10, 0, 0, 2]);
+        assert!(path.is(&Source::new(got.origin, &front)));
+        front[35] = 3;
+        assert!(!path.is(&Source::new(got.origin, &front)));
+    }
+
+    #[test]
+    fn reset_queue_goes_on_where_the_kernel_is() {
+        let (mut pair, path) = (pair(), path());
+        assert!(pair.post((&path, Lane::Polled), Payload::Gather(&[]), false, 1));
+        assert!(pair.lend(Data::default(), 1));
+        pair.flush_lent();
+        pair.receive.seam_mut().progress = 1;
+        pair.reset();
+        assert!(pair.is_idle());
+        assert_eq!((pair.send.seam().records[0], pair.receive.seam().records[0]), (0, 1));
+        assert!((2..5).all(|tag| pair.lend(Data::default(), tag)) && !pair.lend(Data::default(), 5));
     }
 }

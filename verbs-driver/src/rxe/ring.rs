@@ -60,6 +60,18 @@ impl<S: Seam> Producer<S> {
         (seam.bytes() == shape.bytes()).then_some(Self { seam, shape, next: index, told: index, taken: index })
     }
 
+    /// What it is written through.
+    #[cfg(test)]
+    pub(super) const fn seam(&self) -> &S {
+        &self.seam
+    }
+
+    /// As [`seam`](Self::seam).
+    #[cfg(test)]
+    pub(super) const fn seam_mut(&mut self) -> &mut S {
+        &mut self.seam
+    }
+
     /// How its entries lie.
     pub const fn shape(&self) -> Shape {
         self.shape
@@ -140,6 +152,17 @@ impl<S: Seam> Consumer<S> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         let fits = seam.bytes() == shape.bytes() && shape.entry >= BLOCK;
         fits.then_some(Self { seam, shape, next: index, returned: index, put: index })
+    }
+
+    /// What it is read through.
+    pub const fn seam(&self) -> &S {
+        &self.seam
+    }
+
+    /// As [`seam`](Self::seam).
+    #[cfg(test)]
+    pub(super) const fn seam_mut(&mut self) -> &mut S {
+        &mut self.seam
     }
 
     /// How its entries lie.

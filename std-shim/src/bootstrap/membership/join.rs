@@ -88,6 +88,7 @@ impl Membership {
             seat,
             table: Vec::new(),
             notices: VecDeque::new(),
+            verdicts: Vec::new(),
             asked: VecDeque::new(),
             connection: Some(connection),
             host,
@@ -110,7 +111,7 @@ impl Membership {
         let node = settings.locality.node.unwrap_or(0);
         let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes, digests: offer.digests };
         let (notices, asked) = (VecDeque::new(), VecDeque::new());
-        Self { seat, table: vec![entry], notices, asked, connection: None, host: None }
+        Self { seat, table: vec![entry], notices, verdicts: Vec::new(), asked, connection: None, host: None }
     }
 
     pub(super) fn assemble(

@@ -1,7 +1,10 @@
 use super::*;
+use crate::bootstrap::ballot::{Name, Ranks};
 use crate::bootstrap::entry::Digests;
 use core::net::SocketAddr;
 use proptest::prelude::*;
+
+const NAME: Name = Name { first: Rank(1), context: 2, generation: 3, round: 4 };
 
 fn lanes() -> [SocketAddr; 2] {
     [SocketAddr::from(([10, 0, 0, 1], 7)), SocketAddr::from(([0; 16], 9))]
@@ -33,6 +36,13 @@ fn every_say() -> Vec<Say> {
         Say::Started { rank, pid: 9 },
         Say::Ended { rank, ending: Ending::Signalled(11), reason: "why".to_owned() },
         Say::Liveness { rank, asker, alive: true },
+        Say::Vote(Ballot {
+            name: NAME,
+            members: Ranks(vec![(1, 2); RANGES_MAX]),
+            failed: Ranks(vec![(u32::MAX, 3); RANGES_MAX]),
+            most: 8,
+            words: vec![u64::MAX - 5; WORDS_MAX],
+        }),
     ]
 }
 
@@ -57,6 +67,7 @@ fn every_tell() -> Vec<Tell> {
         Tell::Signal { rank: Some(rank), signal: 15 },
         Tell::Signal { rank: None, signal: 2 },
         Tell::Ask { rank, asker },
+        Tell::Agreed(Verdict { name: NAME, failed: Ranks(vec![(5, 1)]), most: 9, words: Vec::new() }),
     ]
 }
 

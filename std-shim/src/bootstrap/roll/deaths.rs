@@ -102,6 +102,7 @@ impl Roll {
             OnDeath::End | OnDeath::Silent => {}
         }
         self.cannot_assemble();
+        self.check_agreements();
         self.check_fence();
         self.check_finish();
     }

@@ -1,5 +1,6 @@
 use super::{store::STORE_MAX, *};
 use crate::bootstrap::{
+    ballot::{Ballot, Ranks, Verdict},
     entry::{Digests, Incarnation},
     message::{KEY_MAX, VALUE_MAX},
 };
@@ -220,4 +221,68 @@ fn the_store_is_bounded() {
             return;
         }
     }
+}
+
+fn ballot(round: u32, failed: &[u32], words: &[u64], most: u32) -> Ballot {
+    let name = Name { first: Rank(0), context: 0, generation: 0, round };
+    let ranks = |list: &[u32]| Ranks::new(list.iter().copied().map(Rank)).expect("few");
+    Ballot { name, members: ranks(&[0, 1, 2]), failed: ranks(failed), most, words: words.to_vec() }
+}
+
+/// Who was told what.
+fn agreed(roll: &mut Roll) -> Vec<(LinkId, Vec<u32>, Vec<u64>, u32)> {
+    let told = |act| match act {
+        Act::Tell(link, Tell::Agreed(Verdict { failed, words, most, .. })) => {
+            Some((link, failed.below(9).map(|rank| rank.0).collect(), words, most))
+        }
+        _ => None,
+    };
+    acts(roll).into_iter().filter_map(told).collect()
+}
+
+fn three() -> Roll {
+    let mut roll = Roll::new(3, OnDeath::Tell, true);
+    (0..3).for_each(|rank| join(&mut roll, 10 + rank as usize, rank, 100 + rank));
+    acts(&mut roll);
+    roll
+}
+
+#[test]
+fn an_agreement_is_decided_when_all_have_spoken_or_died() {
+    let mut roll = three();
+    assert_eq!(roll.handle_vote(10, Rank(0), ballot(0, &[], &[0b110], 4)), Some(()));
+    assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[0b011], 9)), Some(()));
+    assert_eq!(agreed(&mut roll), []);
+    // It votes and dies before the last one: its word counts, and it is among the dead.
+    roll.handle_ended(Rank(2), Ending::Signalled(9));
+    assert_eq!(agreed(&mut roll), []);
+    assert_eq!(roll.handle_vote(11, Rank(1), ballot(0, &[], &[0b111], 1)), Some(()));
+    let verdict = |link| (link, vec![2], vec![0b010], 9);
+    assert_eq!(agreed(&mut roll), [verdict(10), verdict(11)]);
+    assert!(roll.agreements.is_empty());
+    // The next: a death is what is waited for, and what comes after the decision changes nothing.
+    roll.handle_vote(10, Rank(0), ballot(1, &[], &[], 0));
+    roll.handle_ended(Rank(1), Ending::Exited(1));
+    assert_eq!(agreed(&mut roll), [(10, vec![1, 2], vec![], 0)]);
+}
+
+#[test]
+fn who_is_taken_for_dead_is_told_the_same() {
+    let mut roll = three();
+    roll.handle_vote(10, Rank(0), ballot(0, &[2], &[3], 0));
+    roll.handle_vote(11, Rank(1), ballot(0, &[], &[2], 0));
+    assert_eq!(agreed(&mut roll), [(10, vec![2], vec![2], 0), (11, vec![2], vec![2], 0)]);
+    roll.handle_vote(12, Rank(2), ballot(0, &[0], &[0], 0));
+    assert_eq!(agreed(&mut roll), [(12, vec![2], vec![2], 0)]);
+    assert!(roll.agreements.is_empty());
+}
+
+#[test]
+fn strangers_have_no_part_in_an_agreement() {
+    let mut roll = three();
+    let other = Ballot { members: Ranks::new([Rank(1), Rank(2)]).expect("few"), ..ballot(0, &[], &[1], 0) };
+    assert_eq!(roll.handle_vote(10, Rank(0), other.clone()), None);
+    assert_eq!(roll.handle_vote(11, Rank(1), other.clone()), Some(()));
+    assert_eq!(roll.handle_vote(10, Rank(0), other), None);
+    assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[1, 2], 0)), None, "another number of words");
 }

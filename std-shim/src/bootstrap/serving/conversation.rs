@@ -98,6 +98,7 @@ impl Serving {
                 Say::Put { key, value } => roll.handle_put(id, key, value),
                 Say::Get { key } => roll.handle_get(id, &key),
                 Say::Leave => roll.handle_leave(id, *rank),
+                Say::Vote(ballot) => roll.handle_vote(id, *rank, ballot)?,
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {

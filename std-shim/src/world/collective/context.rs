@@ -3,6 +3,7 @@
 //! A context is used again when everything of it has ended here and on all other ranks that take part in choosing it; one in which
 //! something failed never is: what is on its way there stays apart from everything else.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 
@@ -87,6 +88,8 @@ pub(in crate::world) struct Contexts {
     /// Of which communicators others are being made, and whether one of these has been offered all that is free.
     creating: Vec<u32>,
     is_offered: bool,
+    /// Ranks that are dead, as was agreed.
+    pub(in crate::world) lost: BTreeSet<Rank>,
     /// Others may name a communicator that this rank has not heard of: one that it takes part in making, or has failed to make.
     is_expecting: bool,
 }
@@ -104,7 +107,14 @@ pub(in crate::world) struct Offered {
 
 impl Contexts {
     pub(in crate::world) const fn new() -> Self {
-        Self { places: Vec::new(), generation: 0, creating: Vec::new(), is_offered: false, is_expecting: false }
+        Self {
+            places: Vec::new(),
+            generation: 0,
+            creating: Vec::new(),
+            is_offered: false,
+            lost: BTreeSet::new(),
+            is_expecting: false,
+        }
     }
 
     #[inline]

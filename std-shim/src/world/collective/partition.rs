@@ -15,6 +15,8 @@ pub(super) const BLOCK_MOST: usize = u32::MAX as usize;
 pub(in crate::world) struct Table {
     pub(in crate::world) bytes: Box<[usize]>,
     pub(in crate::world) at: Box<[usize]>,
+    /// Where blocks lie in rows: bytes of a row, and from one to the next.
+    pub(in crate::world) rows: Option<(usize, usize)>,
 }
 
 impl Table {
@@ -29,7 +31,29 @@ impl Table {
             return Err(CollectiveError::Length { needed, given });
         }
         let bytes = |elements: &[usize]| elements.iter().map(|elements| elements.saturating_mul(size)).collect();
-        Ok(Self { bytes: bytes(counts), at: bytes(displacements) })
+        Ok(Self { bytes: bytes(counts), at: bytes(displacements), rows: None })
+    }
+
+    /// The same in rows of `row` elements, each `stride` after the one before.
+    fn in_rows(
+        counts: &[usize],
+        displacements: &[usize],
+        (row, stride): (usize, usize),
+        size: usize,
+        given: usize,
+    ) -> Result<Self, CollectiveError> {
+        if row == 0 || stride < row {
+            return Err(CollectiveError::Length { needed: row.max(1), given: stride });
+        }
+        // As long as the rows are, with what is between them.
+        let extent = |count: &usize| match count.checked_sub(1) {
+            Some(last) => (last / row).saturating_mul(stride).saturating_add(last % row).saturating_add(1),
+            None => 0,
+        };
+        let extents: Vec<usize> = counts.iter().map(extent).collect();
+        let table = Self::new(&extents, displacements, size, given)?;
+        let bytes = counts.iter().map(|elements| elements.saturating_mul(size)).collect();
+        Ok(Self { bytes, rows: Some((row.saturating_mul(size), stride.saturating_mul(size))), ..table })
     }
 
     /// Bytes of all blocks.
@@ -54,6 +78,22 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
         let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
+
+    /// Block i: `counts[i]` elements from `displacements[i]` on, in rows of `row` elements that begin `stride` elements after one
+    /// another, as columns of a matrix do whose rows have `stride` elements.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new), and where `row` is 0 or more than `stride`.
+    pub fn in_rows(
+        data: &'b [T],
+        counts: &[usize],
+        displacements: &[usize],
+        row: usize,
+        stride: usize,
+    ) -> Result<Self, CollectiveError> {
+        let table = Table::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
+        Ok(Self { data, table: Arc::new(table) })
+    }
 }
 
 /// Blocks to be received. What lies in two of them is unspecified.
@@ -70,6 +110,21 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     /// As of [`Partition::new`].
     pub fn new(data: &'b mut [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
         let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
+        Ok(Self { data, table: Arc::new(table) })
+    }
+
+    /// As [`Partition::in_rows`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn in_rows(
+        data: &'b mut [T],
+        counts: &[usize],
+        displacements: &[usize],
+        row: usize,
+        stride: usize,
+    ) -> Result<Self, CollectiveError> {
+        let table = Table::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 }
@@ -97,5 +152,20 @@ mod tests {
         let long = Partition::new(&data, &[usize::MAX], &[2]).map(|_| ());
         assert_eq!(long, Err(CollectiveError::Length { needed: usize::MAX, given: 6 }));
         assert!(Partition::new(&data, &[1], &[]).is_err());
+    }
+
+    #[test]
+    fn rows_lie_within_the_buffer() {
+        let data = [0_u16; 12];
+        let columns = |counts: &[usize], at: &[usize], row, stride| {
+            Partition::in_rows(&data, counts, at, row, stride).map(|parts| parts.table.rows)
+        };
+        assert_eq!(columns(&[6, 3], &[0, 3], 2, 4), Ok(Some((4, 8))), "the last row ends with the buffer");
+        let short = |needed| Err(CollectiveError::Length { needed, given: 12 });
+        assert_eq!(columns(&[6], &[3], 2, 4), short(13));
+        assert_eq!(columns(&[usize::MAX], &[1], 1, usize::MAX), short(usize::MAX));
+        assert_eq!(columns(&[0], &[12], 1, 9), Ok(Some((2, 18))));
+        assert_eq!(columns(&[1], &[0], 0, 4), Err(CollectiveError::Length { needed: 1, given: 4 }));
+        assert_eq!(columns(&[1], &[0], 5, 4), Err(CollectiveError::Length { needed: 5, given: 4 }));
     }
 }

@@ -142,7 +142,10 @@ pub(in crate::world) fn varying_layout(
             let bytes = unsafe { bytes.as_ref() };
             // SAFETY: as above.
             let at = unsafe { at.as_ref() };
-            Cut::Table { bytes, at }
+            match table.rows {
+                None => Cut::Table { bytes, at },
+                Some((row, stride)) => Cut::Rows { bytes, at, row, stride },
+            }
         }
     };
     let all = [&tables.input, &tables.output].into_iter().flatten().flat_map(|table| table.bytes.iter());

@@ -151,7 +151,7 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) asking: Vec<(PeerId, u32)>,
     pub(in crate::world) dead: Vec<PeerId>,
     /// Those that left, and this is not yet known of.
-    pub(in crate::world) leaving: Vec<Leaving>,
+    pub(in crate::world) leaving: VecDeque<Leaving>,
     /// Ranks that want to hear when this one takes no part any more in a context, and whom this one has asked for that.
     pub(in crate::world) askers: Vec<(PeerId, u32)>,
     pub(in crate::world) asked: Vec<(PeerId, u32)>,
@@ -200,7 +200,7 @@ impl Collectives {
             blames: Vec::new(),
             asking: Vec::new(),
             dead: Vec::new(),
-            leaving: Vec::new(),
+            leaving: VecDeque::new(),
             askers: Vec::new(),
             asked: Vec::new(),
             is_over: false,
@@ -379,7 +379,7 @@ impl Collectives {
     /// A rank leaves. What it said before counts first.
     pub(in crate::world) fn handle_leaving(&mut self, leaving: Leaving) {
         self.has_news = true;
-        self.leaving.push(leaving);
+        self.leaving.push_back(leaving);
     }
 
     /// What a message of few words says, of a kind that is neither of matching nor of steps.

@@ -4,6 +4,7 @@
 //! their node; an allreduce makes one answer of it. Who belongs together follows from an allgather of colors, keys and groups.
 
 use alloc::sync::Arc;
+use core::sync::atomic::AtomicU32;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -226,7 +227,17 @@ impl Communicator {
         process.open_context(context, generation, members.clone(), is_near);
         drop(process);
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
-        Self { shared, node, on_node: None, context, named: named(context, generation), members, rank, size }
+        Self {
+            shared,
+            node,
+            on_node: None,
+            context,
+            named: named(context, generation),
+            members,
+            rounds: AtomicU32::new(0),
+            rank,
+            size,
+        }
     }
 }
 

@@ -176,7 +176,7 @@ impl Process {
                 self.advance(now, collective);
             } else if let Some(action) = self.collectives.steps.poll_action() {
                 self.act(now, action);
-            } else if let Some(leaving) = self.collectives.leaving.pop() {
+            } else if let Some(leaving) = self.collectives.leaving.pop_front() {
                 self.handle_leaving(now, leaving);
             } else {
                 break;

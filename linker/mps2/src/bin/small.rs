@@ -1,0 +1,321 @@
+//! The image whose size is held against the bar: an endpoint with 16 peers, all active, windows of 16 segments, over the rings of a
+//! segment; barrier, broadcast, allreduce of i32 and f32 with all of them. Its peers are processes that check the same.
+#![no_std]
+#![no_main]
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use static_cell::{ConstStaticCell, StaticCell};
+use unisono_core::device::{Device as _, Lane, Memory, PeerId};
+use unisono_core::drive::drive;
+use unisono_core::endpoint::{Above, Config, Endpoint, Event, Notice, Pools, Sender, Verdict};
+use unisono_core::operation::{Operation, SendError};
+use unisono_core::peer::{Incarnation, Peer};
+use unisono_core::placement::Placement;
+use unisono_core::receive_window::ReceiveWindow;
+use unisono_core::span::Span;
+use unisono_core::storage::Storage;
+use unisono_core::time::Micros;
+use unisono_mps2::{clock::Clock, semihosting, shared, stack};
+use unisono_node::group::Group;
+use unisono_node::member::Member;
+use unisono_node::rounds;
+use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
+use unisono_shmem::kernel;
+use unisono_shmem::lent::Lent;
+use unisono_shmem::seat::Sitter;
+use unisono_shmem::segment::Site;
+
+/// Of the segment: 16 peers and this one, which comes last.
+const RANKS: usize = 17;
+const OWN: u32 = 16;
+/// Segments per window.
+const WINDOW: usize = 16;
+/// Messages to each peer, and from each.
+const MESSAGES: u32 = 200;
+const ROUNDS: u32 = 100;
+const MTU: usize = 576;
+const BUDGET: u32 = 16;
+
+type Core = Endpoint<Records, WINDOW, 32>;
+type Rings = RingDevice<'static, Nowhere, MTU>;
+
+/// What the endpoint keeps is lent: a send window for every peer; receive windows, which stand while something is missing, for the few
+/// peers whose datagrams were lost in a full ring at a time. Those of others are dropped, counted and repaired.
+#[derive(Debug)]
+struct Records;
+
+impl Storage<WINDOW, 32> for Records {
+    type Time = Micros;
+    type Peers = &'static mut [Peer<Micros, 32>];
+    type Senders = &'static mut [Sender<Micros, WINDOW, 32>];
+    type Receivers = &'static mut [ReceiveWindow<WINDOW>];
+    type Operations = &'static mut [Operation];
+    type Placements = &'static mut [Placement];
+    type Notices = &'static mut [Notice];
+}
+
+/// A pool: empty in `.bss`, filled when it is taken, so that no record is stored in flash or built on the stack.
+type Pool<T, const N: usize> = ConstStaticCell<heapless::Vec<T, N>>;
+
+static ENDPOINT: StaticCell<Core> = StaticCell::new();
+static NODE: StaticCell<Node> = StaticCell::new();
+static PEERS: Pool<Peer<Micros, 32>, RANKS> = Pool::new(heapless::Vec::new());
+static SENDERS: Pool<Sender<Micros, WINDOW, 32>, 16> = Pool::new(heapless::Vec::new());
+static RECEIVERS: Pool<ReceiveWindow<WINDOW>, 2> = Pool::new(heapless::Vec::new());
+static OPERATIONS: Pool<Operation, 16> = Pool::new(heapless::Vec::new());
+static PLACEMENTS: Pool<Placement, 1> = Pool::new(heapless::Vec::new());
+static NOTICES: Pool<Notice, 16> = Pool::new(heapless::Vec::new());
+static PAIRS: Pool<Pair<'static>, RANKS> = Pool::new(heapless::Vec::new());
+
+/// `None`: it was taken before. Apart from its callers, as everything that starts: their frames stand for ever.
+#[inline(never)]
+fn take<T, const N: usize>(pool: &'static Pool<T, N>, unused: impl Fn() -> T) -> Option<&'static mut [T]> {
+    let records = pool.try_take()?;
+    while !records.is_full() {
+        let _ = records.push(unused());
+    }
+    Some(records)
+}
+
+/// `None`: they were taken before.
+#[inline(never)]
+fn take_pools() -> Option<Pools<Records, WINDOW, 32>> {
+    Some(Pools {
+        peers: take(&PEERS, || Peer::UNMET)?,
+        senders: take(&SENDERS, || Sender::FREE)?,
+        receivers: take(&RECEIVERS, || ReceiveWindow::EMPTY)?,
+        operations: take(&OPERATIONS, || Operation::FREE)?,
+        placements: take(&PLACEMENTS, || Placement::FREE)?,
+        notices: take(&NOTICES, || Notice::FREE)?,
+    })
+}
+
+/// `None`: it was taken before.
+#[inline(never)]
+fn take_endpoint(now: u32, config: Config) -> Option<&'static mut Core> {
+    let pools = take_pools()?;
+    ENDPOINT.try_init_with(|| Core::new(now, config, pools))
+}
+
+/// Receive slots: a section of their own, which nobody clears. Their first values are written when they are taken.
+#[unsafe(link_section = ".unisono.pools.slots")]
+static SLOTS: Slots = Slots(UnsafeCell::new([const { MaybeUninit::uninit() }; SPARE]));
+static SLOTS_TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
+
+struct Slots(UnsafeCell<[MaybeUninit<Buffer<MTU>>; SPARE]>);
+
+// SAFETY: reached by `take_slots` alone, which does so once.
+unsafe impl Sync for Slots {}
+
+/// `None`: they were taken before.
+#[inline(never)]
+fn take_slots() -> Option<&'static mut [Buffer<MTU>]> {
+    SLOTS_TAKEN.try_take()?;
+    // SAFETY: the first and only time, so that nobody else refers to them.
+    let slots = unsafe { &mut *SLOTS.0.get() };
+    for slot in slots.iter_mut() {
+        slot.write(Buffer::FREE);
+    }
+    // SAFETY: all were written above.
+    Some(unsafe { slots.assume_init_mut() })
+}
+
+/// No memory is lent: all messages are short.
+#[derive(Clone, Copy, Debug)]
+enum Nowhere {}
+
+// SAFETY: there is no value of this type.
+unsafe impl Lent for Nowhere {
+    fn start(self) -> NonNull<u8> {
+        match self {}
+    }
+
+    fn bytes(self) -> usize {
+        match self {}
+    }
+}
+
+struct NoMemory;
+
+impl Memory for NoMemory {
+    type Address = Nowhere;
+
+    fn address(&self, _: Span) -> Option<Nowhere> {
+        None
+    }
+}
+
+/// Messages that came: each says its number and its sender.
+struct Inbox {
+    counts: [u16; RANKS],
+    wrong: u32,
+}
+
+impl Above for Inbox {
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        let count = usize::try_from(from.0).ok().and_then(|from| self.counts.get_mut(from));
+        match count {
+            Some(count) if bytes == 32 && head.get(..32) == Some(&message(from.0, (*count).into())) => {
+                *count = count.wrapping_add(1);
+            }
+            _ => self.wrong = self.wrong.wrapping_add(1),
+        }
+        Verdict::Release
+    }
+}
+
+/// The message of this number from this rank.
+fn message(rank: u32, number: u32) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (into, value) in bytes.chunks_exact_mut(4).zip(rounds::contribution(number, rank)) {
+        for (to, from) in into.iter_mut().zip(value.to_le_bytes()) {
+            *to = from;
+        }
+    }
+    bytes
+}
+
+struct Node {
+    endpoint: &'static mut Core,
+    rings: Rings,
+    inbox: Inbox,
+    clock: Clock,
+    member: Member<'static>,
+    sent: [u16; RANKS],
+    completed: u32,
+    failed: u32,
+    beats: u32,
+    beaten: u32,
+}
+
+impl Node {
+    /// `None`: there is no seat, or it was started before.
+    #[inline(never)]
+    fn start() -> Option<&'static mut Self> {
+        let mut clock = Clock::start();
+        let sitter = Sitter { rank: OWN, incarnation: incarnation(OWN).0, process: 0 };
+        let member = Member::join(shared::segment(), OWN, sitter).ok()?;
+        let layout = member.layout();
+        let pairs = PAIRS.try_take()?;
+        for peer in 0..=OWN {
+            pairs.push(Pair::new(member.segment(), &layout, OWN, peer)?).ok()?;
+        }
+        let rings = RingDevice::new(&layout, pairs, take_slots()?);
+        let now = clock.now();
+        let config = Config::new(PeerId(OWN), incarnation(OWN), &rings.limits());
+        let endpoint = take_endpoint(now, config)?;
+        let inbox = Inbox { counts: [0; RANKS], wrong: 0 };
+        let sent = [0; RANKS];
+        let node = NODE.try_init_with(|| Self {
+            endpoint,
+            rings,
+            inbox,
+            clock,
+            member,
+            sent,
+            completed: 0,
+            failed: 0,
+            beats: 0,
+            beaten: now,
+        })?;
+        for peer in 0..OWN {
+            node.endpoint.meet(now, PeerId(peer), incarnation(peer), MTU as u32);
+        }
+        Some(node)
+    }
+
+    /// One round of the endpoint.
+    fn step(&mut self) {
+        let now = self.clock.now();
+        if now.wrapping_sub(self.beaten) >= 1000 {
+            (self.beats, self.beaten) = (self.beats.wrapping_add(1), now);
+            self.member.heart().publish(self.beats, Site::Plain);
+        }
+        drive(now, Lane::Polled, self.endpoint, &mut self.rings, &NoMemory, &mut self.inbox, BUDGET);
+        while let Some(event) = self.endpoint.poll_event(now) {
+            match event {
+                Event::Completed(_, Ok(())) => self.completed = self.completed.wrapping_add(1),
+                Event::Completed(_, Err(_)) | Event::Failed(_) => self.failed = self.failed.wrapping_add(1),
+                Event::Delivered(..) | Event::Parted(_) | Event::Silent(_) => {}
+            }
+        }
+    }
+
+    /// To all peers in turn, so that all are active at a time.
+    fn submit(&mut self) {
+        let now = self.clock.now();
+        for (sent, peer) in self.sent.iter_mut().zip(0..OWN) {
+            if u32::from(*sent) < MESSAGES {
+                match self.endpoint.send(now, PeerId(peer), &message(OWN, (*sent).into()), None) {
+                    Ok(_) => *sent = sent.wrapping_add(1),
+                    Err(SendError::Full) => {}
+                    Err(_) => self.failed = self.failed.wrapping_add(1),
+                }
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let all = MESSAGES.wrapping_mul(OWN);
+        self.completed == all && self.inbox.counts.iter().map(|count| u32::from(*count)).sum::<u32>() == all
+    }
+}
+
+/// The life of the process of that rank: a bootstrap, or the random bits of the board, would say in earnest.
+const fn incarnation(rank: u32) -> Incarnation {
+    Incarnation(rank.wrapping_mul(0x9E37_79B9).wrapping_add(0x1234_5678))
+}
+
+/// Entered once, from `reset`.
+#[unsafe(no_mangle)]
+extern "C" fn main() -> ! {
+    let proven = run().is_some();
+    let (bytes, untouched) = stack::depth();
+    semihosting::write_value(b"stack_used", bytes.wrapping_sub(untouched));
+    semihosting::exit(if proven { semihosting::PASSED } else { semihosting::FAILED })
+}
+
+fn run() -> Option<()> {
+    let node = Node::start()?;
+    let member = node.member;
+    while !member.is_complete() {
+        node.step();
+    }
+    while !node.is_done() {
+        node.submit();
+        node.step();
+        if node.failed > 0 || node.inbox.wrong > 0 {
+            return None;
+        }
+    }
+    semihosting::write_value(b"messages", node.completed);
+    collectives(node)
+}
+
+/// With all peers, every result compared; the endpoint goes on while this rank waits.
+#[inline(never)]
+fn collectives(node: &mut Node) -> Option<()> {
+    let member = node.member;
+    let mut group = Group::new(member)?;
+    let mut idle = || node.step();
+    for round in 0..ROUNDS {
+        group.barrier(&mut idle).ok()?;
+        let mut data = rounds::contribution(round, OWN);
+        let root = round % OWN;
+        group.broadcast(&mut data, root, &mut idle).ok()?;
+        let mut sums = rounds::contribution(round, OWN);
+        group.all_reduce(&mut sums, kernel::Operation::Sum, &mut idle).ok()?;
+        let mut floats = rounds::contribution(round, OWN).map(|number| number as f32);
+        group.all_reduce(&mut floats, kernel::Operation::Sum, &mut idle).ok()?;
+        let right = rounds::sum(round, RANKS as u32);
+        if data != rounds::contribution(round, root) || sums != right || floats != right.map(|number| number as f32) {
+            return None;
+        }
+    }
+    semihosting::write_value(b"rounds", ROUNDS);
+    member.leave();
+    Some(())
+}

@@ -1,0 +1,370 @@
+//! The device that a process's datagrams travel by, as the job was started: UDP sockets, or an adapter's UD queue pairs.
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use unisono_core::device::{
+    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+#[cfg(feature = "verbs")]
+use unisono_verbs::ud;
+
+use super::WorldError;
+#[cfg(feature = "verbs")]
+use crate::environment::DeviceChoice;
+use crate::environment::Settings;
+use crate::region::{Address, Regions};
+use crate::udp::{self, Options, Path, Tally, Udp};
+
+/// Datagrams of a flush that is worth its doorbell.
+#[cfg(feature = "verbs")]
+const CHAIN: usize = 64;
+
+/// A datagram device.
+pub(super) enum Link {
+    Udp(Box<Udp>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<ud::Ud<Address>>),
+}
+
+/// Evaluates the same for whichever device there is.
+macro_rules! each {
+    ($link:expr, $device:ident => $what:expr) => {
+        match $link {
+            Link::Udp($device) => $what,
+            #[cfg(feature = "verbs")]
+            Link::Verbs($device) => $what,
+        }
+    };
+}
+
+/// As [`each`], for devices whose answers differ in type: each goes into the variant of its name.
+macro_rules! wrapped {
+    ($link:expr, $of:ident, $device:ident => $what:expr) => {
+        match $link {
+            Link::Udp($device) => $of::Udp($what),
+            #[cfg(feature = "verbs")]
+            Link::Verbs($device) => $of::Verbs($what),
+        }
+    };
+}
+
+impl Link {
+    /// The device that the settings ask for.
+    pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, WorldError> {
+        let transport = &settings.transport;
+        let size = settings.seat.map_or(1, |seat| seat.size);
+        #[cfg(feature = "verbs")]
+        if transport.device == DeviceChoice::Verbs {
+            return adapter(settings, size);
+        }
+        let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
+        options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
+        if let Some(gso) = transport.gso {
+            options.gso = gso.is_on();
+        }
+        Ok(Self::Udp(Box::new(Udp::bind(&options)?)))
+    }
+
+    /// Where it is, as bootstrap tells the others.
+    pub(super) fn lanes(&self) -> std::io::Result<[SocketAddr; 2]> {
+        match self {
+            Self::Udp(device) => {
+                let path = device.local()?;
+                Ok([path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port)))
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => Ok(lanes::of(&device.local())),
+        }
+    }
+
+    /// Sets where a peer is, as bootstrap told. Says why not.
+    pub(super) fn set_path(&mut self, peer: PeerId, lanes: [SocketAddr; 2], mtu: u32) -> Result<(), String> {
+        match self {
+            Self::Udp(device) => {
+                let [polled, interrupt] = lanes;
+                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
+                device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => {
+                let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
+                device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Bytes of the largest datagram, checksum included.
+    pub(super) fn mtu(&self) -> u32 {
+        match self {
+            Self::Udp(device) => device.mtu(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => device.limits().mtu,
+        }
+    }
+
+    /// How many datagrams of `bytes` bytes leave best together: at most `most`.
+    pub(super) fn batch_of(&self, bytes: usize, most: usize) -> usize {
+        match self {
+            Self::Udp(device) => device.batch_of(bytes, most),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => most.clamp(1, CHAIN),
+        }
+    }
+
+    /// An empty table of regions that the device can send from.
+    pub(super) fn regions(&self) -> Regions {
+        match self {
+            Self::Udp(_) => Regions::new(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => Regions::of(Arc::clone(device.domain())),
+        }
+    }
+
+    /// To wait for a lane's arrivals.
+    pub(super) fn bell(&self, lane: Lane) -> Bell {
+        wrapped!(self, Bell, device => device.bell(lane))
+    }
+
+    /// What UDP counts; nothing of other devices.
+    pub(super) fn tally(&self) -> Arc<Tally> {
+        match self {
+            Self::Udp(device) => device.tally(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Arc::default(),
+        }
+    }
+}
+
+/// Waits for the arrivals of one lane.
+#[derive(Clone, Debug)]
+pub(super) enum Bell {
+    Udp(udp::Bell),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::Bell),
+}
+
+impl Bell {
+    /// Blocks until something arrives, somebody rings or the time is over.
+    pub(super) fn wait(&self, timeout: Option<Duration>) {
+        match self {
+            Self::Udp(bell) => drop(bell.wait(timeout)),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(bell) => drop(bell.wait(timeout)),
+        }
+    }
+
+    /// Ends a wait, or the next one.
+    pub(super) fn ring(&self) {
+        match self {
+            Self::Udp(bell) => bell.ring(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(bell) => bell.ring(),
+        }
+    }
+}
+
+/// A free send entry of either device.
+pub(super) enum LinkToken<'a> {
+    Udp(udp::UdpToken<'a>),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::UdToken<'a, Address>),
+}
+
+impl Token for LinkToken<'_> {
+    type Address = Address;
+
+    #[inline]
+    fn ticket(&self) -> Ticket {
+        match self {
+            Self::Udp(token) => token.ticket(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(token) => token.ticket(),
+        }
+    }
+
+    #[inline]
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        match self {
+            Self::Udp(token) => token.head(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(token) => token.head(),
+        }
+    }
+
+    #[inline]
+    fn post(self, transmit: &Transmit, payload: Option<Address>) {
+        match self {
+            Self::Udp(token) => token.post(transmit, payload),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(token) => token.post(transmit, payload),
+        }
+    }
+}
+
+/// A datagram of either device.
+pub(super) enum LinkDatagram<'a> {
+    Udp(udp::Datagram<'a>),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::Datagram<'a>),
+}
+
+/// Asks whichever datagram there is.
+macro_rules! asked {
+    ($datagram:expr, $inner:ident => $what:expr) => {
+        match $datagram {
+            LinkDatagram::Udp($inner) => $what,
+            #[cfg(feature = "verbs")]
+            LinkDatagram::Verbs($inner) => $what,
+        }
+    };
+}
+
+impl Received for LinkDatagram<'_> {
+    #[inline]
+    fn slot(&self) -> Slot {
+        asked!(self, inner => inner.slot())
+    }
+
+    #[inline]
+    fn bytes(&self) -> u32 {
+        asked!(self, inner => inner.bytes())
+    }
+
+    #[inline]
+    fn head(&self) -> &[u8] {
+        asked!(self, inner => inner.head())
+    }
+
+    #[inline]
+    fn is_from(&self, peer: PeerId) -> bool {
+        asked!(self, inner => inner.is_from(peer))
+    }
+
+    #[inline]
+    fn age_ns(&self) -> Option<u32> {
+        asked!(self, inner => inner.age_ns())
+    }
+}
+
+impl Device for Link {
+    type Address = Address;
+    type Token<'a> = LinkToken<'a>;
+    type Received<'a> = LinkDatagram<'a>;
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        each!(self, device => device.limits())
+    }
+
+    #[inline]
+    fn token(&mut self, lane: Lane) -> Option<LinkToken<'_>> {
+        Some(wrapped!(self, LinkToken, device => device.token(lane)?))
+    }
+
+    #[inline]
+    fn flush(&mut self, lane: Lane) {
+        each!(self, device => device.flush(lane));
+    }
+
+    #[inline]
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        each!(self, device => device.completed(lane))
+    }
+
+    #[inline]
+    fn receive(&mut self, lane: Lane) -> Option<LinkDatagram<'_>> {
+        Some(wrapped!(self, LinkDatagram, device => device.receive(lane)?))
+    }
+
+    #[inline]
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Address) {
+        each!(self, device => device.place(from, start, bytes, to));
+    }
+
+    #[inline]
+    fn hold(&mut self, slot: Slot) {
+        each!(self, device => device.hold(slot));
+    }
+
+    #[inline]
+    fn held(&self, slot: Slot) -> LinkDatagram<'_> {
+        wrapped!(self, LinkDatagram, device => device.held(slot))
+    }
+
+    #[inline]
+    fn release(&mut self, slot: Slot) {
+        each!(self, device => device.release(slot));
+    }
+
+    #[inline]
+    fn arm(&mut self, lane: Lane) -> Armed {
+        each!(self, device => device.arm(lane))
+    }
+
+    #[inline]
+    fn ask(&mut self, wish: Wish) {
+        each!(self, device => device.ask(wish));
+    }
+
+    #[inline]
+    fn poll_fact(&mut self) -> Option<Fact> {
+        each!(self, device => device.poll_fact())
+    }
+}
+
+/// The ranks of a node share its adapters evenly.
+#[cfg(feature = "verbs")]
+fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
+    if !settings.transport.faults.is_none() {
+        return Err(WorldError::Faults);
+    }
+    let names = ud::adapters()?;
+    let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
+    let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
+    let key = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, settings.job.as_str().as_bytes()) as u32;
+    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &ud::Options::new(size, key))?)))
+}
+
+/// Queue pairs as bootstrap's table has them: the GID with RoCE's port, and an address of the discard prefix (RFC 6666) that ends in
+/// the two queue pair numbers, 24 bits each.
+#[cfg(feature = "verbs")]
+mod lanes {
+    use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+    use unisono_verbs::ud::{Gid, Path};
+
+    /// Of RoCE v2.
+    const PORT: u16 = 4791;
+
+    pub(super) fn of(path: &Path) -> [SocketAddr; 2] {
+        let mut numbers = [0; 16];
+        numbers[0] = 1;
+        numbers[10..13].copy_from_slice(&path.polled.to_be_bytes()[1..]);
+        numbers[13..].copy_from_slice(&path.interrupt.to_be_bytes()[1..]);
+        [path.gid.0, numbers].map(|address| SocketAddr::new(IpAddr::from(address).to_canonical(), PORT))
+    }
+
+    pub(super) fn path([gid, numbers]: [SocketAddr; 2]) -> Option<Path> {
+        let IpAddr::V6(numbers) = numbers.ip() else { return None };
+        let [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f] = Ipv6Addr::octets(&numbers) else { return None };
+        let number = |[a, b, c]: [u8; 3]| u32::from_be_bytes([0, a, b, c]);
+        Some(Path { gid: Gid::from(gid.ip()), polled: number([a, b, c]), interrupt: number([d, e, f]) })
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn queue_pairs_survive_the_table() {
+            for gid in ["10.0.0.1", "2001:db8::7"] {
+                let gid = Gid::from(gid.parse::<IpAddr>().expect("an address"));
+                let one = Path { gid, polled: 0x12_3456, interrupt: 0xff_fffe };
+                assert_eq!(path(of(&one)), Some(one));
+            }
+            assert_eq!(path([SocketAddr::from(([10, 0, 0, 1], 1)); 2]), None);
+        }
+    }
+}

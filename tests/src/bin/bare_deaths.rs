@@ -1,0 +1,230 @@
+//! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two processes do
+//! collectives with it. They end with a typed error within the bound; nobody crashes, panics or waits for ever.
+//!
+//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. What has to be there: docs/bare-metal.md.
+
+use core::time::Duration;
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use rustix::process::{Pid, Signal, kill_process};
+use unisono::launch::{BareMetal, bare_metal::HEARTBEAT};
+use unisono::world::collective::CollectiveError;
+use unisono::world::{World, collective::SystemOperation};
+use unisono_node::rounds;
+use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::bare_metal::build;
+use unisono_tests::job::{Job, now};
+
+/// Until when both processes have ended: a heart has to stand still first, where only that tells.
+const BOUND: Duration = HEARTBEAT.saturating_add(Duration::from_secs(1));
+/// Processes of a job, besides the image.
+const PROCESSES: usize = 2;
+
+/// Breaks images in every way, and watches how the other ranks end.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Jobs whose image, or what runs it, is killed or stops.
+    #[arg(long, default_value_t = 50)]
+    kills: usize,
+    /// Jobs of each kind of garbage.
+    #[arg(long, default_value_t = 10)]
+    garbage: usize,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// A rank of a job.
+    #[arg(long, hide = true)]
+    member: bool,
+    #[arg(long, hide = true)]
+    mark: Option<String>,
+    /// What the image is told.
+    #[arg(hide = true)]
+    words: Vec<String>,
+}
+
+/// What befalls the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// A signal to the emulator.
+    Emulator(Signal),
+    /// A signal to the process that stands in for it.
+    StandIn,
+    /// The image does it itself.
+    Itself(&'static str),
+}
+
+const KILLS: [(&str, Trouble); 8] = [
+    ("emulator killed", Trouble::Emulator(Signal::KILL)),
+    ("emulator killed", Trouble::Emulator(Signal::KILL)),
+    ("emulator stopped", Trouble::Emulator(Signal::STOP)),
+    ("stand-in killed", Trouble::StandIn),
+    ("panic", Trouble::Itself("panic")),
+    ("fault", Trouble::Itself("fault")),
+    ("stack overflow", Trouble::Itself("overflow")),
+    ("heart stopped", Trouble::Itself("hang")),
+];
+const GARBAGE: [(&str, Trouble); 2] =
+    [("garbage, own words", Trouble::Itself("own")), ("garbage, every word", Trouble::Itself("everywhere"))];
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.member {
+        return member();
+    }
+    match build(1) {
+        Ok(machine) => judge(&options, &machine),
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
+    let (mut random, mut report) = (fastrand::Rng::with_seed(options.seed), Report::new(4, options.json));
+    let mut figures = |name: &str, troubles: &mut dyn Iterator<Item = (&'static str, Trouble)>| {
+        let (mut times, mut runs, mut well, mut stopped) = (Vec::new(), 0, 0, Vec::new());
+        for (what, trouble) in troubles {
+            runs += 1;
+            let (delay, seed) = (random.u64(0..20_000), random.u32(..));
+            match carry_out(machine, trouble, delay, seed) {
+                Ok(after) => {
+                    well += 1;
+                    let heart = matches!(trouble, Trouble::Emulator(Signal::STOP) | Trouble::Itself("hang"));
+                    if heart { &mut stopped } else { &mut times }.extend(after);
+                }
+                Err(reason) => eprintln!("{what}, after {delay} us, seed {seed}: {reason}"),
+            }
+        }
+        report.figure("as_it_should", name, f64::from(well), "runs", Limit::Least(f64::from(runs)));
+        let bound = BOUND.as_secs_f64() * 1e3;
+        for (of, mut times) in [(name.to_owned(), times), (format!("{name}, by its heart"), stopped)] {
+            times.sort_by(f64::total_cmp);
+            if !times.is_empty() {
+                report.figure("ended_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
+                report.figure("ended_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound));
+            }
+        }
+    };
+    figures("killed", &mut KILLS.into_iter().cycle().take(options.kills));
+    for one in GARBAGE {
+        figures(one.0, &mut core::iter::repeat_n(one, options.garbage));
+    }
+    report.end()
+}
+
+/// One job. Returns after how many milliseconds its processes ended.
+fn carry_out(machine: &BareMetal, trouble: Trouble, delay: u64, seed: u32) -> Result<Vec<f64>, String> {
+    let mark = format!("bare-deaths-{}-{seed}", std::process::id());
+    let image = machine.image.display().to_string();
+    let options =
+        ["-n", "3", "--bare-metal", "1", "--on-death", "silent", "--image", &image, "--emulator", &machine.emulator];
+    let (kind, delays) = match trouble {
+        Trouble::Itself(kind) => (kind, delay),
+        Trouble::Emulator(_) | Trouble::StandIn => ("none", 1 << 31),
+    };
+    let words = [format!("kind={kind}"), format!("delay={delays}"), format!("seed={seed}")];
+    let [kind, delays, seed] = &words;
+    let mut job = Job::start(&mark, &options, &["--member", "program=trouble", kind, delays, seed])?;
+    let until = Instant::now() + Duration::from_secs(20);
+    let (mut ready, mut ended, mut struck) = (0, Vec::new(), None);
+    while ended.len() < PROCESSES {
+        let line = job.line(until).ok_or_else(|| format!("{} processes wait for ever", PROCESSES - ended.len()))?;
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["ready", ..] => {
+                ready += 1;
+                if ready == PROCESSES && !matches!(trouble, Trouble::Itself(_)) {
+                    std::thread::sleep(Duration::from_micros(delay));
+                    struck = Some(now());
+                    let (emulator, stand_in) = machinery(&mark)?;
+                    let (process, signal) = match trouble {
+                        Trouble::Emulator(signal) => (emulator, signal),
+                        _ => (stand_in, Signal::KILL),
+                    };
+                    kill_process(process, signal).map_err(|error| error.to_string())?;
+                }
+            }
+            ["strikes"] => struck = Some(now()),
+            ["ended", _, at, "typed"] => ended.push(at.parse::<u128>().unwrap_or(u128::MAX)),
+            ["ended", ..] => return Err(format!("a process says {line:?}")),
+            // What the image says of its own end.
+            _ => {}
+        }
+    }
+    job.ended(Instant::now() + Duration::from_secs(5))?;
+    job.clean()?;
+    let struck = struck.ok_or("nothing befell it")?;
+    Ok(ended.into_iter().map(|at| at.saturating_sub(struck) as f64 / 1e6).collect())
+}
+
+/// The emulator of the job with this mark, and the process that stands in for its image.
+fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
+    let (mut emulator, mut stand_in) = (None, None);
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        if line.contains(mark) {
+            let mut words = line.split('\0');
+            let first = words.next().unwrap_or_default();
+            if first.contains("qemu-system") {
+                emulator = Some(process);
+            } else if words.next() == Some("stand-in") {
+                stand_in = Some(process);
+            }
+        }
+    }
+    emulator.zip(stand_in).ok_or_else(|| "there is no emulator".to_owned())
+}
+
+/// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of interest.
+fn member() -> ExitCode {
+    let world = match World::join() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let own = world.rank();
+    for round in 0.. {
+        if round == 2 {
+            println!("ready {own} {}", std::process::id());
+        }
+        if let Err(error) = one(&world, round) {
+            let typed = matches!(
+                error,
+                CollectiveError::Missing { .. }
+                    | CollectiveError::Corrupt { .. }
+                    | CollectiveError::Corrupted
+                    | CollectiveError::Disagrees { .. }
+                    | CollectiveError::Ended(_)
+            );
+            println!("ended {own} {} {}", now(), if typed { "typed" } else { "otherwise" });
+            eprintln!("{error}");
+            // Without a farewell: the others are to notice.
+            std::process::exit(3);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn one(world: &World, round: u32) -> Result<(), CollectiveError> {
+    let (rank, ranks) = (world.rank().0, world.size());
+    world.barrier()?;
+    let root = round % ranks;
+    let mut data = rounds::contribution(round, root);
+    world.broadcast_into(&mut data, unisono::rank::Rank(root))?;
+    let mut data = rounds::contribution(round, rank);
+    world.all_reduce_in_place(&mut data, SystemOperation::sum())?;
+    let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+    world.all_reduce_in_place(&mut data, SystemOperation::sum())
+}

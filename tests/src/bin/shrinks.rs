@@ -1,0 +1,151 @@
+//! Ranks are killed at random moments amid collectives, one after the other: the survivors hear of it, revoke, shrink, and go on with
+//! collectives that are right, until two are left.
+
+use core::time::Duration;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use rustix::process::{Signal, kill_process};
+use unisono::world::collective::CollectiveError;
+use unisono::world::{Communicator, World};
+use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::collectives::{Collective, Rounds, Trouble};
+use unisono_tests::job::{Job, now};
+
+/// After so long every survivor has heard of a death, and has the new communicator; `docs/using.md` says so.
+const TOLD: Duration = Duration::from_millis(1000);
+const ON: Duration = Duration::from_millis(2000);
+const MEANS: [(&str, &[&str]); 3] =
+    [("shared memory", &["--device", "shm"]), ("UDP", &["--device", "udp"]), ("two nodes", &["--nodes", "2"])];
+const PROGRESS: [&str; 3] = ["engine", "thread", "hybrid"];
+const SIZES: [usize; 3] = [8, 4 << 10, 64 << 10];
+/// Rounds before a communicator counts as in use.
+const WARM: u32 = 3;
+
+/// Kills ranks of jobs whose others go on, and times them.
+#[derive(Parser, Clone, Debug)]
+struct Options {
+    /// Jobs; in each all ranks but two are killed.
+    #[arg(long, default_value_t = 60)]
+    runs: usize,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// A rank's part: this many bytes.
+    #[arg(long, hide = true)]
+    bytes: Option<usize>,
+    #[arg(long, hide = true)]
+    mark: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match options.bytes {
+        Some(bytes) => member(bytes),
+        None => judge(&options),
+    }
+}
+
+fn judge(options: &Options) -> ExitCode {
+    let (mut random, began) = (fastrand::Rng::with_seed(options.seed), Instant::now());
+    let mut report = Report::new(8, options.json);
+    let mut times = MEANS.map(|_| [Vec::new(), Vec::new()]);
+    let mut well = [0; MEANS.len()];
+    for run in 0..options.runs {
+        match carry_out(run, &mut random) {
+            Ok(found) => {
+                well[run % MEANS.len()] += 1;
+                times[run % MEANS.len()].iter_mut().zip(found).for_each(|(all, found)| all.extend(found));
+            }
+            Err(reason) => eprintln!("run {run}: {reason}"),
+        }
+    }
+    for (((i, (name, _)), well), times) in MEANS.iter().enumerate().zip(well).zip(&mut times) {
+        let planned = (options.runs + MEANS.len() - 1 - i) / MEANS.len();
+        report.figure("as_it_should", name, f64::from(well), "jobs", Limit::Least(planned as f64));
+        for ((what, times), bound) in ["told", "went_on"].into_iter().zip(times).zip([TOLD, ON]) {
+            times.sort_by(f64::total_cmp);
+            report.figure(&format!("{what}_p50"), name, quantile(times, 0.5), "ms", Limit::None);
+            let most = Limit::Most(bound.as_secs_f64() * 1e3);
+            report.figure(&format!("{what}_most"), name, quantile(times, 1.0), "ms", most);
+        }
+    }
+    report.figure("time", "all jobs", began.elapsed().as_secs_f64(), "s", Limit::None);
+    report.end()
+}
+
+/// One job. Returns the milliseconds after which each survivor of each death had heard of it, and went on.
+fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], String> {
+    let ranks = random.usize(3..=6);
+    let (count, bytes) = (ranks.to_string(), SIZES[random.usize(0..SIZES.len())].to_string());
+    let progress = PROGRESS[random.usize(0..PROGRESS.len())];
+    let options = [&["-n", &count, "--on-death", "tell", "--progress", progress], MEANS[run % MEANS.len()].1].concat();
+    let what = format!("{options:?}, {bytes} bytes");
+    let job = Job::start(&format!("shrinks-{}-{run}", std::process::id()), &options, &["--bytes", &bytes])?;
+    let members = job.ready("ready", ranks)?;
+    let (mut living, mut times): (Vec<usize>, _) = ((0..ranks).collect(), [Vec::new(), Vec::new()]);
+    while living.len() > 2 {
+        let victim = living.remove(random.usize(0..living.len()));
+        std::thread::sleep(Duration::from_micros(random.u64(0..40_000)));
+        let killed = now();
+        kill_process(members[victim], Signal::KILL).map_err(|error| error.to_string())?;
+        let (mut expected, until) = (living.clone(), Instant::now() + 5 * ON);
+        let since = |at: &str| at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(killed) as f64 / 1e6);
+        while !expected.is_empty() {
+            let line = job.line(until).ok_or_else(|| format!("{what}: {expected:?} say nothing of {victim}"))?;
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["told", _, of, at] if of == victim.to_string() || of == "revoked" => times[0].push(since(at)),
+                ["on", rank, size, at] if size == living.len().to_string() => {
+                    expected.retain(|expected| expected.to_string() != rank);
+                    times[1].push(since(at));
+                }
+                _ => return Err(format!("{what}: a rank says {line:?} when {victim} is killed")),
+            }
+        }
+    }
+    job.clean()?;
+    Ok(times)
+}
+
+/// A rank: goes on, with fewer and fewer others.
+fn member(bytes: usize) -> ExitCode {
+    let world = World::join().expect("a world");
+    let (own, mut on, mut round) = (world.rank(), None::<Communicator>, 0);
+    loop {
+        let now_on = on.as_ref().unwrap_or(&world);
+        let mut rounds = Rounds::new(now_on, bytes);
+        let trouble = loop {
+            if round == WARM {
+                println!("ready {own} {}", std::process::id());
+            }
+            let collective = Collective::ALL[round as usize % Collective::ALL.len()];
+            round += 1;
+            if let Err(trouble) = rounds.round(collective, round) {
+                break trouble;
+            }
+        };
+        match trouble {
+            Trouble::Failed(CollectiveError::Missing { rank, .. }) => {
+                println!("told {own} {} {}", now_on.group().world_rank(rank).unwrap_or(rank), now());
+            }
+            Trouble::Failed(CollectiveError::Revoked) => println!("told {own} revoked {}", now()),
+            other => println!("strange {own} {other}"),
+        }
+        now_on.revoke();
+        match now_on.shrink() {
+            Ok(left) => {
+                println!("on {own} {} {}", left.size(), now());
+                // Everybody goes on with the same round, whatever it was.
+                (on, round) = (Some(left), WARM + 1);
+            }
+            Err(error) => {
+                println!("strange {own} {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+}
