@@ -507,3 +507,44 @@ fn message_to_oneself_arrives() {
         });
     }
 }
+
+#[test]
+fn probes_look_take_out_and_cancel_takes_back() {
+    for over in EVERY_WAY {
+        job_over(over, 2, &[], |world| {
+            let other = Rank(1 - world.rank().0);
+            for words in [1, 700, 40_000] {
+                if world.rank() == Rank(0) {
+                    let (sent, last) = (data(1, words), data(2, words));
+                    world.scope(|scope| {
+                        let first = scope.immediate_send(&sent, other, Tag(1)).expect("started");
+                        let second = scope.immediate_synchronous_send(&last, other, Tag(1)).expect("started");
+                        first.wait().expect("sent");
+                        second.wait().expect("sent");
+                    });
+                    world.synchronous_send(&data(3, words), other, Tag(2)).expect("met");
+                } else {
+                    let mut never = [0_u32];
+                    world.scope(|scope| {
+                        let request = scope.immediate_receive_into(&mut never, other, Tag(77)).expect("started");
+                        assert!(request.cancel() && !request.cancel());
+                        assert_eq!(request.wait(), Ok(None));
+                    });
+                    let mut into = vec![0_u32; words];
+                    let status = world.probe(None, Tag(1)).expect("there is one");
+                    assert_eq!((status.source, status.tag, status.bytes), (other, Tag(1), words * 4));
+                    let message = world.matched_probe(other, None).expect("the first");
+                    assert_eq!(message.status(), status);
+                    world.receive_into(&mut into, other, Tag(1)).expect("the second");
+                    assert_eq!(into, data(2, words));
+                    assert_eq!(message.receive_into(&mut into), Ok(status));
+                    assert_eq!(into, data(1, words), "nobody else had it");
+                    assert!(world.immediate_probe(other, Tag(5)).expect("it lives").is_none());
+                    world.receive_into(&mut into, other, Tag(2)).expect("the third");
+                    assert_eq!(into, data(3, words));
+                }
+            }
+            world.finish().expect("everybody finishes");
+        });
+    }
+}
