@@ -17,11 +17,11 @@ use core::{
 };
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    io::{self, BufRead as _, BufReader, Read, Write as _},
     os::fd::{AsRawFd, BorrowedFd},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    thread,
+    thread::{self, JoinHandle},
     time::Instant,
 };
 use unisono_shmem::{
@@ -38,6 +38,8 @@ const LOOKS: Duration = Duration::from_millis(2);
 /// How long the others may take to come to the end.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Bytes of the longest line that is passed on in one piece.
+const LINE: u64 = 1 << 16;
 /// What the emulator exits with when the image says that it has done its part (`linker/x86/src/exit.rs`: code 0x10).
 pub const DONE: i32 = 0x10 << 1 | 1;
 /// What the emulator is, wherever it is: a machine with one processor, in translation with threads of its own. A second processor,
@@ -92,12 +94,18 @@ impl BareMetal {
         Ok((std::env::current_exe()?.into(), arguments))
     }
 
-    /// Starts the emulator with this segment and this command line of the image. It ends with the calling thread. Its status says
-    /// how the image ended: [`DONE`], or something else.
+    /// Starts the emulator with this segment and this command line of the image, whose serial line is `output`. It ends with the
+    /// calling thread. Its status says how the image ended: [`DONE`], or something else.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start(&self, file: BorrowedFd<'_>, layout: &Layout, line: &OsStr) -> io::Result<Child> {
+    pub fn start(
+        &self,
+        file: BorrowedFd<'_>,
+        layout: &Layout,
+        line: &OsStr,
+        output: impl Into<Stdio>,
+    ) -> io::Result<Child> {
         let (mut parts, number) = (self.emulator.split_whitespace(), file.as_raw_fd());
         let mut command = Command::new(parts.next().unwrap_or_default());
         command.args(parts).args(MACHINE);
@@ -105,7 +113,7 @@ impl BareMetal {
             "memory-backend-file,id=segment,mem-path=/proc/self/fd/{number},size={},share=on",
             layout.bytes()
         ));
-        command.arg("-kernel").arg(&self.image).arg("-append").arg(line).stdin(Stdio::null());
+        command.arg("-kernel").arg(&self.image).arg("-append").arg(line).stdin(Stdio::null()).stdout(output);
         bind_life(&mut command, move || {
             // SAFETY: the descriptors of the child are those of this process, where this one is borrowed meanwhile.
             let file = unsafe { BorrowedFd::borrow_raw(number) };
@@ -195,12 +203,14 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
         line.push(word);
         line
     });
-    let started = machine.start(life.file(), &layout, &line);
+    let (output, serial) = io::pipe()?;
+    let lines = thread::Builder::new().name("serial line".into()).spawn(|| pass_on(output))?;
+    let started = machine.start(life.file(), &layout, &line, serial);
     let started = started.map_err(|error| StandInError::Emulator { command: machine.emulator.clone(), error });
-    let mut emulator = Running(started?);
+    let mut emulator = Running { emulator: started?, lines: Some(lines) };
     let mut heart = Heart { beats: 0, sat: false, since: Instant::now(), patience: settings.assembly() };
     let status = loop {
-        if let Some(status) = emulator.0.try_wait()? {
+        if let Some(status) = emulator.emulator.try_wait()? {
             break status;
         }
         heart.look(place)?;
@@ -218,14 +228,29 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     Ok(membership.leave(FAREWELL)?)
 }
 
-/// Ends the emulator with this process's part.
-struct Running(Child);
+/// Passes whole lines on: the emulator writes byte by byte, between which others write theirs.
+fn pass_on(output: impl Read) {
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    while output.by_ref().take(LINE).read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        // Nobody to read it is no reason to stop.
+        let _ = io::stdout().lock().write_all(&line);
+        line.clear();
+    }
+    let _ = io::stdout().flush();
+}
+
+/// Ends the emulator with this process's part, and passes on what it has said.
+struct Running {
+    emulator: Child,
+    lines: Option<JoinHandle<()>>,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
+        self.lines.take().map(JoinHandle::join);
     }
 }
 

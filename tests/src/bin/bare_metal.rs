@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
@@ -152,7 +152,7 @@ fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String
     let file = SegmentFile::create(&layout).map_err(|error| error.to_string())?;
     let (mapping, _) = Mapping::open(file.as_fd()).map_err(|error| error.to_string())?;
     let line = format!("local=1 incarnation=1 program={program} rounds={}", batches * BATCH);
-    let started = machine.start(file.as_fd(), &layout, &OsString::from(line));
+    let started = machine.start(file.as_fd(), &layout, &OsString::from(line), Stdio::inherit());
     let mut emulator = started.map_err(|error| format!("{}: {error}", machine.emulator))?;
     let sitter = Sitter { rank: 0, incarnation: 2, process: std::process::id() };
     let member = Member::join(mapping.segment(), 0, sitter).map_err(|error| format!("no seat: {error:?}"))?;
