@@ -55,7 +55,7 @@ impl OpenError {
     }
 }
 
-/// What the device and every registration share. Its parts live until [`close`](Domain::close).
+/// What the device and every registration share. Its parts live until it is closed.
 #[derive(Debug)]
 pub struct Domain {
     name: String,
