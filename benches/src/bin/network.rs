@@ -14,9 +14,10 @@ use unisono_benches::{
     race::{bare_rate, bare_round_trip, median},
     verdict::{Bar, Verdict, load},
 };
+use unisono_core::{message::admission::Head, wire::HEADER};
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
-const OVERHEAD: u32 = 24 + 8 + 4;
+const OVERHEAD: u32 = (HEADER + Head::EAGER) as u32 + 4;
 
 /// Bytes of the ball.
 const BALL: u32 = 64;
