@@ -1,4 +1,4 @@
-//! The one conformance suite: what every [`Device`] and its [`Memory`] promise the core, as cases that can fail.
+//! The one conformance suite: what every [`Device`] and its [`Memory`](unisono_core::device::Memory) promise the core, as cases that can fail.
 //!
 //! A [`Fixture`] makes connected devices; [`examine`] runs every case on fresh ones and says what it found,
 //! [`assert_conforms`] panics when a promise was broken. A case sees only the contract, so devices in virtual and in real
@@ -25,18 +25,18 @@ mod on_sim;
 mod on_ud;
 mod on_udp;
 mod postings;
+mod real_time;
 mod slots;
+mod store;
 
 #[cfg(test)]
 mod tests;
 
-use unisono_core::{
-    device::{Device, Lane, Memory},
-    span::Region,
-};
+use unisono_core::device::{Device, Lane};
 
 pub use self::{
     breach::Breach, on_adapter::AdapterFixture, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture,
+    store::Store,
 };
 use bench::Bench;
 #[cfg(feature = "verbs")]
@@ -49,7 +49,7 @@ pub trait Fixture {
     /// The device.
     type Device: Device;
     /// Its memory.
-    type Memory: Memory<Address = <Self::Device as Device>::Address>;
+    type Memory: Store<Address = <Self::Device as Device>::Address>;
 
     /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for all of
     /// them. Called once.
@@ -60,15 +60,6 @@ pub trait Fixture {
     fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool;
     /// Whether datagrams may be lost, doubled or overtaken on their way. Cases that count datagrams are skipped then.
     fn is_faulty(&self) -> bool;
-
-    /// A new region of zeros.
-    fn make(&mut self, memory: &mut Self::Memory, bytes: usize) -> Region;
-    /// Ends a region's life.
-    fn retire(&mut self, memory: &mut Self::Memory, region: Region);
-    /// Copies bytes into a region, within its bounds.
-    fn write(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: &[u8]);
-    /// Copies bytes out of a region, within its bounds.
-    fn read(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: usize) -> Vec<u8>;
 }
 
 /// What a case came to.

@@ -8,13 +8,14 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::HashMap;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory as _, PeerId, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory, PeerId, Slot, Ticket, Wish};
 use unisono_core::span::{Region, Span};
 use unisono_loopback::end::{Arrival, End, Entry, MTU};
 use unisono_loopback::regions::{Bytes, Regions};
-use unisono_tests::conformance::{Fixture, assert_conforms};
+use unisono_tests::conformance::{Fixture, Store, assert_conforms};
 
-type Memory = Regions<'static, 256>;
+/// The regions of one end.
+struct Table(Regions<'static, 256>);
 
 /// Datagrams on their way, by receiver: sender, bytes, how many of them.
 type Hub = Rc<RefCell<HashMap<PeerId, VecDeque<(PeerId, [u8; MTU], u16)>>>>;
@@ -98,21 +99,51 @@ impl Device for Attached {
 
 struct Ends;
 
-fn bytes(memory: &Memory, region: Region, offset: usize, bytes: usize) -> Bytes<'static> {
-    let bytes = u32::try_from(bytes).expect("regions are small");
-    memory.address(Span { region, offset, bytes }).expect("the suite stays within its regions")
+impl Table {
+    fn bytes(&self, region: Region, offset: usize, bytes: usize) -> Bytes<'static> {
+        let bytes = u32::try_from(bytes).expect("regions are small");
+        self.address(Span { region, offset, bytes }).expect("the suite stays within its regions")
+    }
+}
+
+impl Memory for Table {
+    type Address = Bytes<'static>;
+
+    fn address(&self, span: Span) -> Option<Bytes<'static>> {
+        self.0.address(span)
+    }
+}
+
+impl Store for Table {
+    fn make(&mut self, bytes: usize) -> Region {
+        let fresh = Vec::leak((0..bytes).map(|_| AtomicU8::new(0)).collect());
+        self.0.make(fresh).expect("the suite keeps few regions alive")
+    }
+
+    fn retire(&mut self, region: Region) {
+        self.0.retire(region).expect("the suite retires a region once");
+    }
+
+    fn write(&mut self, region: Region, offset: usize, from: &[u8]) {
+        let to = self.bytes(region, offset, from.len());
+        to.iter().zip(from).for_each(|(to, from)| to.store(*from, Relaxed));
+    }
+
+    fn read(&mut self, region: Region, offset: usize, count: usize) -> Vec<u8> {
+        self.bytes(region, offset, count).iter().map(|byte| byte.load(Relaxed)).collect()
+    }
 }
 
 impl Fixture for Ends {
     type Device = Attached;
-    type Memory = Memory;
+    type Memory = Table;
 
-    fn connect(&mut self, count: u32) -> Vec<(Attached, Memory)> {
+    fn connect(&mut self, count: u32) -> Vec<(Attached, Table)> {
         let hub = Rc::new(RefCell::new((0..count).map(|rank| (PeerId(rank), VecDeque::new())).collect()));
         let attach = |rank| {
             let mut end = End::new();
             end.attach(PeerId(rank), count);
-            (Attached { end, hub: Rc::clone(&hub) }, Memory::new())
+            (Attached { end, hub: Rc::clone(&hub) }, Table(Regions::new()))
         };
         (0..count).map(attach).collect()
     }
@@ -126,24 +157,6 @@ impl Fixture for Ends {
 
     fn is_faulty(&self) -> bool {
         false
-    }
-
-    fn make(&mut self, memory: &mut Memory, bytes: usize) -> Region {
-        let fresh = Vec::leak((0..bytes).map(|_| AtomicU8::new(0)).collect());
-        memory.make(fresh).expect("the suite keeps few regions alive")
-    }
-
-    fn retire(&mut self, memory: &mut Memory, region: Region) {
-        memory.retire(region).expect("the suite retires a region once");
-    }
-
-    fn write(&mut self, memory: &mut Memory, region: Region, offset: usize, from: &[u8]) {
-        let to = bytes(memory, region, offset, from.len());
-        to.iter().zip(from).for_each(|(to, from)| to.store(*from, Relaxed));
-    }
-
-    fn read(&mut self, memory: &mut Memory, region: Region, offset: usize, count: usize) -> Vec<u8> {
-        bytes(memory, region, offset, count).iter().map(|byte| byte.load(Relaxed)).collect()
     }
 }
 

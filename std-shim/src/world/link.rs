@@ -30,11 +30,11 @@ pub(super) enum Link {
 
 /// Evaluates the same for whichever device there is.
 macro_rules! each {
-    ($link:expr, $device:ident => $what:expr) => {
-        match $link {
-            Link::Udp($device) => $what,
+    ($of:ident, $it:expr, $inner:ident => $what:expr) => {
+        match $it {
+            $of::Udp($inner) => $what,
             #[cfg(feature = "verbs")]
-            Link::Verbs($device) => $what,
+            $of::Verbs($inner) => $what,
         }
     };
 }
@@ -148,20 +148,12 @@ pub(super) enum Bell {
 impl Bell {
     /// Blocks until something arrives, somebody rings or the time is over.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
-        match self {
-            Self::Udp(bell) => drop(bell.wait(timeout)),
-            #[cfg(feature = "verbs")]
-            Self::Verbs(bell) => drop(bell.wait(timeout)),
-        }
+        each!(Bell, self, bell => drop(bell.wait(timeout)))
     }
 
     /// Ends a wait, or the next one.
     pub(super) fn ring(&self) {
-        match self {
-            Self::Udp(bell) => bell.ring(),
-            #[cfg(feature = "verbs")]
-            Self::Verbs(bell) => bell.ring(),
-        }
+        each!(Bell, self, bell => bell.ring())
     }
 }
 
@@ -177,29 +169,17 @@ impl Token for LinkToken<'_> {
 
     #[inline]
     fn ticket(&self) -> Ticket {
-        match self {
-            Self::Udp(token) => token.ticket(),
-            #[cfg(feature = "verbs")]
-            Self::Verbs(token) => token.ticket(),
-        }
+        each!(LinkToken, self, token => token.ticket())
     }
 
     #[inline]
     fn head(&mut self) -> &mut [u8; HEAD] {
-        match self {
-            Self::Udp(token) => token.head(),
-            #[cfg(feature = "verbs")]
-            Self::Verbs(token) => token.head(),
-        }
+        each!(LinkToken, self, token => token.head())
     }
 
     #[inline]
     fn post(self, transmit: &Transmit, payload: Option<Address>) {
-        match self {
-            Self::Udp(token) => token.post(transmit, payload),
-            #[cfg(feature = "verbs")]
-            Self::Verbs(token) => token.post(transmit, payload),
-        }
+        each!(LinkToken, self, token => token.post(transmit, payload))
     }
 }
 
@@ -210,41 +190,30 @@ pub(super) enum LinkDatagram<'a> {
     Verbs(ud::Datagram<'a>),
 }
 
-/// Asks whichever datagram there is.
-macro_rules! asked {
-    ($datagram:expr, $inner:ident => $what:expr) => {
-        match $datagram {
-            LinkDatagram::Udp($inner) => $what,
-            #[cfg(feature = "verbs")]
-            LinkDatagram::Verbs($inner) => $what,
-        }
-    };
-}
-
 impl Received for LinkDatagram<'_> {
     #[inline]
     fn slot(&self) -> Slot {
-        asked!(self, inner => inner.slot())
+        each!(LinkDatagram, self, inner => inner.slot())
     }
 
     #[inline]
     fn bytes(&self) -> u32 {
-        asked!(self, inner => inner.bytes())
+        each!(LinkDatagram, self, inner => inner.bytes())
     }
 
     #[inline]
     fn head(&self) -> &[u8] {
-        asked!(self, inner => inner.head())
+        each!(LinkDatagram, self, inner => inner.head())
     }
 
     #[inline]
     fn is_from(&self, peer: PeerId) -> bool {
-        asked!(self, inner => inner.is_from(peer))
+        each!(LinkDatagram, self, inner => inner.is_from(peer))
     }
 
     #[inline]
     fn age_ns(&self) -> Option<u32> {
-        asked!(self, inner => inner.age_ns())
+        each!(LinkDatagram, self, inner => inner.age_ns())
     }
 }
 
@@ -255,7 +224,7 @@ impl Device for Link {
 
     #[inline]
     fn limits(&self) -> Limits {
-        each!(self, device => device.limits())
+        each!(Link, self, device => device.limits())
     }
 
     #[inline]
@@ -265,12 +234,12 @@ impl Device for Link {
 
     #[inline]
     fn flush(&mut self, lane: Lane) {
-        each!(self, device => device.flush(lane));
+        each!(Link, self, device => device.flush(lane));
     }
 
     #[inline]
     fn completed(&mut self, lane: Lane) -> Ticket {
-        each!(self, device => device.completed(lane))
+        each!(Link, self, device => device.completed(lane))
     }
 
     #[inline]
@@ -280,12 +249,12 @@ impl Device for Link {
 
     #[inline]
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Address) {
-        each!(self, device => device.place(from, start, bytes, to));
+        each!(Link, self, device => device.place(from, start, bytes, to));
     }
 
     #[inline]
     fn hold(&mut self, slot: Slot) {
-        each!(self, device => device.hold(slot));
+        each!(Link, self, device => device.hold(slot));
     }
 
     #[inline]
@@ -295,22 +264,22 @@ impl Device for Link {
 
     #[inline]
     fn release(&mut self, slot: Slot) {
-        each!(self, device => device.release(slot));
+        each!(Link, self, device => device.release(slot));
     }
 
     #[inline]
     fn arm(&mut self, lane: Lane) -> Armed {
-        each!(self, device => device.arm(lane))
+        each!(Link, self, device => device.arm(lane))
     }
 
     #[inline]
     fn ask(&mut self, wish: Wish) {
-        each!(self, device => device.ask(wish));
+        each!(Link, self, device => device.ask(wish));
     }
 
     #[inline]
     fn poll_fact(&mut self) -> Option<Fact> {
-        each!(self, device => device.poll_fact())
+        each!(Link, self, device => device.poll_fact())
     }
 }
 

@@ -208,9 +208,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.communicator.shared.lock().uncork();
     }
 
-    /// Whose it is, and the collectives of this scope.
-    pub(super) const fn collectives(&'scope self) -> (&'scope Communicator, &'scope RefCell<Begun>) {
-        (self.communicator, &self.collectives)
+    /// Whose it is.
+    pub(super) const fn communicator(&self) -> &'env Communicator {
+        self.communicator
+    }
+
+    /// The collectives of this scope.
+    pub(super) const fn collectives(&self) -> &RefCell<Begun> {
+        &self.collectives
     }
 
     fn request(&'scope self, started: Option<Started>) -> Request<'scope> {

@@ -7,7 +7,7 @@ use unisono_core::{
     span::{Region, Span},
 };
 
-use super::{Breach, Fixture};
+use super::{Breach, Fixture, Store};
 
 /// Longest wait for what must happen.
 const BOUND_NS: u64 = 1_000_000_000;
@@ -97,21 +97,21 @@ impl<F: Fixture> Bench<F> {
     /// A region with these bytes.
     pub(super) fn region(&mut self, node: usize, bytes: &[u8]) -> Region {
         let memory = &mut self.nodes[node].1;
-        let region = self.fixture.make(memory, bytes.len());
-        self.fixture.write(memory, region, 0, bytes);
+        let region = memory.make(bytes.len());
+        memory.write(region, 0, bytes);
         region
     }
 
     pub(super) fn retire(&mut self, node: usize, region: Region) {
-        self.fixture.retire(&mut self.nodes[node].1, region);
+        self.nodes[node].1.retire(region);
     }
 
     pub(super) fn overwrite(&mut self, node: usize, region: Region, bytes: &[u8]) {
-        self.fixture.write(&mut self.nodes[node].1, region, 0, bytes);
+        self.nodes[node].1.write(region, 0, bytes);
     }
 
     pub(super) fn read(&mut self, node: usize, region: Region, bytes: usize) -> Vec<u8> {
-        self.fixture.read(&mut self.nodes[node].1, region, 0, bytes)
+        self.nodes[node].1.read(region, 0, bytes)
     }
 
     pub(super) fn place(&mut self, node: usize, slot: Slot, start: u16, to: Span) -> Result<(), Breach> {

@@ -7,7 +7,7 @@ use unisono_core::{
     span::{Region, Span},
 };
 
-use super::Fixture;
+use super::{Fixture, Store};
 
 /// A broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -279,6 +279,26 @@ impl<M: Memory> Memory for FlawedMemory<M> {
     }
 }
 
+impl<M: Store> Store for FlawedMemory<M> {
+    fn make(&mut self, bytes: usize) -> Region {
+        let region = self.memory.make(bytes);
+        self.regions.push(region);
+        region
+    }
+
+    fn retire(&mut self, region: Region) {
+        self.memory.retire(region);
+    }
+
+    fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) {
+        self.memory.write(region, offset, bytes);
+    }
+
+    fn read(&mut self, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
+        self.memory.read(region, offset, bytes)
+    }
+}
+
 impl<F: Fixture> Fixture for Flawed<F> {
     type Device = FlawedDevice<F::Device>;
     type Memory = FlawedMemory<F::Memory>;
@@ -302,23 +322,5 @@ impl<F: Fixture> Fixture for Flawed<F> {
 
     fn is_faulty(&self) -> bool {
         self.fixture.is_faulty()
-    }
-
-    fn make(&mut self, memory: &mut Self::Memory, bytes: usize) -> Region {
-        let region = self.fixture.make(&mut memory.memory, bytes);
-        memory.regions.push(region);
-        region
-    }
-
-    fn retire(&mut self, memory: &mut Self::Memory, region: Region) {
-        self.fixture.retire(&mut memory.memory, region);
-    }
-
-    fn write(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: &[u8]) {
-        self.fixture.write(&mut memory.memory, region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut Self::Memory, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        self.fixture.read(&mut memory.memory, region, offset, bytes)
     }
 }

@@ -3,7 +3,6 @@
 use std::thread;
 
 use unisono_core::device::Lane;
-use unisono_core::span::Region;
 
 use super::Fixture;
 use crate::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, take_event};
@@ -48,21 +47,5 @@ impl Fixture for AdapterFixture {
 
     fn is_faulty(&self) -> bool {
         !self.config.faults.is_none()
-    }
-
-    fn make(&mut self, memory: &mut AdapterMemory, bytes: usize) -> Region {
-        memory.make(bytes)
-    }
-
-    fn retire(&mut self, memory: &mut AdapterMemory, region: Region) {
-        memory.retire(region);
-    }
-
-    fn write(&mut self, memory: &mut AdapterMemory, region: Region, offset: usize, bytes: &[u8]) {
-        memory.write(region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut AdapterMemory, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        memory.read(region, offset, bytes)
     }
 }

@@ -1,15 +1,11 @@
 //! The suite on Soft-RoCE's own queues, posted directly.
 
 use core::time::Duration;
-use std::{thread, time::Instant};
 
 use unisono::region::Regions;
-use unisono_core::{device::Lane, span::Region};
+use unisono_core::device::Lane;
 
-use super::{
-    Fixture,
-    on_udp::{make, read, retire, write},
-};
+use super::{Fixture, real_time};
 use crate::verbs::direct::{self, DirectDevice, Size};
 
 /// Devices on several adapters, all made alike.
@@ -40,10 +36,7 @@ impl Fixture for DirectFixture {
     }
 
     fn advance(&mut self, ns: u64) {
-        let (start, time) = (Instant::now(), Duration::from_nanos(ns));
-        while start.elapsed() < time {
-            thread::yield_now();
-        }
+        real_time::spin(ns);
     }
 
     fn wait(&mut self, device: &mut DirectDevice, lane: Lane, ns: u64) -> bool {
@@ -52,21 +45,5 @@ impl Fixture for DirectFixture {
 
     fn is_faulty(&self) -> bool {
         false
-    }
-
-    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
-        make(memory, bytes)
-    }
-
-    fn retire(&mut self, memory: &mut Regions, region: Region) {
-        retire(memory, region);
-    }
-
-    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-        write(memory, region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        read(memory, region, offset, bytes)
     }
 }

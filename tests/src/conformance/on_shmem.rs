@@ -4,17 +4,14 @@ use core::time::Duration;
 use std::{os::fd::AsFd, thread, time::Instant};
 
 use unisono::region::{Address, Regions};
-use unisono_core::{
-    device::{Armed, Device, Lane},
-    span::Region,
-};
+use unisono_core::device::{Armed, Device, Lane};
 use unisono_shmem::{
     device::{Buffer, Pair, RingDevice, SPARE},
     file::{Mapping, SegmentFile},
     layout::{Layout, Sizes},
 };
 
-use super::{Fixture, on_udp};
+use super::{Fixture, real_time};
 
 /// Devices of one segment.
 #[derive(Debug)]
@@ -50,10 +47,7 @@ impl Fixture for ShmemFixture {
     }
 
     fn advance(&mut self, ns: u64) {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_nanos(ns) {
-            thread::yield_now();
-        }
+        real_time::spin(ns);
     }
 
     fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool {
@@ -69,21 +63,5 @@ impl Fixture for ShmemFixture {
 
     fn is_faulty(&self) -> bool {
         false
-    }
-
-    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
-        on_udp::make(memory, bytes)
-    }
-
-    fn retire(&mut self, memory: &mut Regions, region: Region) {
-        on_udp::retire(memory, region);
-    }
-
-    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-        on_udp::write(memory, region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        on_udp::read(memory, region, offset, bytes)
     }
 }

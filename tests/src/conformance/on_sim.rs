@@ -1,9 +1,6 @@
 //! The suite on the simulated network.
 
-use unisono_core::{
-    device::Lane,
-    span::{Region, Span},
-};
+use unisono_core::device::Lane;
 
 use super::Fixture;
 use crate::sim::{Config, Network, SimDevice, SimMemory};
@@ -51,22 +48,5 @@ impl Fixture for SimFixture {
 
     fn is_faulty(&self) -> bool {
         !self.config.faults.is_none()
-    }
-
-    fn make(&mut self, memory: &mut SimMemory, bytes: usize) -> Region {
-        memory.make(bytes)
-    }
-
-    fn retire(&mut self, memory: &mut SimMemory, region: Region) {
-        memory.retire(region);
-    }
-
-    fn write(&mut self, memory: &mut SimMemory, region: Region, offset: usize, bytes: &[u8]) {
-        memory.write(region, offset, bytes).expect("the suite writes within its regions");
-    }
-
-    fn read(&mut self, memory: &mut SimMemory, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        let span = Span { region, offset, bytes: bytes as u32 };
-        memory.read(span).expect("the suite reads within its regions")
     }
 }

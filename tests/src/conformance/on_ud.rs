@@ -1,22 +1,12 @@
 //! The suite on UD queue pairs of this host's adapters.
 
 use core::time::Duration;
-use std::{thread, time::Instant};
 
 use unisono::region::{Address, Regions};
-use unisono_core::{
-    device::{Device, Lane, PeerId},
-    span::Region,
-};
+use unisono_core::device::{Device, Lane, PeerId};
 use unisono_verbs::ud::{Domain, Options, Ud, Woken};
 
-use super::{
-    Fixture,
-    on_udp::{make, read, retire, write},
-};
-
-/// Shorter times are not worth a sleep.
-const SPIN: Duration = Duration::from_micros(60);
+use super::{Fixture, real_time};
 
 /// Devices on several adapters, all made alike.
 #[derive(Debug)]
@@ -56,13 +46,7 @@ impl Fixture for UdFixture {
     }
 
     fn advance(&mut self, ns: u64) {
-        let (start, time) = (Instant::now(), Duration::from_nanos(ns));
-        if time > SPIN {
-            thread::sleep(time);
-        }
-        while start.elapsed() < time {
-            thread::yield_now();
-        }
+        real_time::sleep(ns);
     }
 
     fn wait(&mut self, device: &mut Ud<Address>, lane: Lane, ns: u64) -> bool {
@@ -71,21 +55,5 @@ impl Fixture for UdFixture {
 
     fn is_faulty(&self) -> bool {
         false
-    }
-
-    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
-        make(memory, bytes)
-    }
-
-    fn retire(&mut self, memory: &mut Regions, region: Region) {
-        retire(memory, region);
-    }
-
-    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-        write(memory, region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        read(memory, region, offset, bytes)
     }
 }

@@ -1,21 +1,14 @@
 //! The suite on UDP sockets of this host.
 
 use core::time::Duration;
-use std::{thread, time::Instant};
 
 use unisono::{
     region::Regions,
     udp::{Options, Udp, Woken},
 };
-use unisono_core::{
-    device::{Lane, Memory, PeerId},
-    span::{Region, Span},
-};
+use unisono_core::device::{Lane, PeerId};
 
-use super::Fixture;
-
-/// Shorter times are not worth a sleep.
-const SPIN: Duration = Duration::from_micros(60);
+use super::{Fixture, real_time};
 
 /// Devices that are all made alike, on one host.
 #[derive(Debug)]
@@ -48,13 +41,7 @@ impl Fixture for UdpFixture {
     }
 
     fn advance(&mut self, ns: u64) {
-        let (start, time) = (Instant::now(), Duration::from_nanos(ns));
-        if time > SPIN {
-            thread::sleep(time);
-        }
-        while start.elapsed() < time {
-            thread::yield_now();
-        }
+        real_time::sleep(ns);
     }
 
     fn wait(&mut self, device: &mut Udp, lane: Lane, ns: u64) -> bool {
@@ -64,46 +51,4 @@ impl Fixture for UdpFixture {
     fn is_faulty(&self) -> bool {
         !self.options.faults.is_none()
     }
-
-    fn make(&mut self, memory: &mut Regions, bytes: usize) -> Region {
-        make(memory, bytes)
-    }
-
-    fn retire(&mut self, memory: &mut Regions, region: Region) {
-        retire(memory, region);
-    }
-
-    fn write(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-        write(memory, region, offset, bytes);
-    }
-
-    fn read(&mut self, memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-        read(memory, region, offset, bytes)
-    }
-}
-
-pub(super) fn make(memory: &mut Regions, bytes: usize) -> Region {
-    memory.allocate(bytes).expect("a region of a test is small")
-}
-
-pub(super) fn retire(memory: &mut Regions, region: Region) {
-    memory.revoke(region);
-    // SAFETY: the suite retires what it lent after its ticket is complete, and what it placed into between calls of the
-    // device, which copies only when it is told to.
-    unsafe { memory.free(region) };
-}
-
-pub(super) fn write(memory: &mut Regions, region: Region, offset: usize, bytes: &[u8]) {
-    let address = memory.address(Span { region, offset, bytes: bytes.len() as u32 });
-    let address = address.expect("the suite writes within its regions");
-    // SAFETY: the region lives, as its address proves, and everything runs on this thread.
-    unsafe { address.write(bytes) };
-}
-
-pub(super) fn read(memory: &mut Regions, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
-    let address = memory.address(Span { region, offset, bytes: bytes as u32 });
-    let (address, mut read) = (address.expect("the suite reads within its regions"), vec![0; bytes]);
-    // SAFETY: as above.
-    unsafe { address.read(&mut read) };
-    read
 }

@@ -19,8 +19,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// [`CollectiveError`] when nothing was begun, as of all that follow.
     pub fn immediate_barrier(&'scope self) -> Begun<'scope> {
-        let (world, _) = self.collectives();
-        self.begin(world.call_barrier(), Moves)
+        self.begin(self.communicator().call_barrier(), Moves)
     }
 
     /// Begins what [`Communicator::broadcast_into`](crate::world::Communicator::broadcast_into) does.
@@ -31,8 +30,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes,
     {
-        let (world, _) = self.collectives();
-        self.begin(world.call_broadcast(data, root)?, Moves)
+        self.begin(self.communicator().call_broadcast(data, root)?, Moves)
     }
 
     /// Begins what [`Communicator::gather_into`](crate::world::Communicator::gather_into) does.
@@ -43,8 +41,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (world, _) = self.collectives();
-        self.begin(world.call_gather(data, into, root)?, Moves)
+        self.begin(self.communicator().call_gather(data, into, root)?, Moves)
     }
 
     /// Begins what [`Communicator::scatter_into`](crate::world::Communicator::scatter_into) does.
@@ -60,8 +57,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (world, _) = self.collectives();
-        self.begin(world.call_scatter(data, into, root)?, Moves)
+        self.begin(self.communicator().call_scatter(data, into, root)?, Moves)
     }
 
     /// Begins what [`Communicator::all_gather_into`](crate::world::Communicator::all_gather_into) does.
@@ -72,8 +68,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (world, _) = self.collectives();
-        self.begin(world.call_all_gather(data, into)?, Moves)
+        self.begin(self.communicator().call_all_gather(data, into)?, Moves)
     }
 
     /// Begins what [`Communicator::all_to_all_into`](crate::world::Communicator::all_to_all_into) does.
@@ -84,8 +79,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (world, _) = self.collectives();
-        self.begin(world.call_all_to_all(data, into)?, Moves)
+        self.begin(self.communicator().call_all_to_all(data, into)?, Moves)
     }
 
     /// Begins what [`Communicator::reduce_into`](crate::world::Communicator::reduce_into) does.
@@ -103,8 +97,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_reduce(data, into, &operation, root)?, operation)
+        self.combine(self.communicator().call_reduce(data, into, &operation, root)?, operation)
     }
 
     /// Begins what [`Communicator::all_reduce_into`](crate::world::Communicator::all_reduce_into) does.
@@ -121,8 +114,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_all_reduce(data, into, &operation)?, operation)
+        self.combine(self.communicator().call_all_reduce(data, into, &operation)?, operation)
     }
 
     /// Begins what [`Communicator::all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
@@ -134,8 +126,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_all_reduce_in_place(data, &operation), operation)
+        self.combine(self.communicator().call_all_reduce_in_place(data, &operation), operation)
     }
 
     /// Begins what [`Communicator::reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into) does.
@@ -152,8 +143,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_reduce_scatter(data, into, &operation)?, operation)
+        self.combine(self.communicator().call_reduce_scatter(data, into, &operation)?, operation)
     }
 
     /// Begins what [`Communicator::scan_into`](crate::world::Communicator::scan_into) does.
@@ -170,8 +160,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_scan(Verb::Scan, data, into, &operation)?, operation)
+        self.combine(self.communicator().call_scan(Verb::Scan, data, into, &operation)?, operation)
     }
 
     /// Begins what [`Communicator::exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into) does.
@@ -188,8 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (world, _) = self.collectives();
-        self.combine(world.call_scan(Verb::Exscan, data, into, &operation)?, operation)
+        self.combine(self.communicator().call_scan(Verb::Exscan, data, into, &operation)?, operation)
     }
 
     pub(super) fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
@@ -201,7 +189,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
-        let (world, lent) = self.collectives();
+        let (world, lent) = (self.communicator(), self.collectives());
         if call.is_alone() {
             call.places.copy_alone(call.plan.verb);
             return Ok(CollectiveRequest::new(world, lent, None));

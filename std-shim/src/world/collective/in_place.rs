@@ -37,8 +37,7 @@ macro_rules! moving {
             where
                 T: IntoBytes + FromBytes,
             {
-                let (communicator, _) = self.collectives();
-                self.begin(communicator.$call(data $(, $root)?)?, Moves)
+                self.begin(self.communicator().$call(data $(, $root)?)?, Moves)
             }
         )* }
     };
@@ -75,8 +74,7 @@ macro_rules! combining {
                 T: IntoBytes + FromBytes + Immutable + 'scope,
                 O: Operation<T> + 'scope,
             {
-                let (communicator, _) = self.collectives();
-                self.combine(communicator.$call(data, &operation $(, $root)?)?, operation)
+                self.combine(self.communicator().$call(data, &operation $(, $root)?)?, operation)
             }
         )* }
     };

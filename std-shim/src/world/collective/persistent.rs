@@ -176,8 +176,7 @@ macro_rules! moving {
         where
             T: IntoBytes + FromBytes + Immutable,
         {
-            let (communicator, _) = self.collectives();
-            let outline = Outline::of(communicator.$call(data, into $(, $root)?)?);
+            let outline = Outline::of(self.communicator().$call(data, into $(, $root)?)?);
             self.keep(NonNull::from(data), NonNull::from(into), outline, Some(Moves))
         }
     )* };
@@ -200,8 +199,7 @@ macro_rules! combining {
             T: IntoBytes + FromBytes + Immutable + 'scope,
             O: Operation<T> + 'scope,
         {
-            let (communicator, _) = self.collectives();
-            let outline = Outline::of(communicator.$call($($verb,)? data, into, &operation $(, $root)?)?);
+            let outline = Outline::of(self.communicator().$call($($verb,)? data, into, &operation $(, $root)?)?);
             self.keep(NonNull::from(data), NonNull::from(into), outline, operation.operate())
         }
     )* };
@@ -228,9 +226,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn persistent_barrier(&'scope self) -> Prepared<'scope, u8> {
-        let (communicator, _) = self.collectives();
         let none = NonNull::from(&mut []);
-        self.keep(none, none, Outline::of(communicator.call_barrier()), Some(Moves))
+        self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(Moves))
     }
 
     /// Prepares what [`Communicator::broadcast_into`] does.
@@ -241,8 +238,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes,
     {
-        let (communicator, _) = self.collectives();
-        let outline = Outline::of(communicator.call_broadcast(data, root)?);
+        let outline = Outline::of(self.communicator().call_broadcast(data, root)?);
         let both = NonNull::from(data);
         self.keep(both, both, outline, Some(Moves))
     }
@@ -260,8 +256,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (communicator, _) = self.collectives();
-        let outline = Outline::of(communicator.call_all_reduce_in_place(data, &operation));
+        let outline = Outline::of(self.communicator().call_all_reduce_in_place(data, &operation));
         let both = NonNull::from(data);
         self.keep(both, both, outline, operation.operate())
     }
@@ -274,7 +269,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         outline: Outline,
         operate: Option<impl Operate + Send + 'scope>,
     ) -> Prepared<'scope, T> {
-        let (communicator, lent) = self.collectives();
+        let (communicator, lent) = (self.communicator(), self.collectives());
         let Outline { plan, tables, input, output } = outline;
         let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 {

@@ -204,8 +204,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (communicator, _) = self.collectives();
-        self.begin(communicator.call_gather_varcount(data, into, root)?, Moves)
+        self.begin(self.communicator().call_gather_varcount(data, into, root)?, Moves)
     }
 
     /// Begins what [`Communicator::scatter_varcount_into`] does.
@@ -221,8 +220,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (communicator, _) = self.collectives();
-        self.begin(communicator.call_scatter_varcount(data, into, root)?, Moves)
+        self.begin(self.communicator().call_scatter_varcount(data, into, root)?, Moves)
     }
 
     /// Begins what [`Communicator::all_gather_varcount_into`] does.
@@ -237,8 +235,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (communicator, _) = self.collectives();
-        self.begin(communicator.call_all_gather_varcount(data, into)?, Moves)
+        self.begin(self.communicator().call_all_gather_varcount(data, into)?, Moves)
     }
 
     /// Begins what [`Communicator::all_to_all_varcount_into`] does.
@@ -253,8 +250,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let (communicator, _) = self.collectives();
-        self.begin(communicator.call_all_to_all_varcount(data, into)?, Moves)
+        self.begin(self.communicator().call_all_to_all_varcount(data, into)?, Moves)
     }
 
     /// Begins what [`Communicator::reduce_scatter_varcount_into`] does.
@@ -271,7 +267,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let (communicator, _) = self.collectives();
-        self.combine(communicator.call_reduce_scatter_varcount(data, into, &operation)?, operation)
+        self.combine(self.communicator().call_reduce_scatter_varcount(data, into, &operation)?, operation)
     }
 }
