@@ -1,5 +1,5 @@
-//! The barrier of two ranks that have a core each: one store, then looks at one word. What a loop over all ranks costs between the
-//! arrival of the other's line and the next store is a tenth of such a barrier.
+//! The barrier of two ranks that have a core each: one store, then looks at one word. A loop over all ranks costs a fifth more, by what
+//! it does between the arrival of the other's line and the next store.
 
 use crate::segment::{Site, Word};
 
