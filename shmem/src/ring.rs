@@ -257,7 +257,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn expect_room(&mut self) -> Result<(), PutError> {
         let most = if cfg!(mutant = "overfill") { self.parts.entries + 1 } else { self.parts.entries };
         if self.next.wrapping_sub(self.taken) >= most {
@@ -269,7 +269,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn show(&mut self, length: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
         let (Some(head), Some(rest), Some(turn)) = (
             self.parts.cells(self.next, 4, HEAD),
@@ -357,7 +357,7 @@ impl<'a> Consumer<'a> {
     ///
     /// # Errors
     /// [`Corrupted`]: nobody puts what is there.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
         let (word, before) = self.awaited();
         let turn = word.acquire(Site::RingLook);
@@ -392,7 +392,7 @@ impl<'a> Consumer<'a> {
 
     /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look
     /// that found nothing must be taken.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn take(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.fresh = self.fresh.saturating_sub(1);
