@@ -61,7 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
-        record.window = crate::send_window::SendWindow::new(peer.send_next());
+        record.window.begin(peer.send_next());
         record.peer = to;
         record.asked = S::Time::stamp(now);
         record.silent_since = record.asked;

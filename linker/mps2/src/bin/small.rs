@@ -170,10 +170,8 @@ impl Above for Inbox {
 /// The message of this number from this rank.
 fn message(rank: u32, number: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
-    for (into, value) in bytes.chunks_exact_mut(4).zip(rounds::contribution(number, rank)) {
-        for (to, from) in into.iter_mut().zip(value.to_le_bytes()) {
-            *to = from;
-        }
+    for (into, index) in bytes.as_chunks_mut().0.iter_mut().zip(0..) {
+        *into = rounds::number(number, rank, index).to_le_bytes();
     }
     bytes
 }
@@ -299,7 +297,9 @@ fn run() -> Option<()> {
 #[inline(never)]
 fn collectives(node: &mut Node) -> Option<()> {
     let member = node.member;
-    let mut group = Group::new(member)?;
+    // Not moved out: there is room for one.
+    let mut group = Group::new(member);
+    let group = group.as_mut()?;
     let mut idle = || node.step();
     for round in 0..ROUNDS {
         group.barrier(&mut idle).ok()?;
