@@ -68,6 +68,7 @@ impl Wheel {
         self.insert(records, i as u16, now.wrapping_sub(self.now).saturating_add(ahead), timer);
     }
 
+    #[inline(never)]
     /// Puts record `i`, which is not in the wheel, so many ticks after the wheel's present.
     fn insert<R>(&mut self, records: &mut [R], i: u16, ahead: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         let at = self.now.wrapping_add(ahead.min(REACH));
