@@ -18,6 +18,8 @@ pub mod hockney;
 #[cfg(feature = "rim")]
 pub mod hostile;
 #[cfg(feature = "rim")]
+pub mod hub;
+#[cfg(feature = "rim")]
 pub mod incast;
 #[cfg(feature = "rim")]
 pub mod job;
