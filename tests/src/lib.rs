@@ -33,6 +33,8 @@ pub mod oracle;
 #[cfg(feature = "rim")]
 pub mod rdma_core;
 #[cfg(feature = "rim")]
+pub mod relay;
+#[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]
 pub mod schedules;

@@ -127,7 +127,8 @@ proptest! {
             }
         }
         for slot in held {
-            prop_assert_eq!(device.held(slot).head(), &datagram[..64]);
+            let head = device.held(slot).head().to_vec();
+            prop_assert_eq!(&head, &datagram[..64]);
             device.release(slot);
         }
         let whole = damages.iter().filter(|damage| matches!(damage, Damage::None)).count();
