@@ -7,7 +7,7 @@
 //!
 //! The two speak the same datagrams; the relay only puts what the UDP device sends into frames, and takes it out of them.
 //!
-//! `cargo build --release && cargo run --release -p unisono-tests --bin virtio`. What has to be there: docs/bare-metal.md.
+//! `cargo run --release -p unisono-tests --bin virtio`. What has to be there: docs/bare-metal.md.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
