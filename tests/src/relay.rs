@@ -1,5 +1,5 @@
-//! The wire between an adapter of an emulator and a UDP device of this host: frames on one side, datagrams on the other, and
-//! frames that get lost in between.
+//! The wire between an adapter of an emulator and a UDP device of this host: frames on one side, datagrams on the other, frames that
+//! get lost in between, and frames to the node that nobody sent.
 
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -34,8 +34,12 @@ const LOOKS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Direction {
     injector: Injector,
+    random: fastrand::Rng,
     counts: Counts,
 }
+
+/// Of so many frames to the node one comes once more, broken.
+const BROKEN: u32 = 100;
 
 /// Frames of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -44,12 +48,14 @@ pub struct Counts {
     pub carried: u64,
     /// Of those, lost on purpose.
     pub lost: u64,
+    /// Besides those, broken.
+    pub broken: u64,
 }
 
 impl Direction {
     fn new(loss: Probability, seed: u64) -> Mutex<Self> {
         let injector = Injector::new(Faults { loss, seed, ..Faults::default() });
-        Mutex::new(Self { injector, counts: Counts::default() })
+        Mutex::new(Self { injector, random: fastrand::Rng::with_seed(!seed), counts: Counts::default() })
     }
 
     /// Whether the next frame passes.
@@ -59,6 +65,34 @@ impl Direction {
         this.counts.carried += 1;
         this.counts.lost += u64::from(!passes);
         passes
+    }
+
+    /// A frame that nobody sent, sometimes: this one cut, lengthened, changed in a few bytes, or anything.
+    fn broken(this: &Mutex<Self>, frame: &[u8]) -> Option<Vec<u8>> {
+        let this = &mut *this.lock().ok()?;
+        let random = &mut this.random;
+        if random.u32(..BROKEN) != 0 {
+            return None;
+        }
+        this.counts.broken += 1;
+        let mut frame = frame.to_vec();
+        match random.u8(..4) {
+            // An empty datagram would be the wire's end to the emulator.
+            0 => frame.truncate(random.usize(1..frame.len())),
+            1 => frame.extend((0..random.usize(1..FRAME)).map(|_| random.u8(..))),
+            2 => {
+                for _ in 0..random.usize(1..4) {
+                    // Headers are hit as often as the rest.
+                    let reach = if random.bool() { frame.len().min(ETHERNET + HEADERS) } else { frame.len() };
+                    if let Some(byte) = frame.get_mut(random.usize(..reach)) {
+                        *byte ^= random.u8(1..);
+                    }
+                }
+            }
+            // To the right adapter.
+            _ => frame[ETHERNET - 2..].fill_with(|| random.u8(..)),
+        }
+        Some(frame)
     }
 }
 
@@ -126,6 +160,9 @@ impl Relay {
 impl Wire {
     /// To the adapter, unless it is lost.
     fn show(&self, frame: &[u8]) -> io::Result<()> {
+        if let Some(broken) = Direction::broken(&self.to_node, frame) {
+            arrival(self.adapter.send(&broken))?;
+        }
         if Direction::passes(&self.to_node, frame.len()) {
             arrival(self.adapter.send(frame)).map(|_| ())
         } else {
@@ -169,6 +206,8 @@ impl Wire {
                         self.show(&answer)?;
                     }
                 }
+                // A broken answer may have told it of another adapter: then it asks again.
+                Content::Foreign => {}
                 other => return Err(io::Error::other(format!("the node sends {other:?}"))),
             }
         }

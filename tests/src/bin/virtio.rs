@@ -5,7 +5,8 @@
 //!  rank 0: endpoint ── UDP device ── socket ── relay (frames, ARP, loss) ── socket ── emulator ── virtio ── endpoint: rank 1
 //! ```
 //!
-//! The two speak the same datagrams; the relay only puts what the UDP device sends into frames, and takes it out of them.
+//! The two speak the same datagrams; the relay only puts what the UDP device sends into frames, and takes it out of them. Of a hundred
+//! frames to the image one comes once more, cut, lengthened, changed, or made up.
 //!
 //! `cargo run --release -p unisono-tests --bin virtio`. What has to be there: docs/bare-metal.md.
 
@@ -161,7 +162,7 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let said = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let bytes = f64::from(options.bytes);
     let right = |name, hash: u64| if said(name) == Some(&format!("{hash:016x}")) { bytes } else { 0.0 };
-    for (of, right, Counts { carried, lost }) in
+    for (of, right, Counts { carried, lost, .. }) in
         [("host to node", right("received", sent), counts[0]), ("node to host", right("sent", received), counts[1])]
     {
         report.figure("bytes_right", of, right, "bytes", Limit::Least(BYTES.into()));
@@ -169,6 +170,10 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
         let share = 100.0 * lost as f64 / carried as f64;
         report.figure("frames_lost", of, share, "%", Limit::Least(90.0 * options.loss.value()));
     }
+    let refused: f64 =
+        ["foreign", "malformed", "corrupt"].iter().filter_map(|name| said(name)?.parse::<f64>().ok()).sum();
+    report.figure("frames_broken", "besides, to the node", counts[0].broken as f64, "frames", Limit::None);
+    report.figure("frames_refused", "by the node", refused, "frames", Limit::Least(1.0));
     let counters = transfer.counters();
     let first = counters.sent_for(Cause::First) as f64;
     report.figure("data_resent", "host", 100.0 * (1.0 - first / counters.data_sent() as f64), "%", Limit::None);

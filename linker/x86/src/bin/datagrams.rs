@@ -14,7 +14,7 @@ use unisono_core::placement::Placement;
 use unisono_core::receive_window::ReceiveWindow;
 use unisono_core::storage::Arrays;
 use unisono_core::time::Nanos;
-use unisono_ethernet::device::{Buffer, EthernetDevice, SPARE};
+use unisono_ethernet::device::{Buffer, EthernetDevice, Losses, SPARE};
 use unisono_ethernet::neighbours::{Interface, Neighbour, Path};
 use unisono_ethernet::smoltcp::wire::Ipv4Cidr;
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
@@ -109,5 +109,9 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
 fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
     say!("data {} first {}", counters.data_sent(), counters.sent_for(Cause::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
-    say!("{:?}", wire.losses());
+    let Losses { astray, unresolved, foreign, malformed, corrupt } = wire.losses();
+    say!("astray {astray} unresolved {unresolved}");
+    say!("foreign {foreign}");
+    say!("malformed {malformed}");
+    say!("corrupt {corrupt}");
 }
