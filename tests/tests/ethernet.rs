@@ -13,6 +13,7 @@ use unisono_core::{
 };
 use unisono_ethernet::{
     device::{Buffer, EthernetDevice, InterfaceError, SPARE},
+    frame::Name,
     neighbours::{Interface, Neighbour, Path, PathError},
     smoltcp::wire::{EthernetAddress, Ipv4Cidr},
 };
@@ -169,7 +170,7 @@ fn silent_peer_is_looked_for_again() {
     let ([mut near, mut far], [_, there]) = pair();
     // Its frames go astray: somebody has said that its address is elsewhere.
     let Interface { address, .. } = interface(1);
-    let claim = unisono_ethernet::frame::Name { hardware: hardware(9), address: address.address(), port: 1 };
+    let claim = Name { hardware: hardware(9), address: address.address(), port: 1 };
     let mut frame = vec![0; 42];
     claim.answer(interface(0).address.address(), hardware(0), &mut frame);
     near.phy().inject(frame);
@@ -197,6 +198,35 @@ fn interface(number: u8) -> Interface {
 fn make(frame: usize, own: Interface) -> Result<Wire, InterfaceError> {
     let port = Hub::ports(1, frame, 4, Faults::default()).pop().expect("a port");
     EthernetDevice::new(port, own, vec![Neighbour::UNKNOWN; 3].leak(), vec![Buffer::FREE; SPARE].leak())
+}
+
+#[test]
+fn peers_beyond_the_link_are_reached_by_the_gateway() {
+    let [near, there] = <[Port; 2]>::try_from(Hub::ports(2, FRAME, 4, Faults::default())).expect("two ports");
+    let gateway = interface(1);
+    let own = Interface { gateway: Some(gateway.address.address()), ..interface(0) };
+    let buffers = vec![Buffer::FREE; SPARE].leak();
+    let mut device: Wire =
+        EthernetDevice::new(near, own, vec![Neighbour::UNKNOWN; 3].leak(), buffers).expect("a device");
+    for peer in [1, 2] {
+        let path = Path { address: Ipv4Addr::new(172, 16, 0, peer), ports: [7000; 2], mtu: 1472 };
+        device.set_path(PeerId(peer.into()), path).expect("a path");
+        device.ask(Wish::Resolve(PeerId(peer.into())));
+        let question = there.take().expect("a question");
+        assert_eq!(question[38..42], gateway.address.address().octets());
+        assert_eq!(device.poll_fact(), None);
+    }
+    let name = Name { hardware: gateway.hardware, address: gateway.address.address(), port: 1 };
+    let mut answer = vec![0; 42];
+    name.answer(own.address.address(), own.hardware, &mut answer);
+    device.phy().inject(answer);
+    assert!(device.receive(Lane::Polled).is_none(), "an answer is no datagram");
+    for peer in [1, 2] {
+        assert_eq!(device.poll_fact(), Some(Fact::Path { peer: PeerId(peer), mtu: 1468 }));
+        post(&mut device, peer, Cause::First, &[1; 24], None);
+        let frame = there.take().expect("a frame");
+        assert_eq!((&frame[..6], &frame[30..34]), (gateway.hardware.as_bytes(), &[172, 16, 0, peer as u8][..]));
+    }
 }
 
 #[test]
