@@ -167,7 +167,10 @@ impl<'a> Producer<'a> {
             return Err(PutError::TooLong);
         }
         self.expect_room()?;
-        self.show(payload.len() as u32, note, payload)
+        self.show(payload.len() as u32, note, |entry| match payload.first_chunk::<8>() {
+            Some(word) if payload.len() == 8 => entry.write(word),
+            _ => entry.write(payload),
+        })
     }
 
     /// Puts a message whose payload of `bytes` bytes `fill` writes to a piece of the bulk.
@@ -207,13 +210,12 @@ impl<'a> Producer<'a> {
             }
         }
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
-        let mut shown = [0; INLINE];
-        let (place, rest) = shown.split_at_mut(PLACE);
-        for (into, word) in place.as_chunks_mut().0.iter_mut().zip([at, bytes, end]) {
-            *into = word.to_le_bytes();
-        }
-        rest.iter_mut().zip(beside).for_each(|(into, byte)| *into = *byte);
-        self.show(PIECE, note, shown.get(..PLACE + beside.len()).unwrap_or_default())?;
+        self.show(PIECE, note, |entry| {
+            for (i, word) in [at, bytes, end].into_iter().enumerate() {
+                entry.part(4 * i, 4)?.write(&word.to_le_bytes())?;
+            }
+            entry.part(PLACE, beside.len())?.write(beside)
+        })?;
         self.used = end;
         Ok(())
     }
@@ -270,7 +272,12 @@ impl<'a> Producer<'a> {
     }
 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    fn show(&mut self, length: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+    fn show(
+        &mut self,
+        length: u32,
+        note: [u32; 2],
+        fill: impl FnOnce(Cells<'a>) -> Option<()>,
+    ) -> Result<(), PutError> {
         let (Some(head), Some(rest), Some(turn)) = (
             self.parts.cells(self.next, 4, HEAD),
             self.parts.cells(self.next, 4 + HEAD, INLINE),
@@ -282,11 +289,7 @@ impl<'a> Producer<'a> {
         for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
             head.part(4 * i, 4).and_then(|cells| cells.write(&word.to_le_bytes())).ok_or(PutError::Corrupted)?;
         }
-        match payload.first_chunk::<8>() {
-            Some(word) if payload.len() == 8 => rest.write(word),
-            _ => rest.write(payload),
-        }
-        .ok_or(PutError::Corrupted)?;
+        fill(rest).ok_or(PutError::Corrupted)?;
         self.next = self.next.wrapping_add(1);
         turn.publish(self.next, Site::RingShow);
         Ok(())
