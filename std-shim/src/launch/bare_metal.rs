@@ -65,8 +65,8 @@ const MACHINE: [&str; 19] = [
     "-device",
     "isa-debug-exit,iobase=0xf4,iosize=4",
 ];
-/// The network's adapter: without firmware of its own, and told by flags when to look, which nobody counts around (with
-/// `event_idx` every frame is announced while the emulator is busy with those before it).
+/// The network's adapter, without firmware of its own. With `event_idx` the driver would announce every frame, also those that the
+/// emulator is about to look at anyway.
 const ADAPTER: &str = "virtio-net-pci,netdev=wire,romfile=,event_idx=off";
 
 /// Which ranks of a job have no operating system, and what runs them: the last so many.
