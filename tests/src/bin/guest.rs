@@ -1,6 +1,7 @@
 //! What the virtual machine of `--bin vm` runs: one check of the UD device at a time. Ends with status 1 when it fails.
 
 use core::net::IpAddr;
+use core::str::FromStr;
 use std::env;
 use std::process::{Command, ExitCode};
 
@@ -84,6 +85,11 @@ enum Check {
         #[arg(long)]
         bar: bool,
     },
+    /// Latency and rate of one of them, once
+    Turn {
+        /// Who
+        contender: String,
+    },
     /// Memory against the number of peers
     Memory,
     /// One line of it, in a process of its own: KiB of the process, of its rings and of the kernel, address handles
@@ -163,7 +169,11 @@ fn run(check: &Check) -> Outcome<()> {
         Check::LinkFailure { interface } => {
             println!("traffic again after {} ms", verbs::link_failure(pair()?, interface)?.as_millis());
         }
-        Check::Compare { turns, only, bar } => return compare(pair()?, *turns, only, *bar),
+        Check::Compare { turns, only, bar } => return compare(*turns, only, *bar),
+        Check::Turn { contender } => {
+            let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
+            println!("{} {}", one.latency(pair()?)?, one.rate(pair()?)?.unwrap_or(f64::NAN));
+        }
         Check::Memory => return memory(),
         Check::Footprint { known, active } => {
             let one = verbs::footprint(pair()?, *known, *active)?;
@@ -192,16 +202,16 @@ fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {
     if broken > 0 || kept < findings.len() { Err(format!("{broken} promises broken").into()) } else { Ok(()) }
 }
 
-/// Everybody in turn, again and again. The bars: the device's latency is at most 1.3 times that of perftest's bare loop and its rate at
+/// Everybody in turn, again and again, each time as a process of its own. The bars: the device's latency is at most 1.3 times that of perftest's bare loop and its rate at
 /// least 0.8 of it; the endpoint is ahead of UCX and libfabric, which give what it gives.
-fn compare(adapters: [&str; 2], turns: usize, only: &[String], bar: bool) -> Outcome<()> {
+fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let chosen = |one: &Contender| only.is_empty() || only.iter().any(|name| name == one.name());
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(chosen).collect();
     let mut figures = vec![[Vec::new(), Vec::new()]; Contender::ALL.len()];
     for turn in 1..=turns {
         print!("turn {turn:<3}");
         for one in &contenders {
-            let (latency, rate) = (one.latency(adapters)?, one.rate(adapters)?.unwrap_or(f64::NAN));
+            let [latency, rate] = figures_of(&["turn", one.name()])?;
             print!(" {} {latency:.1} us {rate:.1} MB/s", one.name());
             for (all, figure) in figures[*one as usize].iter_mut().zip([latency, rate]) {
                 all.push(figure);
@@ -235,6 +245,14 @@ fn compare(adapters: [&str; 2], turns: usize, only: &[String], bar: bool) -> Out
     if report.is_met() { Ok(()) } else { Err("a bar is missed".into()) }
 }
 
+/// What this program prints as a process of its own: numbers on one line.
+fn figures_of<T: FromStr, const N: usize>(arguments: &[&str]) -> Outcome<[T; N]> {
+    let output = Command::new(env::current_exe()?).args(arguments).output()?;
+    let line = String::from_utf8(output.stdout)?;
+    let figures: Result<Vec<T>, _> = line.split_whitespace().map(str::parse).collect();
+    <[T; N]>::try_from(figures.map_err(|_| line.clone())?).map_err(|_| line.into())
+}
+
 /// Known and active peers grow: the rings must not, nor the process beyond the records of known ones, nor the kernel beyond the
 /// address handles of active ones.
 fn memory() -> Outcome<()> {
@@ -244,11 +262,8 @@ fn memory() -> Outcome<()> {
     );
     let mut footprints = Vec::new();
     for (known, active) in [(1, 1), (16, 1), (64, 1), (256, 1), (1024, 1), (4096, 1), (4096, 16), (4096, 64)] {
-        let arguments = ["footprint".to_owned(), known.to_string(), active.to_string()];
-        let output = Command::new(env::current_exe()?).args(arguments).output()?;
-        let line = String::from_utf8(output.stdout)?;
-        let figures: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
-        let [process, rings, kernel, handles] = figures?[..] else { return Err(line.into()) };
+        let [process, rings, kernel, handles] =
+            figures_of::<u64, 4>(&["footprint", &known.to_string(), &active.to_string()])?;
         println!("{known:>6} {active:>6} {process:>12} {rings:>12} {kernel:>12} {handles:>8}");
         footprints.push([process, rings, kernel, handles]);
     }
