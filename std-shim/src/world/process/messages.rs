@@ -503,7 +503,14 @@ impl Process {
     /// A request's memory is its owner's again.
     pub(in crate::world) fn revoke(&mut self, request: u32, region: Region) {
         self.requests.retire(request);
-        self.regions.get_mut().revoke(region);
+        self.return_lent(region);
+    }
+
+    /// As that, of memory that was lent to a collective, too.
+    pub(super) fn return_lent(&mut self, region: Region) {
+        let regions = self.regions.get_mut();
+        self.device.settle(regions, region);
+        regions.revoke(region);
     }
 }
 
