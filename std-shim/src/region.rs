@@ -263,6 +263,13 @@ impl Regions {
         true
     }
 
+    /// What the adapter calls a region that it knows.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn key(&self, region: Region) -> Key {
+        let entry = self.entries.get(region.index() as usize)?;
+        if entry.life == region.life() { entry.known.key() } else { None }
+    }
+
     /// How many regions live.
     pub fn live(&self) -> usize {
         self.entries.iter().filter(|entry| entry.alive).count()

@@ -1,4 +1,5 @@
-/* The mlx5 provider's own posting code over queues that lie in plain memory: what it stores is the oracle of `--bin wqe`.
+/* The mlx5 provider's own posting and polling code over queues that lie in plain memory: what it stores, and what it makes of
+ * completions, is the oracle of `--bin wqe`.
  *
  * Reads requests from standard input and writes to standard output what was stored for them, as tests/src/rdma_core.rs says.
  * Integers are the machine's own. */
@@ -31,6 +32,16 @@ struct piece {
 	uint64_t address;
 	uint32_t bytes, key;
 };
+
+/* What `ibv_wc` says of a completion. */
+struct completion {
+	uint64_t number;
+	uint32_t status, is_receive, vendor, bytes, source, qpn, lid, level, global, has_immediate;
+	uint8_t immediate[4], pad[4];
+};
+
+/* Of a part of the provider that is not compiled. */
+int mlx5_freeze_on_error_cqe;
 
 static struct mlx5_context context;
 static struct mlx5_qp qp;
@@ -209,6 +220,44 @@ static void receive(void)
 	put(&records[MLX5_RCV_DBR], 4);
 }
 
+static void complete(void)
+{
+	static uint8_t entry[64] __attribute__((aligned(64)));
+	static struct mlx5_buf buf = { .buf = entry };
+	static __be32 record[2];
+	struct completion completion;
+	struct ibv_wc wc;
+	uint32_t count, i;
+
+	for (i = 0; i < setup.blocks; i++)
+		qp.sq.wrid[i] = i;
+	for (i = 0; i < setup.receive_entries; i++)
+		qp.rq.wrid[i] = i;
+	qp.rsc.type = MLX5_RSC_TYPE_QP;
+	cq.verbs_cq.cq.context = pd.context;
+	cq.active_buf = &buf;
+	cq.cqe_sz = sizeof entry;
+	cq.dbrec = record;
+	if (mlx5_store_qp(&context, setup.qpn, &qp))
+		exit(4);
+	get(&count, sizeof count);
+	for (i = 0; i < count; i++) {
+		get(entry, sizeof entry);
+		memset(&wc, 0, sizeof wc);
+		cq.cons_index = 0;
+		if (mlx5_poll_cq(&cq.verbs_cq.cq, 1, &wc) != 1)
+			exit(9);
+		completion = (struct completion){
+			.number = wc.wr_id, .status = wc.status, .is_receive = wc.opcode == IBV_WC_RECV, .vendor = wc.vendor_err,
+			.bytes = wc.byte_len, .source = wc.src_qp, .qpn = wc.qp_num, .lid = wc.slid, .level = wc.sl,
+			.global = !!(wc.wc_flags & IBV_WC_GRH), .has_immediate = !!(wc.wc_flags & IBV_WC_WITH_IMM),
+		};
+		memcpy(completion.immediate, &wc.imm_data, 4);
+		put(&completion, sizeof completion);
+	}
+	mlx5_clear_qp(&context, setup.qpn);
+}
+
 int main(void)
 {
 	uint32_t what;
@@ -227,6 +276,9 @@ int main(void)
 			break;
 		case 3:
 			fflush(stdout);
+			break;
+		case 4:
+			complete();
 			break;
 		default:
 			exit(8);

@@ -1,6 +1,6 @@
 //! rdma-core's source as the crate `ibverbs-sys` carries it, and the parts of it that are compiled to be compared with.
 //!
-//! Cargo fetches it (`tests/rdma-core/Cargo.toml`), the system's C compiler compiles the mlx5 provider's `qp.c` and `verbs.c` with
+//! Cargo fetches it (`tests/rdma-core/Cargo.toml`), the system's C compiler compiles the mlx5 provider's `qp.c`, `cq.c` and `verbs.c` with
 //! `tests/rdma-core/mlx5.c`, and the program runs as a child that answers requests: nothing of it is linked to anything of ours.
 //! Needs `cc`, `python3` (rdma-core derives headers from the kernel's with it) and, the first time, a registry.
 
@@ -47,7 +47,7 @@ pub fn source() -> io::Result<PathBuf> {
     folder.filter(|folder| folder.is_dir()).ok_or_else(|| io::Error::other("cargo does not name ibverbs-sys's source"))
 }
 
-/// Compiles the mlx5 provider's posting code. Returns the program.
+/// Compiles the mlx5 provider's posting and polling code. Returns the program.
 ///
 /// # Errors
 /// A compiler is missing, or fails.
@@ -68,7 +68,7 @@ pub fn build() -> io::Result<PathBuf> {
         .arg("-I")
         .arg(&provider)
         .arg(format!("{HERE}/mlx5.c"))
-        .args(["qp.c", "verbs.c"].map(|file| provider.join(file)))
+        .args(["qp.c", "cq.c", "verbs.c"].map(|file| provider.join(file)))
         .arg("-o")
         .arg(&program))?;
     Ok(program)
@@ -202,6 +202,33 @@ pub struct Stored {
     pub registers: Vec<u8>,
 }
 
+/// What `ibv_wc` says of a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Polled {
+    /// `wr_id`: the place of the entry in its queue.
+    pub number: u64,
+    /// `ibv_wc_status`.
+    pub status: u32,
+    /// `IBV_WC_RECV`.
+    pub is_receive: bool,
+    /// What the maker knows of a failure.
+    pub vendor: u32,
+    /// Bytes received, the route header included.
+    pub bytes: u32,
+    /// The sender's queue pair.
+    pub source: u32,
+    /// The queue pair.
+    pub qpn: u32,
+    /// The sender's local identifier.
+    pub lid: u32,
+    /// Service level.
+    pub level: u32,
+    /// `IBV_WC_GRH`.
+    pub global: bool,
+    /// Bytes beside the payload, with `IBV_WC_WITH_IMM`.
+    pub immediate: Option<Immediate>,
+}
+
 /// The running program.
 #[derive(Debug)]
 pub struct Provider {
@@ -274,6 +301,43 @@ impl Provider {
         self.put(&[2, 1])?;
         self.put_piece(data)?;
         self.stored((self.setup.receive_entries * self.setup.receive_units) as usize * 16, 0)
+    }
+
+    /// Polls completion queue entries that the adapter might have written.
+    ///
+    /// # Errors
+    /// It takes one of them for none, and has ended.
+    pub fn complete(&mut self, entries: &[[u8; 64]]) -> io::Result<Vec<Polled>> {
+        self.put(&[4, entries.len() as u32])?;
+        entries.iter().try_for_each(|entry| self.to.write_all(entry))?;
+        self.put(&[3])?;
+        self.to.flush()?;
+        entries.iter().map(|_| self.polled()).collect()
+    }
+
+    fn polled(&mut self) -> io::Result<Polled> {
+        let (mut number, mut words, mut immediate) = ([0; 8], [0_u32; 10], [[0; 4]; 2]);
+        self.from.read_exact(&mut number)?;
+        for word in &mut words {
+            let mut bytes = [0; 4];
+            self.from.read_exact(&mut bytes)?;
+            *word = u32::from_ne_bytes(bytes);
+        }
+        immediate.iter_mut().try_for_each(|half| self.from.read_exact(half))?;
+        let [status, is_receive, vendor, bytes, source, qpn, lid, level, global, has_immediate] = words;
+        Ok(Polled {
+            number: u64::from_ne_bytes(number),
+            status,
+            is_receive: is_receive != 0,
+            vendor,
+            bytes,
+            source,
+            qpn,
+            lid,
+            level,
+            global: global != 0,
+            immediate: (has_immediate != 0).then_some(immediate[0]),
+        })
     }
 
     fn stored(&mut self, entries: usize, registers: usize) -> io::Result<Stored> {

@@ -4,6 +4,7 @@ mod compare;
 pub mod direct;
 mod faults;
 mod groups;
+mod lending;
 mod scale;
 mod transfer;
 mod waking;
@@ -21,11 +22,12 @@ use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
-pub use compare::{Comparison, compare, median};
+pub use compare::{Contender, median};
 pub use direct::direct_failure;
 use direct::{DirectDevice, Size};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
+pub use lending::lending;
 pub use scale::{Footprint, footprint};
 pub use transfer::{transfer, transfer_directly};
 pub use waking::interrupt;
@@ -148,6 +150,11 @@ impl<D: Device<Address = Address>> End<D> {
     /// One round. Returns whether anything moved.
     pub fn drive(&mut self) -> bool {
         let now = self.now();
+        self.drive_at(now)
+    }
+
+    /// As [`drive`](Self::drive), at that time.
+    pub fn drive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, above, .. } = self;
         drive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
     }

@@ -1,5 +1,6 @@
 //! Our mlx5 work queues against rdma-core's, and the barriers between their stores, each left out in turn.
 
+mod completions;
 mod omitted;
 mod plain;
 mod random;
@@ -10,6 +11,7 @@ use std::path::Path;
 use unisono_verbs::mlx5::{BlueFlame, Entry, ReceiveQueue, Request, SendQueue};
 use unisono_verbs::raw::{Data, Payload};
 
+pub use completions::{Read, read_completions};
 pub use omitted::{Deletion, delete_each_barrier};
 pub use plain::Plain;
 

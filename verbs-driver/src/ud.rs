@@ -25,6 +25,7 @@ mod tally;
 pub use address_table::{Path, PathError, RECORD};
 pub use bell::{Bell, Woken};
 pub use domain::{Domain, OpenError, Registration, adapters};
+
 pub use gid::{Candidate, Encapsulation, Gid, choose};
 pub use lent::Lent;
 pub use receive_pool::Datagram;
@@ -56,6 +57,8 @@ const INTERRUPT_HOLDABLE: u32 = 64;
 const INTERRUPT_BASE: u32 = 1 << 16;
 /// Shortest useful timeout: that of a scheduler, since Soft-RoCE works in the kernel's threads.
 const GRANULARITY_NS: u32 = 250_000;
+/// How long an adapter may take to finish what was posted.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at an adapter that is down, or may be.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a change of addresses makes an adapter suspect.
@@ -122,6 +125,10 @@ impl Half {
         self.pool.post_all(queue);
         tally.rebuilt.add(1);
         true
+    }
+
+    const fn bytes(&self) -> usize {
+        self.ring.bytes() + self.pool.bytes()
     }
 
     const fn is_broken(&self) -> bool {
@@ -270,6 +277,34 @@ impl<A> Ud<A> {
         before != self.polled.memberships.len()
     }
 
+    /// Bytes of the rings: heads, room for copies, receive slots.
+    pub const fn ring_bytes(&self) -> usize {
+        self.polled.bytes() + self.interrupt.bytes()
+    }
+
+    /// Waits until nothing is posted that names memory by this key: its owner wants it back. A queue that does not finish within
+    /// a second is made anew; if even that fails, the device is closed. Without such a posting, this looks at those under way.
+    pub fn settle(&mut self, key: u32)
+    where
+        A: Lent,
+    {
+        for lane in [Lane::Polled, Lane::Interrupt] {
+            self.flush(lane);
+            let started = Instant::now();
+            while self.half(lane).ring.names(key) {
+                self.completed(lane);
+                if started.elapsed() < PATIENCE {
+                    continue;
+                }
+                self.half(lane).ring.failed = true;
+                self.tend();
+                if self.half(lane).ring.names(key) {
+                    self.close();
+                }
+            }
+        }
+    }
+
     /// Brings a lane's queue pair into the error state, as a failing adapter does: for tests of the way back.
     ///
     /// # Errors
@@ -386,9 +421,12 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     fn flush(&mut self, lane: Lane) {
-        let tally = Arc::clone(&self.tally);
-        let half = self.half(lane);
-        half.ring.flush(half.queue.as_mut(), &tally);
+        let Self { polled, interrupt, tally, .. } = self;
+        let half = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        half.ring.flush(half.queue.as_mut(), tally);
     }
 
     fn completed(&mut self, lane: Lane) -> Ticket {

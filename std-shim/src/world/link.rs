@@ -7,6 +7,7 @@ use core::time::Duration;
 use unisono_core::device::{
     Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
 };
+use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
 use unisono_verbs::ud;
 
@@ -119,6 +120,16 @@ impl Link {
             Self::Udp(_) => Regions::new(),
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => Regions::of(Arc::clone(device.domain())),
+        }
+    }
+
+    /// Waits until nothing is posted that names the region: its memory goes back to its owner.
+    pub(super) fn settle(&mut self, regions: &Regions, region: Region) {
+        match self {
+            // A flush copies.
+            Self::Udp(_) => _ = (regions, region),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => regions.key(region).into_iter().for_each(|key| device.settle(key)),
         }
     }
 
@@ -292,8 +303,14 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let names = ud::adapters()?;
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
-    let key = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, settings.job.as_str().as_bytes()) as u32;
-    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &ud::Options::new(size, key))?)))
+    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &ud::Options::new(size, queue_key(settings)))?)))
+}
+
+/// The job's Q_Key, from its secret. A process by itself has none, and no peers.
+#[cfg(feature = "verbs")]
+fn queue_key(settings: &Settings) -> u32 {
+    let proof = settings.secret.as_ref().map(|secret| secret.for_job(settings.job.as_str()).prove(b"queue key", &[]));
+    proof.map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([a, b, c, d]))
 }
 
 /// Queue pairs as bootstrap's table has them: the GID with RoCE's port, and an address of the discard prefix (RFC 6666) that ends in

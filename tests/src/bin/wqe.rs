@@ -1,5 +1,5 @@
 //! Bar 4 of the verbs driver: what our mlx5 work queues store is what rdma-core's provider stores for the same requests, byte for
-//! byte, and no barrier between those stores can be left out unnoticed.
+//! byte, what we read in completion queue entries is what it reads, and no barrier between those stores can be left out unnoticed.
 
 use std::process::ExitCode;
 
@@ -37,9 +37,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let compared = rdma_core::build().and_then(|program| wqe::compare(&program, options.requests, options.seed));
-    let compared = match compared {
-        Ok(compared) => compared,
+    let compared = rdma_core::build().and_then(|program| {
+        let compared = wqe::compare(&program, options.requests, options.seed)?;
+        Ok((compared, wqe::read_completions(&program, options.requests, options.seed)?))
+    });
+    let (compared, read) = match compared {
+        Ok(both) => both,
         Err(error) => {
             eprintln!("rdma-core: {error}");
             return ExitCode::FAILURE;
@@ -54,9 +57,13 @@ fn main() -> ExitCode {
         ("blue_flames", compared.flames),
         ("index_turns", compared.turns),
         ("receive_requests", compared.receives),
+        ("completions", read.entries),
+        ("completions_of_receives", read.received),
+        ("completions_of_failures", read.failed),
     ] {
         report.figure(name, "", count as f64, "", least(1));
     }
     report.figure("different_calls", "", compared.different as f64, "calls", Limit::Most(0.0));
+    report.figure("completions_read_differently", "", read.different as f64, "entries", Limit::Most(0.0));
     report.end()
 }

@@ -12,6 +12,8 @@ use super::{End, Outcome};
 pub struct Footprint {
     /// Resident memory that only this process has, huge pages included.
     pub process_kib: u64,
+    /// Heads, room for copies and receive slots of the device: part of the process.
+    pub rings_kib: u64,
     /// What the kernel uses beyond what it used before (`Slab`, `KernelStack`, `PageTables`, `Percpu`, `VmallocUsed` of `/proc/meminfo`).
     pub kernel_kib: u64,
     /// Address handles.
@@ -43,7 +45,8 @@ pub fn footprint(adapters: [&str; 2], known: u32, active: u32) -> Outcome<Footpr
     end.device.flush(Lane::Polled);
     const { assert!(RECORD <= 24) };
     let [process, kernel] = [process()?.saturating_sub(before[0]), kernel()?.saturating_sub(before[1])];
-    Ok(Footprint { process_kib: process, kernel_kib: kernel, handles: end.device.handles() })
+    let rings_kib = end.device.ring_bytes() as u64 >> 10;
+    Ok(Footprint { process_kib: process, rings_kib, kernel_kib: kernel, handles: end.device.handles() })
 }
 
 fn process() -> Outcome<u64> {

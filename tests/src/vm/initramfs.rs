@@ -23,21 +23,23 @@ const MODULES: [&str; 11] = [
     "dummy",
 ];
 /// Programs of the packages, by their place there.
-const TOOLS: [&str; 9] = [
+const TOOLS: [&str; 11] = [
     "bin/dash",
     "usr/bin/ibv_devinfo",
     "usr/bin/ibv_ud_pingpong",
     "usr/bin/ib_send_lat",
     "usr/bin/ib_send_bw",
     "usr/bin/ib_write_lat",
+    "usr/bin/ucx_perftest",
+    "usr/bin/fi_pingpong",
     "bin/ip",
     "sbin/tc",
     "usr/bin/rdma",
 ];
 /// Where libraries lie, in the packages and in the machine.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// The provider of Soft-RoCE, which rdma-core loads by name.
-const PROVIDER: &str = "libibverbs/librxe-rdmav34.so";
+/// Loaded by name, from folders beside the libraries: rdma-core's provider of Soft-RoCE, and UCX's transports.
+const PROVIDERS: [&str; 2] = ["libibverbs/librxe-rdmav34.so", "ucx/libuct_ib.so.0"];
 /// Loaded by rdma-core and by Rust's runtime; no program names them.
 const LOADED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libgcc_s.so.1", "libm.so.6"];
 
@@ -66,9 +68,11 @@ pub(super) fn build(packages: &Path, to: &Path) -> Outcome<()> {
         archive.file(&format!("usr/bin/{name}"), &fs::read(tool)?);
         libraries.extend(needs(packages, tool)?);
     }
-    let provider = packages.join(LIBRARIES).join(PROVIDER);
-    libraries.extend(needs(packages, &provider)?);
-    archive.file(&format!("{LIBRARIES}/{PROVIDER}"), &fs::read(&provider)?);
+    for name in PROVIDERS {
+        let provider = packages.join(LIBRARIES).join(name);
+        libraries.extend(needs(packages, &provider)?);
+        archive.file(&format!("{LIBRARIES}/{name}"), &fs::read(&provider)?);
+    }
     for name in LOADED {
         let places = [packages.join(LIBRARIES), Path::new("/").join(LIBRARIES), "/lib/x86_64-linux-gnu".into()];
         let found = places.iter().map(|place| place.join(name)).find(|path| path.exists());

@@ -37,6 +37,25 @@ impl Random {
         }
     }
 
+    /// A completion queue entry that an unreliable datagram of the queue pair may cause, all else random: sent, received with or
+    /// without immediate data, failed. Its owner is 0, and it belongs to no shared receive queue.
+    pub(super) fn completion(&mut self, qpn: u32) -> [u8; 64] {
+        let random = &mut self.0;
+        let mut entry = [0; 64];
+        random.fill(&mut entry);
+        entry[33..36].fill(0);
+        let kind = [0, 2, 3, 13, 14][random.usize(..5)];
+        // SEND or SEND_IMM.
+        let sent = [0x0a, 0x0b][random.usize(..2)];
+        if random.bool() {
+            entry[55] = random.u8(..0x24);
+        }
+        let [_, a, b, c] = qpn.to_be_bytes();
+        entry[56..60].copy_from_slice(&[sent, a, b, c]);
+        entry[63] = kind << 4 | u8::from(random.bool()) << 1;
+        entry
+    }
+
     /// Requests of one call, mostly one.
     pub(super) fn batch(&mut self) -> usize {
         if self.0.bool() { 1 } else { self.0.usize(1..8) }

@@ -24,9 +24,9 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// At least `bytes` bytes.
     pub(super) fn map(bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.next_multiple_of(HUGE);
-        if let Ok(start) = map(bytes, libc::MAP_HUGETLB) {
-            return Ok(Self { start, bytes, huge: true });
+        let whole = bytes.next_multiple_of(HUGE);
+        if let Ok(start) = map(whole, libc::MAP_HUGETLB) {
+            return Ok(Self { start, bytes: whole, huge: true });
         }
         let start = map(bytes, 0)?;
         // SAFETY: just mapped. Without transparent huge pages this fails, which is no matter.

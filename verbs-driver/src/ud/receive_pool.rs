@@ -114,6 +114,11 @@ impl ReceivePool {
         self.memory.is_huge()
     }
 
+    /// Bytes of all slots.
+    pub(super) const fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// Posts every slot that is the adapter's: at first, and after the queue was made anew.
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;

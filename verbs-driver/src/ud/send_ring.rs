@@ -19,14 +19,15 @@ use super::tally::Tally;
 
 /// Postings under way at most.
 pub(super) const ENTRIES: u32 = 256;
+/// Bytes of all heads.
+const HEADS: usize = ENTRIES as usize * HEAD;
 
 /// Free entries, the chain that is not flushed, and the tickets of a lane.
 pub(super) struct SendRing {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
-    frames: Pages,
-    /// Bytes of an entry: a head and as much payload as the largest datagram has.
-    stride: usize,
+    /// All heads, side by side so that short datagrams touch few pages; then for each entry room for a payload that is copied.
+    memory: Pages,
     mtu: usize,
     requests: Box<[sys::ibv_send_wr]>,
     pieces: Box<[[sys::ibv_sge; 2]]>,
@@ -48,19 +49,17 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     pub(super) fn new(domain: &Arc<Domain>, mtu: usize, key: u32) -> Result<Self, OpenError> {
         let refused = |what| move |error| OpenError::Refused { what, error };
-        let stride = (HEAD + mtu).next_multiple_of(64);
-        let frames = Pages::map(stride * ENTRIES as usize).map_err(refused("mmap"))?;
+        let memory = Pages::map(HEADS + mtu * ENTRIES as usize).map_err(refused("mmap"))?;
         // SAFETY: the ring keeps its pages until the registration is dropped.
-        let registration = unsafe { domain.register(frames.start(), frames.bytes()) }.map_err(refused("ibv_reg_mr"))?;
+        let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
         let request = || {
             // SAFETY: numbers and pointers that may be null.
             unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() }
         };
         let piece = sys::ibv_sge { addr: 0, length: 0, lkey: 0 };
         Ok(Self {
-            frames,
+            memory,
             registration,
-            stride,
             mtu,
             requests: (0..ENTRIES).map(|_| request()).collect(),
             pieces: alloc::vec![[piece; 2]; ENTRIES as usize].into_boxed_slice(),
@@ -76,7 +75,21 @@ impl SendRing {
 
     /// Whether the pages are huge.
     pub(super) const fn is_huge(&self) -> bool {
-        self.frames.is_huge()
+        self.memory.is_huge()
+    }
+
+    /// Bytes of heads and of room for copies.
+    pub(super) const fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Whether something is posted that names memory by this key.
+    pub(super) fn names(&self, key: u32) -> bool {
+        let under_way = self.last.0.wrapping_sub(self.completed.0);
+        (1..=under_way).map(|later| (self.completed.0.wrapping_add(later) % ENTRIES) as usize).any(|entry| {
+            let list = self.requests.get(entry).map_or(0, |request| request.num_sge as usize);
+            self.pieces.get(entry).is_some_and(|pieces| pieces.iter().take(list).any(|piece| piece.lkey == key))
+        })
     }
 
     /// Whether an entry is free, after a look at the completions if need be.
@@ -90,9 +103,9 @@ impl SendRing {
 
     /// Where the next head is built.
     pub(super) fn head(&mut self) -> &mut [u8; HEAD] {
-        let at = self.next() * self.stride;
+        let at = self.next() * HEAD;
         // SAFETY: the entry is free: nothing that names it is posted.
-        let head = unsafe { self.frames.get_mut(at, HEAD) };
+        let head = unsafe { self.memory.get_mut(at, HEAD) };
         head.and_then(|head| head.try_into().ok()).expect("the ring has as many heads as entries")
     }
 
@@ -114,7 +127,6 @@ impl SendRing {
         tally: &Tally,
     ) {
         let (entry, head) = (self.next(), usize::from(transmit.head).min(HEAD));
-        let at = entry * self.stride;
         self.last = self.last.next();
         let Some((handle, number)) = table.destination(transmit.to, transmit.at, tally) else {
             tally.lost_no_path.add(1);
@@ -122,22 +134,21 @@ impl SendRing {
         };
         let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
         let lent = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
-        let mut first =
-            sys::ibv_sge { addr: self.frames.address(at), length: head as u32, lkey: self.registration.key() };
+        let key = self.registration.key();
+        let first = sys::ibv_sge { addr: self.memory.address(entry * HEAD), length: head as u32, lkey: key };
         let mut second = None;
         let fits = head + lent <= inline;
         match payload.filter(|_| lent > 0).map(|payload| (payload, payload.key())) {
             None => {}
-            Some((payload, Some(_))) if fits => second = Some((payload, 0)),
-            Some((payload, Some(key))) => second = Some((payload, key)),
-            Some((payload, None)) if fits => second = Some((payload, 0)),
+            Some((payload, _)) if fits => second = Some((payload.start().addr().get() as u64, 0)),
+            Some((payload, Some(key))) => second = Some((payload.start().addr().get() as u64, key)),
             Some((payload, None)) => {
+                let at = HEADS + entry * self.mtu;
                 // SAFETY: the entry is free.
-                let room = unsafe { self.frames.get_mut(at + head, lent) };
-                if let Some(room) = room {
+                if let Some(room) = unsafe { self.memory.get_mut(at, lent) } {
                     // SAFETY: `payload` has so many bytes, which its maker says are live; the room is the ring's own.
                     unsafe { payload.start().as_ptr().copy_to_nonoverlapping(room.as_mut_ptr(), lent) };
-                    first.length += lent as u32;
+                    second = Some((self.memory.address(at), key));
                     tally.sent_copied.add(1);
                 }
             }
@@ -145,9 +156,8 @@ impl SendRing {
         let (Some(request), Some(pieces)) = (self.requests.get_mut(entry), self.pieces.get_mut(entry)) else { return };
         let mut count = 1;
         pieces[0] = first;
-        if let Some((payload, key)) = second {
-            let addr = payload.start().addr().get() as u64;
-            pieces[1] = sys::ibv_sge { addr, length: lent as u32, lkey: key };
+        if let Some((addr, lkey)) = second {
+            pieces[1] = sys::ibv_sge { addr, length: lent as u32, lkey };
             count = 2;
         }
         let mut flags = 0;

@@ -1,5 +1,6 @@
 //! `unisono info`: what can be used on this machine.
 
+mod adapters;
 mod collectives;
 
 use crate::memory::Memory;
@@ -42,6 +43,9 @@ struct Info {
     shared_memory: Option<Memory>,
     /// Why there is none.
     shared_memory_refused: Option<String>,
+    adapters: Vec<adapters::Adapter>,
+    /// Why there are none.
+    adapters_refused: Option<String>,
     interfaces: Vec<Interface>,
     receive_memory_limit_bytes: Option<u64>,
 }
@@ -85,11 +89,12 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
 impl Info {
     fn ask() -> Self {
         let system = rustix::system::uname();
-        let (udp, memory) = (Udp::ask(), Memory::ask());
+        let (udp, memory, adapters) = (Udp::ask(), Memory::ask(), adapters::ask());
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
         let works = |device: &&DeviceChoice| match device {
             DeviceChoice::Udp => udp.is_ok(),
             DeviceChoice::Shm => memory.is_ok(),
+            DeviceChoice::Verbs => adapters.as_ref().is_ok_and(|adapters| !adapters.is_empty()),
             _ => true,
         };
         let devices = built.filter(works).map(DeviceChoice::to_string).collect();
@@ -109,6 +114,8 @@ impl Info {
             processors: thread::available_parallelism().map_or(1, usize::from),
             devices,
             udp: udp.ok(),
+            adapters_refused: adapters.as_ref().err().cloned(),
+            adapters: adapters.unwrap_or_default(),
             shared_memory_refused: memory.as_ref().err().map(ToString::to_string),
             shared_memory: memory.ok(),
             interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
@@ -138,6 +145,12 @@ impl Info {
         }
         for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
             writeln!(to, "{name:18} {what}")?;
+        }
+        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu } in &self.adapters {
+            writeln!(to, "adapter            {name} port {port}, GID {gid_index} {gid} ({encapsulation}), mtu {mtu}")?;
+        }
+        if let Some(refused) = &self.adapters_refused {
+            writeln!(to, "adapters           none: {refused}")?;
         }
         if let Some(refused) = &self.shared_memory_refused {
             writeln!(to, "shared memory      none: {refused}")?;

@@ -115,10 +115,9 @@ impl Process {
         let Some(place) = self.collectives.running.get_mut(collective as usize) else { return };
         let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
         let Some(Running { input, output, scratch, .. }) = place.take_if(is_idle) else { return };
-        let regions = self.regions.get_mut();
-        [input, output].into_iter().for_each(|lent| _ = regions.revoke(lent));
+        [input, output].into_iter().for_each(|lent| self.return_lent(lent));
         if let Some(kept) = scratch {
-            self.collectives.store.give_back(kept, regions);
+            self.collectives.store.give_back(kept, self.regions.get_mut());
         }
     }
 
@@ -235,6 +234,7 @@ impl Process {
         let regions = self.regions.get_mut();
         let transfers = &self.collectives.transfers;
         for lent in [input, output] {
+            self.device.settle(regions, lent);
             // Only one that has failed has anything on its way.
             if result.is_err() && transfers.leaves_from(lent) {
                 regions.keep(lent);

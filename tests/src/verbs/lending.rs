@@ -1,0 +1,66 @@
+//! Memory goes back to its owner only when nothing that names it is posted.
+
+use unisono::region::{Address, Regions};
+use unisono_core::device::{Cause, Device, Lane, Memory, PeerId, Ticket, Token, Transmit};
+use unisono_core::span::Span;
+use unisono_verbs::registered::Registered;
+use unisono_verbs::ud::Ud;
+
+use super::{Outcome, device, introduce};
+
+/// Datagrams of a round.
+const DATAGRAMS: u32 = 64;
+const BYTES: u32 = 4000;
+
+/// Posts from registered memory, wants it back at once and ends its registration: with the queue as it is, and in error. Returns how
+/// many postings were unfinished when the memory was wanted.
+///
+/// # Errors
+/// It came back while something was posted, or the adapter missed it.
+pub fn lending(adapters: [&str; 2]) -> Outcome<u64> {
+    let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
+    introduce(&mut [&mut from, &mut to])?;
+    let (mut regions, mut unfinished) = (Regions::of(from.domain().clone()), 0);
+    for in_error in [false, true, false] {
+        let span = Span { region: regions.allocate(BYTES as usize)?, offset: 0, bytes: BYTES };
+        let address = regions.address(span).ok_or("the region lives")?;
+        let key = address.key().ok_or("the region is registered")?;
+        let mut last = Ticket::default();
+        for _ in 0..DATAGRAMS {
+            last = post(&mut from, span, address)?;
+        }
+        if in_error {
+            from.fail(Lane::Polled)?;
+        }
+        unfinished += u64::from(last.0.wrapping_sub(from.completed(Lane::Polled).0));
+        from.settle(key);
+        if from.completed(Lane::Polled) != last {
+            return Err("memory came back that a posting names".into());
+        }
+        // SAFETY: nothing is posted any more.
+        if !unsafe { regions.free(span.region) } {
+            return Err("the region was freed before".into());
+        }
+        // An adapter that still read it would fail now.
+        if !in_error && from.poll_fact().is_some() {
+            return Err("the adapter misses memory that went back".into());
+        }
+        while from.poll_fact().is_some() {}
+    }
+    Ok(unfinished)
+}
+
+fn post(device: &mut Ud<Address>, span: Span, address: Address) -> Outcome<Ticket> {
+    let token = device.token(Lane::Polled).ok_or("no free entry")?;
+    let ticket = token.ticket();
+    let transmit = Transmit {
+        to: PeerId(1),
+        at: Lane::Polled,
+        head: 1,
+        payload: Some(span),
+        solicited: false,
+        cause: Cause::First,
+    };
+    token.post(&transmit, Some(address));
+    Ok(ticket)
+}
