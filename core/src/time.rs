@@ -103,7 +103,8 @@ impl Time for Micros {
     fn before(now: u32, units: u32) -> u32 {
         now.wrapping_sub(units >> 4)
     }
-    #[inline]
+    #[cfg_attr(feature = "optimize_for_size", inline(never))]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline)]
     fn since(now: u32, stamp: u32) -> Option<u32> {
         // 1 µs is 15.625 units.
         let micros = now.wrapping_sub(stamp);

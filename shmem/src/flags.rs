@@ -231,6 +231,7 @@ impl<'a> Flags<'a> {
         self.base.wrapping_add(self.lap)
     }
 
+    #[cfg_attr(feature = "optimize_for_size", inline(never))]
     fn item_of(&self, takes: bool) -> Option<Item> {
         if takes { self.course.take(self.lap, self.item) } else { self.course.make(self.lap, self.item) }
     }

@@ -271,28 +271,30 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    #[inline(always)]
     fn show(
         &mut self,
         length: u32,
         note: [u32; 2],
         fill: impl FnOnce(Cells<'a>) -> Option<()>,
     ) -> Result<(), PutError> {
-        let (Some(head), Some(rest), Some(turn)) = (
-            self.parts.cells(self.next, 4, HEAD),
-            self.parts.cells(self.next, 4 + HEAD, INLINE),
-            self.parts.turn(self.next),
-        ) else {
-            return Err(PutError::Corrupted);
-        };
-        // Each in one piece: what is put together first and copied then would stall the processor.
-        for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
-            head.part(4 * i, 4).and_then(|cells| cells.write(&word.to_le_bytes())).ok_or(PutError::Corrupted)?;
-        }
+        let (rest, turn) = self.write_head(length, note).ok_or(PutError::Corrupted)?;
         fill(rest).ok_or(PutError::Corrupted)?;
         self.next = self.next.wrapping_add(1);
         turn.publish(self.next, Site::RingShow);
         Ok(())
+    }
+
+    /// The entry's cells behind its head, and its turn.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    fn write_head(&self, length: u32, note: [u32; 2]) -> Option<(Cells<'a>, &'a Word)> {
+        let (head, rest) = (self.parts.cells(self.next, 4, HEAD)?, self.parts.cells(self.next, 4 + HEAD, INLINE)?);
+        let turn = self.parts.turn(self.next)?;
+        // Each in one piece: what is put together first and copied then would stall the processor.
+        for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
+            head.part(4 * i, 4)?.write(&word.to_le_bytes())?;
+        }
+        Some((rest, turn))
     }
 }
 
