@@ -274,11 +274,11 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Peers that are owed an acknowledgement since this round, and since earlier.
     acks_fresh: List,
     acks_due: List,
-    /// Until when those since this round wait for data to ride on, and for more to acknowledge.
+    /// Until when those since this round wait for data to ride on.
     aging: Option<<S::Time as Time>::Instant>,
-    /// Since when the first of them waits, and whether another one came in this round.
+    /// Since when the first of them waits, and whether one has no grant left.
     aging_since: <S::Time as Time>::Stamp,
-    joined: bool,
+    ungranted: bool,
     /// Some acknowledgement must not wait.
     urgent: bool,
     /// Receive windows whose front has arrived, and those to be emptied.
@@ -331,7 +331,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             acks_due: List::EMPTY,
             aging: None,
             aging_since: S::Time::ZERO,
-            joined: false,
+            ungranted: false,
             urgent: false,
             deferred: List::EMPTY,
             held: 0,

@@ -283,9 +283,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.lost > 0
     }
 
-    /// Whether the grant that is left after the next segment is so small that an idle sender should give it back.
+    /// Whether the grant that is left after the next segment is so small that an idle sender should give it back. Who does
+    /// sends one segment next, and waits for its acknowledgement: a few peers that share a receiver keep theirs.
     pub fn is_scarce(&self) -> bool {
-        self.admitted && (self.granted() as usize) < W.div_ceil(4)
+        self.admitted && (self.granted() as usize) < W.div_ceil(16)
     }
 
     /// Takes a new segment into the window; it is posted with `ticket`. `None` without room.

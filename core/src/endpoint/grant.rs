@@ -49,6 +49,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    /// Data are about to leave, and carry credit, too: more than half of the peer's share is left to it.
+    #[inline]
+    pub(super) fn refill(&mut self, to: u32) {
+        let half = self.credit.share(W as u32) >> 1;
+        if self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WANTS) && u32::from(peer.granted) < half) {
+            self.feed(to);
+        }
+    }
+
     /// Grants what has become free to those who wait, first come first served.
     pub(super) fn serve_hungry(&mut self, now: Now<S, W, BITS>) {
         for _ in 0..STRIDE {

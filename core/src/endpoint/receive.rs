@@ -271,7 +271,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.credit.enter();
         }
         self.urgent |= peer.inbound.is_urgent();
-        self.joined = true;
+        self.ungranted |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
         if !peer.has(LISTED) {
             peer.set(LISTED);
             self.acks_fresh.push(peers, from, |peer| &mut peer.ack_link);
@@ -285,7 +285,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.urgent |= peer.inbound.is_urgent();
-        self.joined = true;
         if !peer.has(LISTED) {
             peer.set(LISTED);
             self.acks_fresh.push(peers, to, |peer| &mut peer.ack_link);

@@ -127,6 +127,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if record.flags & super::ORPHAN != 0 {
             return None;
         }
+        self.refill(to);
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
@@ -156,7 +158,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         };
         // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for.
-        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(self.config.granularity);
+        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(self.config.granularity.saturating_mul(4));
         if S::Time::since(now, record.asked).is_some_and(|since| since > rarely) {
             record.asked = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
@@ -206,9 +208,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.polled = S::Time::stamp(now);
     }
 
-    /// Acknowledgements since this round wait a little for each arrival, since more may follow, and have a bound in all.
+    /// Acknowledgements wait for half of the margin that their peers' timeouts have, so that data carry them; those of peers that
+    /// have no grant left and wait for the next only for a while in which nothing else comes.
     fn let_acks_wait(&mut self, now: Now<S, W, BITS>) {
-        let joined = core::mem::take(&mut self.joined);
+        let ungranted = core::mem::take(&mut self.ungranted);
         if self.acks_fresh.is_empty() {
             return;
         }
@@ -217,10 +220,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         let waited = S::Time::since(now, self.aging_since).unwrap_or(0);
         let left = (self.config.granularity >> 1).saturating_sub(waited);
-        if joined && left > 0 {
+        if ungranted && left > 0 {
             self.aging = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
-        } else if self.aging.is_none_or(|until| S::Time::is_due(now, until)) {
-            self.age_acks();
+        } else {
+            match self.aging {
+                None => self.aging = Some(S::Time::after(now, left)),
+                Some(until) if S::Time::is_due(now, until) => self.age_acks(),
+                Some(_) => {}
+            }
         }
     }
 

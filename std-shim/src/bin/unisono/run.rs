@@ -169,7 +169,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
     options.overrides.lay_over(&mut settings.tuning)?;
-    if hosts.is_none() {
+    if layout.hosts().iter().all(Option::is_none) {
         settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
     }
     settings.assembly = assembly.or(settings.assembly);
@@ -280,6 +280,14 @@ mod tests {
         let kept: Vec<_> = tuning.variables().collect();
         let text = str::to_owned;
         assert_eq!(kept, [("BARRIER", text("knomial")), ("SCAN", text("dissemination")), ("SHARING", text("7"))]);
+    }
+
+    #[test]
+    fn ranks_that_are_all_here_share_its_processors() {
+        let sharing = |line: &str| parse(line, &[]).expect("good").settings.tuning.sharing();
+        assert!(sharing("--hosts localhost:60000 -- prog") > 1);
+        assert_eq!(sharing("--hosts localhost:60000 -- prog"), sharing("-n 60000 --device udp -- prog"));
+        assert_eq!(sharing("--hosts localhost:60000,other:1 -- prog"), 1, "how many processors it has is not known");
     }
 
     #[test]
