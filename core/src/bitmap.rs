@@ -70,14 +70,23 @@ impl Bitmap {
 
     /// The places of the set bits, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, word)| {
-            let mut left = *word;
-            core::iter::from_fn(move || {
-                let low = left.trailing_zeros();
-                left &= left.wrapping_sub(1);
-                (low < 32).then_some(((i as u32) << 5) | low)
-            })
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let place = self.first_from(from)?;
+            from = place.wrapping_add(1);
+            Some(place)
         })
+    }
+
+    /// The place of the lowest set bit that is not below `from`.
+    fn first_from(&self, mut from: u32) -> Option<u32> {
+        loop {
+            let left = self.0.get((from >> 5) as usize)? >> (from & 31);
+            if left != 0 {
+                return Some(from.wrapping_add(left.trailing_zeros()));
+            }
+            from = (from | 31).wrapping_add(1);
+        }
     }
 }
 

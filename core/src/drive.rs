@@ -69,7 +69,7 @@ where
 }
 
 /// Every held datagram whose turn has come, or that is not needed any more.
-#[inline(always)]
+#[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
 fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
     endpoint: &mut Endpoint<S, W, BITS>,
@@ -120,7 +120,7 @@ where
     posted
 }
 
-#[inline(always)]
+#[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
 fn carry_out<D: Device, M: Memory<Address = D::Address>>(device: &mut D, memory: &M, slot: Slot, verdict: &Verdict) {
     match *verdict {
         Verdict::Release => {}

@@ -182,6 +182,11 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
         silent_since: T::ZERO,
         flags: 0,
     };
+
+    /// For the wheel, whose code is there once for one function, but once for each closure.
+    const fn timer(&mut self) -> &mut Timer {
+        &mut self.timer
+    }
 }
 
 /// A control datagram that waits for a token.

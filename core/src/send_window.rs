@@ -207,6 +207,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
+    /// The first segment of this window, which is as it was made, will have the number `first` after all: in place, where a new window
+    /// would be copied.
+    pub const fn begin(&mut self, first: Psn<BITS>) {
+        self.base = first;
+        self.next = first;
+    }
+
     /// The number of the next new segment.
     pub const fn next(&self) -> Psn<BITS> {
         self.next

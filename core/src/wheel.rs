@@ -1,10 +1,10 @@
 //! The timer wheel: six levels of 32 slots, threaded through the records that it times.
 //!
 //! Level l holds what is due in less than 32^(l+1) ticks. Insertion and removal are O(1); on its way to
-//! expiry a record moves down at most five times.
+//! expiry a record moves down at most five times. There are at most 65 535 records.
 
-use crate::list::NONE;
-
+/// No record.
+const NONE: u16 = u16::MAX;
 const LEVELS: usize = 6;
 const SLOTS: usize = 32;
 const SHIFT: u32 = 5;
@@ -15,8 +15,8 @@ const TOP: u32 = 5;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Timer {
     tick: u32,
-    before: u32,
-    after: u32,
+    before: u16,
+    after: u16,
     /// Level × 32 + slot, or `OUT`.
     slot: u8,
 }
@@ -47,7 +47,7 @@ const REACH: u32 = (31 << (TOP * SHIFT)) - 1;
 pub struct Wheel {
     now: u32,
     occupied: [u32; LEVELS],
-    first: [[u32; SLOTS]; LEVELS],
+    first: [[u16; SLOTS]; LEVELS],
 }
 
 impl Wheel {
@@ -65,11 +65,12 @@ impl Wheel {
         }
         let ahead = tick.wrapping_sub(now);
         let ahead = if ahead < 1 << 31 { ahead } else { 0 };
-        self.insert(records, i, now.wrapping_sub(self.now).saturating_add(ahead), timer);
+        self.insert(records, i as u16, now.wrapping_sub(self.now).saturating_add(ahead), timer);
     }
 
+    #[inline(never)]
     /// Puts record `i`, which is not in the wheel, so many ticks after the wheel's present.
-    fn insert<R>(&mut self, records: &mut [R], i: u32, ahead: u32, timer: impl Fn(&mut R) -> &mut Timer) {
+    fn insert<R>(&mut self, records: &mut [R], i: u16, ahead: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         let at = self.now.wrapping_add(ahead.min(REACH));
         let differs = at ^ self.now;
         let level = (31_u32.saturating_sub(differs.leading_zeros()) / SHIFT).min(TOP);
@@ -81,10 +82,10 @@ impl Wheel {
         if let Some(occupied) = self.occupied.get_mut(level as usize) {
             *occupied |= 1 << slot;
         }
-        if let Some(record) = records.get_mut(after as usize) {
+        if let Some(record) = records.get_mut(usize::from(after)) {
             timer(record).before = i;
         }
-        if let Some(record) = records.get_mut(i as usize) {
+        if let Some(record) = records.get_mut(usize::from(i)) {
             let place = (level << SHIFT | slot) as u8;
             *timer(record) = Timer { tick: at, before: NONE, after, slot: place };
         }
@@ -97,16 +98,16 @@ impl Wheel {
         if slot == OUT {
             return;
         }
-        if let Some(record) = records.get_mut(after as usize) {
+        if let Some(record) = records.get_mut(usize::from(after)) {
             timer(record).before = before;
         }
-        match records.get_mut(before as usize) {
+        match records.get_mut(usize::from(before)) {
             Some(record) => timer(record).after = after,
             None => self.set_first(slot, after),
         }
     }
 
-    fn set_first(&mut self, slot: u8, i: u32) {
+    fn set_first(&mut self, slot: u8, i: u16) {
         let (level, slot) = (usize::from(slot >> SHIFT), slot & MASK);
         if let Some(first) = self.first.get_mut(level).and_then(|slots| slots.get_mut(usize::from(slot))) {
             *first = i;
@@ -157,13 +158,13 @@ impl Wheel {
             let level = usize::from(slot >> SHIFT);
             let first = *self.first.get(level)?.get(usize::from(slot & MASK))?;
             if level == 0 {
-                self.clear(records, first, &timer);
-                return Some(first);
+                self.clear(records, u32::from(first), &timer);
+                return Some(u32::from(first));
             }
             let mut i = first;
-            while let Some(record) = records.get_mut(i as usize) {
+            while let Some(record) = records.get_mut(usize::from(i)) {
                 let Timer { tick, after, .. } = *timer(record);
-                self.clear(records, i, &timer);
+                self.clear(records, u32::from(i), &timer);
                 self.insert(records, i, tick.wrapping_sub(self.now), &timer);
                 i = after;
             }

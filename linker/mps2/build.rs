@@ -1,4 +1,4 @@
-//! Hands the linker scripts to the linker, for a bare target only: the host lints the crate but cannot link it.
+//! Hands the linker scripts and what else shapes the images to the linker, for a bare target only: the host lints the crate but cannot link it.
 
 fn main() {
     println!("cargo:rerun-if-changed=mps2-an386.ld");
@@ -8,5 +8,7 @@ fn main() {
     {
         println!("cargo:rustc-link-arg-bins=-T{folder}/mps2-an386.ld");
         println!("cargo:rustc-link-arg-bins=-T{folder}/../unisono.x");
+        // Functions of the same instructions are stored once; lld's.
+        println!("cargo:rustc-link-arg-bins=--icf=all");
     }
 }

@@ -5,9 +5,11 @@
 //! nonsense. No second word is needed: a rank that is already in the next barrier shows more, which suffices for this one.
 
 mod flat;
+mod pair;
 mod shape;
 
 pub use flat::FlatBarrier;
+pub use pair::PairBarrier;
 pub use shape::Shape;
 
 use shape::Act;

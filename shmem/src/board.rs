@@ -1,9 +1,10 @@
 //! A rank's board: what it shows to all others in collectives.
 //!
 //! ```text
-//! 0          its phase in barriers
+//! 0          its phase in barriers, and the line that it moves to
 //! 1 × line   how many steps it has done with: the others' slots of earlier ones are free as far as it goes
 //! 2 × line   slots: stamp, sign, inline payload; the slot of step s is s mod slots
+//!            lines that the phase may move to
 //! page       bulk: a chunk for every slot
 //! ```
 
@@ -59,6 +60,29 @@ impl Boards {
     /// Byte of a rank's phase in barriers.
     pub const fn phase(&self, rank: u32) -> usize {
         self.board(rank)
+    }
+
+    /// Lines that a rank's phase may lie on.
+    pub const fn lines(&self) -> u32 {
+        1 + (self.bulk.saturating_sub(self.slots_end()) / STRIDE) as u32
+    }
+
+    /// Byte of a rank's phase on one of these lines; 0 is where it begins.
+    pub const fn phase_on(&self, rank: u32, line: u32) -> usize {
+        match line.checked_sub(1) {
+            None => self.phase(rank),
+            Some(behind) => self.board(rank) + self.slots_end() + behind as usize * STRIDE,
+        }
+    }
+
+    /// Byte of the line that a rank's phase moves to, plus one; 0: it has not said.
+    pub const fn moves_to(&self, rank: u32) -> usize {
+        self.board(rank) + 4
+    }
+
+    /// Bytes of a board before the end of its slots.
+    const fn slots_end(&self) -> usize {
+        2 * self.line + self.slots as usize * (self.inline + SLOT_HEAD)
     }
 
     /// Byte of the number of steps that a rank has done with.
@@ -124,6 +148,7 @@ mod tests {
             let last = boards.slots - 1;
             assert!(boards.stamp(0, last) + SLOT_HEAD + boards.inline <= boards.at + boards.bulk, "{ranks}");
             assert!(boards.bulk(0, last) + boards.chunk <= boards.board(1), "{ranks}");
+            assert!(boards.lines() >= 8 && boards.phase_on(0, boards.lines()) <= boards.at + boards.bulk, "{ranks}");
             assert!(boards.chunk >= 2048 && boards.end() <= layout.bytes(), "{ranks}: {boards:?}");
             assert_eq!(boards.board(ranks - 1), layout.board(ranks - 1).unwrap().at);
         }

@@ -379,8 +379,8 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
     }
 
     fn poll_fact(&mut self) -> Option<Fact> {
-        let fact = self.facts.first_mut()?.take();
+        let fact = self.facts.first_mut()?.take()?;
         self.facts.rotate_left(1);
-        fact
+        Some(fact)
     }
 }

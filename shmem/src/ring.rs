@@ -54,37 +54,33 @@ pub enum PutError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corrupted;
 
-/// The parts of a ring.
+/// The parts of a ring. Few words: a microcontroller has two of these for every rank.
 #[derive(Clone, Copy, Debug)]
 struct Parts<'a> {
     taken: &'a Word,
-    given: &'a Word,
-    turns: &'a [Word],
-    lines: Cells<'a>,
-    bulk: Cells<'a>,
+    /// Its memory, from the tail to the end of the bulk.
+    area: Segment<'a>,
     entries: u32,
     bulk_lines: u32,
 }
 
 impl<'a> Parts<'a> {
     fn new(segment: Segment<'a>, area: Area, entries: u32, bulk_bytes: u32) -> Option<Self> {
-        let lines = entries as usize * LINE;
         if !entries.is_power_of_two() || !bulk_bytes.is_power_of_two() || (bulk_bytes as usize) < LINE {
             return None;
         }
-        if area.bytes < STRIDE + lines + bulk_bytes as usize {
+        let bytes = STRIDE + entries as usize * LINE + bulk_bytes as usize;
+        if area.bytes < bytes {
             return None;
         }
-        let (first, bulk) = (area.at + STRIDE, area.at + STRIDE + lines);
-        Some(Self {
-            taken: segment.word(area.at)?,
-            given: segment.word(area.at + 4)?,
-            turns: segment.words(first, lines / 4)?,
-            lines: segment.cells(first, lines)?,
-            bulk: segment.cells(bulk, bulk_bytes as usize)?,
-            entries,
-            bulk_lines: bulk_bytes / LINE as u32,
-        })
+        let area = segment.part(area.at, bytes)?;
+        Some(Self { taken: area.word(0)?, area, entries, bulk_lines: bulk_bytes / LINE as u32 })
+    }
+
+    /// Lines of bulk given back.
+    #[inline(always)]
+    fn given(&self) -> Option<&'a Word> {
+        self.area.word(4)
     }
 
     #[inline(always)]
@@ -92,21 +88,28 @@ impl<'a> Parts<'a> {
         (count & (self.entries - 1)) as usize
     }
 
+    /// Byte of an entry.
     #[inline(always)]
-    fn turn(&self, count: u32) -> Option<&'a Word> {
-        self.turns.get(self.slot(count) * (LINE / 4))
+    const fn entry(&self, count: u32) -> usize {
+        STRIDE + self.slot(count) * LINE
     }
 
-    /// A piece of the bulk.
+    #[inline(always)]
+    fn turn(&self, count: u32) -> Option<&'a Word> {
+        self.area.word(self.entry(count))
+    }
+
+    /// A piece of the bulk, which nothing follows.
     #[inline]
     fn piece(&self, line: u32, bytes: u32) -> Option<Cells<'a>> {
-        self.bulk.part((line as usize).checked_mul(LINE)?, bytes as usize)
+        let bulk = STRIDE + self.entries as usize * LINE;
+        self.area.cells((line as usize).checked_mul(LINE)?.checked_add(bulk)?, bytes as usize)
     }
 
     /// Bytes of an entry behind its turn.
     #[inline(always)]
     fn cells(&self, count: u32, at: usize, bytes: usize) -> Option<Cells<'a>> {
-        self.lines.part(self.slot(count) * LINE + at, bytes)
+        self.area.cells(self.entry(count) + at, bytes)
     }
 }
 
@@ -164,7 +167,10 @@ impl<'a> Producer<'a> {
             return Err(PutError::TooLong);
         }
         self.expect_room()?;
-        self.show(payload.len() as u32, note, payload)
+        self.show(payload.len() as u32, note, |entry| match payload.first_chunk::<8>() {
+            Some(word) if payload.len() == 8 => entry.write(word),
+            _ => entry.write(payload),
+        })
     }
 
     /// Puts a message whose payload of `bytes` bytes `fill` writes to a piece of the bulk.
@@ -198,19 +204,18 @@ impl<'a> Producer<'a> {
         let at = if skipped > 0 { 0 } else { here };
         let end = self.used.wrapping_add(skipped).wrapping_add(lines(bytes));
         if end.wrapping_sub(self.given) > size {
-            self.given = recall(self.parts.given, self.given, self.used)?;
+            self.recall_given()?;
             if end.wrapping_sub(self.given) > size {
                 return Err(PutError::Full);
             }
         }
         fill(self.parts.piece(at, bytes).ok_or(PutError::TooLong)?);
-        let mut shown = [0; INLINE];
-        let (place, rest) = shown.split_at_mut(PLACE);
-        for (into, word) in place.as_chunks_mut().0.iter_mut().zip([at, bytes, end]) {
-            *into = word.to_le_bytes();
-        }
-        rest.iter_mut().zip(beside).for_each(|(into, byte)| *into = *byte);
-        self.show(PIECE, note, shown.get(..PLACE + beside.len()).unwrap_or_default())?;
+        self.show(PIECE, note, |entry| {
+            for (i, word) in [at, bytes, end].into_iter().enumerate() {
+                entry.part(4 * i, 4)?.write(&word.to_le_bytes())?;
+            }
+            entry.part(PLACE, beside.len())?.write(beside)
+        })?;
         self.used = end;
         Ok(())
     }
@@ -227,10 +232,9 @@ impl<'a> Producer<'a> {
     /// Whether what was put and not yet taken still shows, and the consumer's words hold what it may have written. If not, what
     /// was put may never be seen. O(entries not yet taken).
     pub fn is_intact(&mut self) -> bool {
-        let (Ok(_), Ok(given)) = (self.is_drained(), recall(self.parts.given, self.given, self.used)) else {
+        if self.is_drained().is_err() || self.recall_given().is_err() {
             return false;
-        };
-        self.given = given;
+        }
         let waiting = self.next.wrapping_sub(self.taken);
         (0..waiting)
             .map(|i| self.taken.wrapping_add(i))
@@ -248,7 +252,14 @@ impl<'a> Producer<'a> {
         self.parts.turn(self.next.wrapping_sub(1))
     }
 
-    #[inline(always)]
+    #[inline]
+    fn recall_given(&mut self) -> Result<(), PutError> {
+        let word = self.parts.given().ok_or(PutError::Corrupted)?;
+        self.given = recall(word, self.given, self.used)?;
+        Ok(())
+    }
+
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn expect_room(&mut self) -> Result<(), PutError> {
         let most = if cfg!(mutant = "overfill") { self.parts.entries + 1 } else { self.parts.entries };
         if self.next.wrapping_sub(self.taken) >= most {
@@ -260,8 +271,13 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    #[inline(always)]
-    fn show(&mut self, length: u32, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    fn show(
+        &mut self,
+        length: u32,
+        note: [u32; 2],
+        fill: impl FnOnce(Cells<'a>) -> Option<()>,
+    ) -> Result<(), PutError> {
         let (Some(head), Some(rest), Some(turn)) = (
             self.parts.cells(self.next, 4, HEAD),
             self.parts.cells(self.next, 4 + HEAD, INLINE),
@@ -273,11 +289,7 @@ impl<'a> Producer<'a> {
         for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
             head.part(4 * i, 4).and_then(|cells| cells.write(&word.to_le_bytes())).ok_or(PutError::Corrupted)?;
         }
-        match payload.first_chunk::<8>() {
-            Some(word) if payload.len() == 8 => rest.write(word),
-            _ => rest.write(payload),
-        }
-        .ok_or(PutError::Corrupted)?;
+        fill(rest).ok_or(PutError::Corrupted)?;
         self.next = self.next.wrapping_add(1);
         turn.publish(self.next, Site::RingShow);
         Ok(())
@@ -348,7 +360,7 @@ impl<'a> Consumer<'a> {
     ///
     /// # Errors
     /// [`Corrupted`]: nobody puts what is there.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
         let (word, before) = self.awaited();
         let turn = word.acquire(Site::RingLook);
@@ -383,20 +395,22 @@ impl<'a> Consumer<'a> {
 
     /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look
     /// that found nothing must be taken.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn take(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.fresh = self.fresh.saturating_sub(1);
         if self.seen != self.given {
             self.given = self.seen;
-            self.parts.given.publish(self.given, Site::RingTake);
+            if let Some(given) = self.parts.given() {
+                given.publish(self.given, Site::RingTake);
+            }
         }
         self.parts.taken.publish(self.next, Site::RingTake);
     }
 
     /// Whether what was published still stands. If not, the producer may wait for ever.
     pub fn is_intact(&self) -> bool {
-        self.parts.taken.own() == self.next && self.parts.given.own() == self.given
+        self.parts.taken.own() == self.next && self.parts.given().is_some_and(|given| given.own() == self.given)
     }
 
     /// The word that was published last: what the producer may be waiting for.

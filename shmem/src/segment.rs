@@ -121,12 +121,23 @@ mod seam {
             self.bytes
         }
 
+        /// `bytes` bytes from this one on, a multiple of 4.
+        pub fn part(self, at: usize, bytes: usize) -> Option<Self> {
+            if !at.is_multiple_of(4) || at.checked_add(bytes)? > self.bytes {
+                return None;
+            }
+            // SAFETY: `at` is within the memory, which whoever made the segment answers for, or its end.
+            Some(Self { base: unsafe { self.base.add(at) }, bytes, life: PhantomData })
+        }
+
         /// The word at this byte, a multiple of 4.
+        #[inline]
         pub fn word(self, at: usize) -> Option<&'a Word> {
             self.words(at, 1)?.first()
         }
 
         /// `count` words from this byte on, a multiple of 4.
+        #[inline]
         pub fn words(self, at: usize, count: usize) -> Option<&'a [Word]> {
             let end = count.checked_mul(4)?.checked_add(at)?;
             if !at.is_multiple_of(4) || end > self.bytes {
@@ -140,6 +151,7 @@ mod seam {
         }
 
         /// `bytes` bytes of payload from this byte on.
+        #[inline]
         pub fn cells(self, at: usize, bytes: usize) -> Option<Cells<'a>> {
             if at.checked_add(bytes)? > self.bytes {
                 return None;
@@ -281,6 +293,12 @@ mod seam {
         /// As shipped.
         pub const fn bytes(self) -> usize {
             self.words.len() * 4
+        }
+
+        /// As shipped.
+        pub fn part(self, at: usize, bytes: usize) -> Option<Self> {
+            let cells = self.cells.get(at / 4..at.checked_add(bytes)? / 4)?;
+            Some(Self { words: self.words(at, bytes / 4)?, cells })
         }
 
         /// As shipped.

@@ -19,7 +19,7 @@ unsafe impl Sync for Ground {}
 impl Ground {
     pub(crate) fn new(ranks: u32) -> Self {
         let (slots, inline, chunk) = (4, 56, 256);
-        let bulk = 256 + slots as usize * (inline + SLOT_HEAD);
+        let bulk = 512 + slots as usize * (inline + SLOT_HEAD);
         let stride = bulk + slots as usize * chunk;
         Self::of(Boards { ranks, at: 0, stride, line: 128, slots, inline, bulk, chunk, crowded: false })
     }

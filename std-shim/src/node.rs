@@ -270,6 +270,17 @@ impl Node {
         (neighbour.process != 0).then_some(neighbour.process)
     }
 
+    /// Whether every rank of the node is a process, as it says itself. All ranks say the same.
+    pub fn has_processes(&self) -> bool {
+        let sits = |local| Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
+        (0..self.size()).all(|local| match sits(local) {
+            Some(
+                Occupant::Sits(sitter) | Occupant::Retired(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter),
+            ) => sitter.process != 0,
+            Some(Occupant::Nobody | Occupant::Garbage) | None => false,
+        })
+    }
+
     /// The life of a rank that shares memory; none of a later life does.
     pub fn incarnation(&self, local: u32) -> Option<Incarnation> {
         let neighbour = self.neighbours.get(local as usize)?;

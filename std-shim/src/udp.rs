@@ -312,6 +312,7 @@ impl Device for Udp {
     }
 
     /// `None` may come while more waits in the kernel, as [`arm`](Self::arm) tells.
+    #[inline(always)]
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         let queue = match lane {
             Lane::Polled => &mut self.polled,

@@ -36,6 +36,14 @@ pub fn target() -> PathBuf {
 /// # Errors
 /// It does not build.
 pub fn build(ranks: u32) -> Result<BareMetal, String> {
+    build_image(ranks, PACKAGE)
+}
+
+/// As [`build`], the image of this name.
+///
+/// # Errors
+/// It does not build.
+pub fn build_image(ranks: u32, name: &str) -> Result<BareMetal, String> {
     let folder = target().join("image-x86");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--package", PACKAGE, "--target", TARGET]);
@@ -53,7 +61,7 @@ pub fn build(ranks: u32) -> Result<BareMetal, String> {
     if !output.status.success() {
         return Err(format!("the image does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(BareMetal { ranks, image: folder.join(TARGET).join("release").join(PACKAGE), emulator: emulator("x86") })
+    Ok(BareMetal { ranks, image: folder.join(TARGET).join("release").join(name), emulator: emulator("x86") })
 }
 
 /// The emulator that `linker/fetch-qemu` has unpacked, with what it needs to find its parts; else the one that is installed.

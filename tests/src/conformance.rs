@@ -19,6 +19,7 @@ mod lanes;
 mod on_adapter;
 #[cfg(feature = "verbs")]
 mod on_direct;
+mod on_ethernet;
 mod on_shmem;
 mod on_sim;
 #[cfg(feature = "verbs")]
@@ -35,7 +36,12 @@ mod tests;
 use unisono_core::device::{Device, Lane};
 
 pub use self::{
-    breach::Breach, on_adapter::AdapterFixture, on_shmem::ShmemFixture, on_sim::SimFixture, on_udp::UdpFixture,
+    breach::Breach,
+    on_adapter::AdapterFixture,
+    on_ethernet::{EthernetFixture, device as ethernet_device},
+    on_shmem::ShmemFixture,
+    on_sim::SimFixture,
+    on_udp::UdpFixture,
     store::Store,
 };
 use bench::Bench;

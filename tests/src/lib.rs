@@ -18,6 +18,8 @@ pub mod hockney;
 #[cfg(feature = "rim")]
 pub mod hostile;
 #[cfg(feature = "rim")]
+pub mod hub;
+#[cfg(feature = "rim")]
 pub mod incast;
 #[cfg(feature = "rim")]
 pub mod job;
@@ -30,6 +32,8 @@ pub mod node;
 pub mod oracle;
 #[cfg(feature = "rim")]
 pub mod rdma_core;
+#[cfg(feature = "rim")]
+pub mod relay;
 #[cfg(feature = "rim")]
 pub mod repair;
 #[cfg(feature = "rim")]

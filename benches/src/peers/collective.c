@@ -55,6 +55,8 @@ static double batch(int barriers)
 static double barrier(void)
 {
     int barriers = ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 100 : 1000;
+    /* The first one waits for whoever is late. */
+    batch(barriers);
     int count = calls(batch(barriers) * barriers);
     double times[MOST];
     for (int i = 0; i < count; i++)

@@ -39,7 +39,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// A segment goes straight to its place, if its placement is open for its peer.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn land(
         &self,
         header: &Header<BITS>,
@@ -84,7 +84,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn count_down(&mut self, placement: PlacementId) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };

@@ -1,6 +1,6 @@
 //! Send windows and their pool: who gets one, and who gives one back.
 
-use super::{Endpoint, Notice, Now, ORPHAN, READY};
+use super::{Endpoint, Notice, Now, ORPHAN, READY, Sender};
 use crate::device::PeerId;
 use crate::list::NONE;
 use crate::peer::{LAP, NO_WINDOW, TOUCHED, WATCHED, WINDOWLESS};
@@ -61,7 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
-        record.window = crate::send_window::SendWindow::new(peer.send_next());
+        record.window.begin(peer.send_next());
         record.peer = to;
         record.asked = S::Time::stamp(now);
         record.silent_since = record.asked;
@@ -109,14 +109,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     pub(super) fn free_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
-        self.wheel.clear(senders, sender, |sender| &mut sender.timer);
+        self.wheel.clear(senders, sender, Sender::timer);
         let Some(record) = senders.get_mut(sender as usize) else { return };
         if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
             // Freed when it leaves the list it is in.
             record.flags |= ORPHAN;
             return;
         }
-        *record = super::Sender::FREE;
+        *record = Sender::FREE;
         self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
         // The first of the queues that wait for a window gets it.
         if let Some(first) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {

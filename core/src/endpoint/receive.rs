@@ -157,7 +157,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.settle_sender(now, sender);
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn receive_data(
         &mut self,
         now: Now<S, W, BITS>,
@@ -252,7 +252,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
     /// it filled a gap.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = (self.credit.share(W as u32) >> 2).max(1);
         let peers = self.peers.as_mut();
@@ -293,7 +293,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Carries out a datagram whose turn it is.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn take_effect(
         &mut self,
         from: u32,

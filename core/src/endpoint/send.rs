@@ -26,7 +26,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ///
     /// # Errors
     /// [`SendError`]; nothing was taken.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send(
         &mut self,
         now: Now<S, W, BITS>,
@@ -133,7 +133,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
     /// part by part stalls the processor.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn enqueue(
         &mut self,
         now: Now<S, W, BITS>,

@@ -1,6 +1,6 @@
 //! Time: probes, silence, windows without work.
 
-use super::{Endpoint, Now, ORPHAN, SILENT};
+use super::{Endpoint, Now, ORPHAN, SILENT, Sender};
 use crate::list::NONE;
 use crate::peer::WATCHED;
 use crate::storage::Storage;
@@ -29,7 +29,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.linger(now);
         let tick = S::Time::tick(now);
         for _ in 0..self.senders.as_ref().len() {
-            let expired = self.wheel.expire(self.senders.as_mut(), tick, |sender| &mut sender.timer);
+            let expired = self.wheel.expire(self.senders.as_mut(), tick, Sender::timer);
             let Some(sender) = expired else { return };
             self.handle_expired(now, sender);
         }
@@ -103,7 +103,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
-            self.wheel.set(senders, sender, S::Time::tick(now), tick, |sender| &mut sender.timer);
+            self.wheel.set(senders, sender, S::Time::tick(now), tick, Sender::timer);
         }
     }
 }

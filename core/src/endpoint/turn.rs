@@ -54,7 +54,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// A datagram has had its turn, and those behind it that have already landed.
-    #[inline(always)]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
             self.count_down(placement);

@@ -245,14 +245,22 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     #[inline]
     pub fn first_receive(&self, envelope: &Envelope) -> Option<ReceiveId> {
         let receives = self.receives.as_ref();
-        let classes = (0..PATTERNS).zip(self.waiting).filter(|(_, waiting)| *waiting > 0);
-        let firsts = classes.filter_map(|(class, _)| self.posted.first(receives, &envelope.key(class)));
-        let known =
-            firsts.filter_map(|record| Some(ReceiveId { record, number: receives.get(record as usize)?.number }));
-        #[cfg(not(mutant = "latest_receive"))]
-        let first = known.min_by_key(|receive| receive.number);
-        #[cfg(mutant = "latest_receive")]
-        let first = known.max_by_key(|receive| receive.number);
+        let mut first: Option<ReceiveId> = None;
+        for (class, waiting) in (0..PATTERNS).zip(self.waiting) {
+            if waiting > 0
+                && let Some(record) = self.posted.first(receives, &envelope.key(class))
+                && let Some(posted) = receives.get(record as usize)
+            {
+                let number = posted.number;
+                #[cfg(not(mutant = "latest_receive"))]
+                let is_before = first.is_none_or(|first| number < first.number);
+                #[cfg(mutant = "latest_receive")]
+                let is_before = first.is_none_or(|first| number > first.number);
+                if is_before {
+                    first = Some(ReceiveId { record, number });
+                }
+            }
+        }
         first
     }
 

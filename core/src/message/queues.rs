@@ -44,6 +44,8 @@ pub(super) trait Queued {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Queues<B, const CLASSES: u8> {
     buckets: B,
+    /// Buckets of a class.
+    each: u32,
     seed: u32,
 }
 
@@ -51,7 +53,7 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     /// Empty. The seed makes the hash differ from process to process.
     pub(super) fn new(mut buckets: B, seed: u32) -> Self {
         buckets.as_mut().fill(NONE);
-        Self { buckets, seed }
+        Self { each: Self::each(&buckets), buckets, seed }
     }
 
     /// How many buckets there are.
@@ -62,7 +64,8 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     /// Other buckets, at least as many.
     pub(super) fn rehash<R: Queued>(&mut self, records: &mut [R], mut buckets: B) {
         buckets.as_mut().fill(NONE);
-        let each = self.each().max(1);
+        let each = self.each.max(1);
+        self.each = Self::each(&buckets);
         let old = core::mem::replace(&mut self.buckets, buckets);
         for (bucket, first) in old.as_ref().iter().enumerate() {
             let class = (bucket as u32).checked_div(each).unwrap_or(0) as u8;
@@ -180,23 +183,16 @@ impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         }
     }
 
-    /// Buckets of a class.
-    #[inline]
-    fn each(&self) -> u32 {
-        (self.buckets.as_ref().len() as u32).checked_div(CLASSES as u32).unwrap_or(0)
+    fn each(buckets: &B) -> u32 {
+        (buckets.as_ref().len() as u32).checked_div(CLASSES as u32).unwrap_or(0)
     }
 
     #[inline]
     fn bucket(&self, key: &Key) -> usize {
-        let each = self.each();
-        let mut hash = self.seed ^ key.context;
-        for word in [key.peer, key.tag] {
-            hash = hash.wrapping_mul(0x9e37_79b1);
-            hash = (hash ^ hash >> 15) ^ word;
-        }
-        hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
-        hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
-        let within = u64::from(hash ^ hash >> 16).wrapping_mul(u64::from(each)) >> 32;
-        (u64::from(key.class).wrapping_mul(u64::from(each))).wrapping_add(within) as usize
+        let from = u64::from(key.context ^ self.seed) << 32 | u64::from(key.peer);
+        let mixed = from.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (mixed ^ mixed >> 32 ^ u64::from(key.tag)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let within = (hash >> 32).wrapping_mul(u64::from(self.each)) >> 32;
+        (u64::from(key.class).wrapping_mul(u64::from(self.each))).wrapping_add(within) as usize
     }
 }

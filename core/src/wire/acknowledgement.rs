@@ -104,15 +104,16 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         };
         header.emit(head);
         let mut length = HEADER;
-        if let Some(rest) = head.get_mut(HEADER..) {
-            let fixed = [hold, self.cumulative.get()];
-            for (into, from) in rest.chunks_exact_mut(4).zip(fixed.into_iter().chain(self.beyond.words())) {
-                for (byte, value) in into.iter_mut().zip(from.to_le_bytes()) {
-                    *byte = value;
-                }
+        let mut rest = head.get_mut(HEADER..).unwrap_or_default().as_chunks_mut().0.iter_mut();
+        let mut put = |word: u32| {
+            if let Some(into) = rest.next() {
+                *into = word.to_le_bytes();
                 length = length.wrapping_add(4);
             }
-        }
+        };
+        put(hold);
+        put(self.cumulative.get());
+        self.beyond.words().for_each(put);
         length as u8
     }
 }

@@ -5,6 +5,14 @@ use unisono_core::device::Cause;
 use crate::node::{BULK, MESSAGES, Node};
 use crate::wire::{Fates, Wire};
 
+/// A board's clock.
+pub trait Clock {
+    /// Microseconds; wraps.
+    fn now(&mut self) -> u32;
+    /// Lets the processor rest for so many microseconds at most.
+    fn rest(&mut self, micros: u32);
+}
+
 /// Microseconds after which an exchange that has not ended never will.
 const LONGEST: u32 = 60_000_000;
 
@@ -17,6 +25,10 @@ const ALL_PLACED: u32 = 2 * (BULK as u32);
 pub struct Outcome {
     /// Duration in microseconds.
     pub micros: u32,
+    /// Of these, microseconds in which there was nothing to do, and how often that was so.
+    pub rested: u32,
+    /// See there.
+    pub rests: u32,
     /// Both have left in time.
     pub ended: bool,
     /// Messages that arrived in their order.
@@ -50,17 +62,24 @@ impl Outcome {
     }
 }
 
-/// Runs both nodes until they have left. `now` gives microseconds, wrapping.
-pub fn run(mut now: impl FnMut() -> u32, [a, b]: [&mut Node<'_, '_>; 2], [there, back]: [&mut Wire; 2]) -> Outcome {
-    let started = now();
+/// Runs both nodes until they have left. When nothing moves any more, nothing will before the earlier of their timeouts.
+pub fn run(clock: &mut impl Clock, [a, b]: [&mut Node<'_, '_>; 2], [there, back]: [&mut Wire; 2]) -> Outcome {
+    let started = clock.now();
     let mut outcome = Outcome::default();
     while outcome.micros < LONGEST && !outcome.ended {
-        a.step(now());
-        there.carry(a.device(), b.device());
-        b.step(now());
-        back.carry(b.device(), a.device());
-        outcome.micros = now().wrapping_sub(started);
+        let mut moved = a.step(clock.now());
+        moved |= there.carry(a.device(), b.device());
+        moved |= b.step(clock.now());
+        moved |= back.carry(b.device(), a.device());
         outcome.ended = a.is_gone() && b.is_gone();
+        let now = clock.now();
+        let rest = a.rest(now).unwrap_or(LONGEST).min(b.rest(now).unwrap_or(LONGEST));
+        if !moved && !outcome.ended && rest > 0 {
+            clock.rest(rest);
+            outcome.rested = outcome.rested.saturating_add(clock.now().wrapping_sub(now));
+            outcome.rests = outcome.rests.saturating_add(1);
+        }
+        outcome.micros = clock.now().wrapping_sub(started);
     }
     for node in [a, b] {
         let ((delivered, misordered), progress, counters) = (node.delivered(), node.progress(), node.counters());
@@ -91,14 +110,30 @@ fn count(total: u64) -> u32 {
 mod tests {
     use core::sync::atomic::AtomicU8;
 
-    use super::{ALL_MESSAGES, ALL_PLACED, Outcome, run};
+    use super::{ALL_MESSAGES, ALL_PLACED, Clock, Outcome, run};
     use crate::end::End;
     use crate::node::{BULK, Node, SOURCE, STREAM};
     use crate::wire::{Faults, Wire};
 
     const NO_FAULTS: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
 
-    /// Every look at the clock is `tick` microseconds later than the last.
+    /// Every look is `tick` microseconds later than the last.
+    struct Ticking {
+        now: u32,
+        tick: u32,
+    }
+
+    impl Clock for Ticking {
+        fn now(&mut self) -> u32 {
+            self.now = self.now.wrapping_add(self.tick);
+            self.now
+        }
+
+        fn rest(&mut self, micros: u32) {
+            self.now = self.now.wrapping_add(micros);
+        }
+    }
+
     fn exchange(faults: Faults, seed: u32, tick: u32) -> Outcome {
         let source = [const { [const { AtomicU8::new(0) }; SOURCE] }; 2];
         let inbox = [const { [const { AtomicU8::new(0) }; STREAM] }; 2];
@@ -110,12 +145,7 @@ mod tests {
         ];
         let [a, b] = &mut nodes;
         let (mut there, mut back) = (Wire::new(faults, seed), Wire::new(faults, seed ^ 0xFFFF));
-        let mut now = 0_u32;
-        let clock = || {
-            now = now.wrapping_add(tick);
-            now
-        };
-        run(clock, [a, b], [&mut there, &mut back])
+        run(&mut Ticking { now: 0, tick }, [a, b], [&mut there, &mut back])
     }
 
     #[test]
@@ -131,6 +161,7 @@ mod tests {
         for seed in 1..20 {
             let outcome = exchange(Faults { dropped: 13, duplicated: 13, overtaken: 13 }, seed * 77, 20);
             assert!(outcome.is_proven(), "seed {seed}: {outcome:?}");
+            assert!(outcome.rests > 0 && outcome.rested < outcome.micros, "seed {seed}: {outcome:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use unisono_core::placement::{Key, Placement, PlacementId};
 use unisono_core::receive_window::ReceiveWindow;
 use unisono_core::span::{Region, Span};
 use unisono_core::storage::Arrays;
-use unisono_core::time::Micros;
+use unisono_core::time::{Micros, Time as _};
 
 use crate::end::{End, MTU};
 use crate::pattern;
@@ -217,12 +217,19 @@ impl<'d, 'm> Node<'d, 'm> {
         pattern::wrong(inbox, seed).saturating_add(pattern::wrong(bulk, seed.wrapping_add(STREAM as u32)))
     }
 
-    /// One round: hands over what the endpoint has room for, lets it send and receive, hears what happened.
+    /// Microseconds in which it has nothing to do, unless something arrives. `None`: for ever.
+    pub fn rest(&self, now: u32) -> Option<u32> {
+        let at = self.endpoint.poll_timeout(now)?;
+        Some(if Micros::is_due(now, at) { 0 } else { at.wrapping_sub(now) })
+    }
+
+    /// One round: hands over what the endpoint has room for, lets it send and receive, hears what happened. Returns whether anything did.
     pub fn step(&mut self, now: u32) -> bool {
         self.submit(now);
         let Self { endpoint, device, memory, above, .. } = self;
-        let moved = drive(now, unisono_core::device::Lane::Polled, endpoint, &mut **device, memory, above, BUDGET);
+        let mut moved = drive(now, unisono_core::device::Lane::Polled, endpoint, &mut **device, memory, above, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
+            moved = true;
             match event {
                 Event::Completed(_, Ok(())) => self.progress.completed = self.progress.completed.saturating_add(1),
                 Event::Delivered(_, bytes) => self.progress.placed = self.progress.placed.saturating_add(bytes),

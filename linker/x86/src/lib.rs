@@ -10,6 +10,8 @@ pub mod clock;
 pub mod exit;
 pub mod interrupts;
 mod memory;
+pub mod network;
 pub mod pci;
+pub mod pieces;
 pub mod segment;
 pub mod serial;

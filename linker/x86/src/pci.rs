@@ -54,3 +54,12 @@ pub fn memory(function: DeviceFunction, bar: u8) -> Option<(u64, u64)> {
         BarInfo::IO { .. } => None,
     }
 }
+
+/// All of a device's memories, as [`memory`].
+pub fn memories(function: DeviceFunction) -> impl Iterator<Item = (u64, u64)> {
+    let bars = devices().bars(function).unwrap_or_default();
+    bars.into_iter().flatten().filter_map(|bar| match bar {
+        BarInfo::Memory { address, size, .. } => Some((address, size)),
+        BarInfo::IO { .. } => None,
+    })
+}

@@ -2,7 +2,7 @@
 //! share cores, *gathered* by rank 0: it looks at each of the others, then shows that it has arrived, which is all that they look for.
 //! There rank 0 leaves first, so that whoever comes after it finds what it has written meanwhile, and nobody else is woken twice.
 
-use super::has_shown;
+use super::{PairBarrier, has_shown};
 use crate::board::Boards;
 use crate::segment::{Segment, Site, Word};
 
@@ -12,14 +12,32 @@ pub struct FlatBarrier<'a> {
     own: &'a Word,
     words: &'a [Word],
     stride: usize,
+    /// Where the first rank's word lies on its board, and those of the others.
+    places: [usize; 2],
 }
 
 impl<'a> FlatBarrier<'a> {
     /// The barriers of a group. `None`: the boards do not lie in the segment, or there is no such rank.
     pub fn new(segment: Segment<'a>, boards: &Boards, rank: u32) -> Option<Self> {
+        Self::on(segment, boards, rank, [0; 2])
+    }
+
+    /// As that, with the words on these lines of the boards: the first rank's, and the others'. `None`: there is no such line, too.
+    pub fn on(segment: Segment<'a>, boards: &Boards, rank: u32, lines: [u32; 2]) -> Option<Self> {
         let words = boards.words(segment)?;
-        let own = segment.word(boards.phase(rank)).filter(|_| rank < boards.ranks)?;
-        Some(Self { own, words, stride: boards.stride / 4 })
+        if rank >= boards.ranks || lines.iter().any(|line| *line >= boards.lines()) {
+            return None;
+        }
+        let [first, others] = lines;
+        let own = segment.word(boards.phase_on(rank, if rank == 0 { first } else { others }))?;
+        let places = lines.map(|line| (boards.phase_on(0, line) - boards.phase(0)) / 4);
+        Some(Self { own, words, stride: boards.stride / 4, places })
+    }
+
+    #[inline(always)]
+    fn word(&self, rank: usize) -> Option<&'a Word> {
+        let [first, others] = self.places;
+        self.words.get(rank * self.stride + if rank == 0 { first } else { others })
     }
 
     /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.
@@ -32,11 +50,11 @@ impl<'a> FlatBarrier<'a> {
     /// how far it came.
     #[inline(always)]
     pub fn poll(&self, epoch: u32, from: &mut usize) -> bool {
-        while let Some(word) = self.words.get(*from) {
+        while let Some(word) = self.word(*from) {
             if word.acquire(Site::Arrived).wrapping_sub(epoch) > 1 {
                 return false;
             }
-            *from += self.stride;
+            *from += 1;
         }
         true
     }
@@ -44,12 +62,12 @@ impl<'a> FlatBarrier<'a> {
     /// Whether all have arrived, of a gathered barrier. Rank 0 arrives by this, the others have before.
     #[inline]
     pub fn poll_gathered(&self, epoch: u32, from: &mut usize) -> bool {
-        let is_first = self.words.first().is_some_and(|word| core::ptr::eq(word, self.own));
-        if !is_first {
+        let Some(first) = self.word(0) else { return false };
+        if !core::ptr::eq(first, self.own) {
             *from = 0;
-            return self.words.first().is_some_and(|word| word.acquire(Site::Arrived).wrapping_sub(epoch) <= 1);
+            return first.acquire(Site::Arrived).wrapping_sub(epoch) <= 1;
         }
-        *from = (*from).max(self.stride);
+        *from = (*from).max(1);
         let all = self.poll(epoch, from);
         if all {
             self.arrive(epoch);
@@ -59,15 +77,21 @@ impl<'a> FlatBarrier<'a> {
 
     /// The rank that a poll which returned false came to, its word, and what that showed; `None`: it has arrived meanwhile.
     pub fn missing(&self, epoch: u32, from: usize) -> Option<(u32, &'a Word, u32)> {
-        let word = self.words.get(from)?;
+        let word = self.word(from)?;
         let seen = word.acquire(Site::Arrived);
-        let rank = from.checked_div(self.stride)? as u32;
-        (seen.wrapping_sub(epoch) > 1).then_some((rank, word, seen))
+        (seen.wrapping_sub(epoch) > 1).then_some((from as u32, word, seen))
     }
 
     /// Whether a rank has arrived; `None`: its word is nonsense.
     pub fn has_arrived(&self, rank: u32, epoch: u32) -> Option<bool> {
-        has_shown(self.words.get(rank as usize * self.stride)?.acquire(Site::Arrived), epoch, 1)
+        has_shown(self.word(rank as usize)?.acquire(Site::Arrived), epoch, 1)
+    }
+
+    /// The same of two ranks. `None`: there are more.
+    pub fn pair(&self) -> Option<PairBarrier<'a>> {
+        let [first, second] = [self.word(0)?, self.word(1)?];
+        let other = if core::ptr::eq(first, self.own) { second } else { first };
+        self.word(2).is_none().then_some(PairBarrier { own: self.own, other })
     }
 
     /// This rank's word.

@@ -87,3 +87,25 @@ fn flat_flags_wrap() {
     }
     assert!(FlatBarrier::new(ground.segment(), &ground.boards, 2).is_none());
 }
+
+#[test]
+fn words_lie_where_they_are_said_to() {
+    let ground = Ground::new(2);
+    let lines = ground.boards.lines();
+    assert!(FlatBarrier::on(ground.segment(), &ground.boards, 0, [0, lines]).is_none());
+    for line in 0..lines {
+        let on = |rank| FlatBarrier::on(ground.segment(), &ground.boards, rank, [line, 0]).unwrap();
+        let [one, two] = [0, 1].map(on);
+        let [first, second] = [one, two].map(|flat| flat.pair().unwrap());
+        let epoch = line + 1;
+        first.arrive(epoch);
+        assert!(!first.poll(epoch) && second.poll(epoch) && !second.poll(epoch + 1));
+        assert_eq!(two.has_arrived(0, epoch), Some(true));
+        two.arrive(epoch);
+        assert!(first.poll(epoch) && one.poll(epoch, &mut 0));
+        let shown = ground.segment().word(ground.boards.phase_on(0, line)).unwrap();
+        assert_eq!(shown.own(), epoch);
+    }
+    let ground = Ground::new(3);
+    assert!(FlatBarrier::new(ground.segment(), &ground.boards, 0).unwrap().pair().is_none());
+}

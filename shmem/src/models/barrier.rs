@@ -8,7 +8,7 @@ use loom::model::Builder;
 use super::assert_ranks_need;
 use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
 use crate::board::Boards;
-use crate::segment::{Memory, Segment, Site};
+use crate::segment::{Memory, STRIDE, Segment, Site};
 
 /// Looks at a barrier before a rank gives up for good, as if it were killed.
 const LOOKS: u32 = 2;
@@ -20,15 +20,20 @@ fn boards(ranks: u32) -> Boards {
     Boards { ranks, at: 0, stride: 4, line: 0, slots: 1, inline: 16, bulk: 0, chunk: 0, crowded: false }
 }
 
+/// As those, of two lines each.
+fn lines(ranks: u32) -> Boards {
+    Boards { stride: 12, inline: 0, bulk: 8 + STRIDE, ..boards(ranks) }
+}
+
 /// Numbers after each barrier what everyone wrote before it, in the cell that was written two barriers ago.
-fn run(segment: Segment<'_>, ranks: u32, rank: u32, epochs: u32, mut wait: impl FnMut(u32) -> bool) -> bool {
-    let cell = |of: u32, epoch: u32| segment.cells((ranks + 2 * of + epoch % 2) as usize * 4, 4).unwrap();
+fn run(segment: Segment<'_>, boards: &Boards, rank: u32, epochs: u32, mut wait: impl FnMut(u32) -> bool) -> bool {
+    let cell = |of: u32, epoch: u32| segment.cells(boards.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
     for epoch in 1..=epochs {
         cell(rank, epoch).write(&(epoch * 10 + rank).to_le_bytes()).unwrap();
         if !wait(FIRST.wrapping_add(epoch)) {
             return false;
         }
-        for of in 0..ranks {
+        for of in 0..boards.ranks {
             let mut value = [0; 4];
             cell(of, epoch).read(&mut value).unwrap();
             assert_eq!(u32::from_le_bytes(value), epoch * 10 + of);
@@ -42,6 +47,8 @@ fn run(segment: Segment<'_>, ranks: u32, rank: u32, epochs: u32, mut wait: impl 
 enum Kind {
     Flat,
     Gathered,
+    /// Of two, whose words move to other lines from one barrier to the next.
+    Moving,
     Of(Shape<'static>),
 }
 
@@ -49,12 +56,13 @@ enum Kind {
 fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind: Kind) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
+    let of_kind = if matches!(kind, Kind::Moving) { lines(ranks) } else { boards(ranks) };
     let body = move |memory: &Memory, rank: u32| {
-        let (segment, boards) = (memory.segment(), boards(ranks));
+        let (segment, boards) = (memory.segment(), of_kind);
         let complete = match kind {
             Kind::Flat => {
                 let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
-                run(segment, ranks, rank, epochs, |epoch| {
+                run(segment, &boards, rank, epochs, |epoch| {
                     flat.arrive(epoch);
                     let mut from = 0;
                     (0..LOOKS).any(|_| flat.poll(epoch, &mut from))
@@ -62,7 +70,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
             }
             Kind::Gathered => {
                 let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
-                run(segment, ranks, rank, epochs, |epoch| {
+                run(segment, &boards, rank, epochs, |epoch| {
                     if rank > 0 {
                         flat.arrive(epoch);
                     }
@@ -76,9 +84,21 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                     })
                 })
             }
+            Kind::Moving => run(segment, &boards, rank, epochs, |epoch| {
+                let on = |epoch: u32| {
+                    FlatBarrier::on(segment, &boards, rank, [epoch % 2, epoch / 2 % 2])
+                        .and_then(|flat| flat.pair())
+                        .unwrap()
+                };
+                // It shows where it will lie that there was a barrier.
+                let (now, next) = (on(epoch), on(epoch.wrapping_add(1)));
+                next.arrive(epoch);
+                now.arrive(epoch);
+                (0..LOOKS).any(|_| now.poll(epoch))
+            }),
             Kind::Of(shape) => {
                 let mut barrier = Barrier::new(segment, boards, rank, shape, FIRST).unwrap();
-                run(segment, ranks, rank, epochs, |_| {
+                run(segment, &boards, rank, epochs, |_| {
                     barrier.start();
                     (0..2 * LOOKS).any(|_| match barrier.poll() {
                         Arrival::Complete => true,
@@ -95,7 +115,13 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
     };
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
-    assert_ranks_need(name, &builder, &[Site::Arrive, Site::Arrived], (ranks, ranks as usize * 12, FIRST), body);
+    assert_ranks_need(
+        name,
+        &builder,
+        &[Site::Arrive, Site::Arrived],
+        (ranks, of_kind.end() + ranks as usize * 8, FIRST),
+        body,
+    );
     assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
 }
 
@@ -107,6 +133,11 @@ fn flat_flags_of_two() {
 #[test]
 fn flat_flags_of_three() {
     explore("flat flags, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, Kind::Flat);
+}
+
+#[test]
+fn moving_flags_of_two() {
+    explore("moving flags, 2 ranks, 3 epochs, 3 preemptions", Some(3), 2, 3, Kind::Moving);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use core::{
 use std::{
     ffi::{OsStr, OsString},
     io::{self, BufRead as _, BufReader, Read, Write as _},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     thread::{self, JoinHandle},
@@ -44,7 +44,7 @@ const LINE: u64 = 1 << 16;
 pub const DONE: i32 = 0x10 << 1 | 1;
 /// What the emulator is, wherever it is: a machine with one processor, in translation with threads of its own. A second processor,
 /// never started, makes it translate atomic operations to those of the host: otherwise updates are lost between image and ranks.
-const MACHINE: [&str; 22] = [
+const MACHINE: [&str; 19] = [
     "-M",
     "q35",
     "-nodefaults",
@@ -64,10 +64,10 @@ const MACHINE: [&str; 22] = [
     "1,maxcpus=2",
     "-device",
     "isa-debug-exit,iobase=0xf4,iosize=4",
-    "-device",
-    "ivshmem-plain,memdev=segment",
-    "-object",
 ];
+/// The network's adapter, without firmware of its own. With `event_idx` the driver would announce every frame, also those that the
+/// emulator is about to look at anyway.
+const ADAPTER: &str = "virtio-net-pci,netdev=wire,romfile=,event_idx=off";
 
 /// Which ranks of a job have no operating system, and what runs them: the last so many.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,18 +106,48 @@ impl BareMetal {
         line: &OsStr,
         output: impl Into<Stdio>,
     ) -> io::Result<Child> {
-        let (mut parts, number) = (self.emulator.split_whitespace(), file.as_raw_fd());
+        let backend = |number| {
+            format!("memory-backend-file,id=segment,mem-path=/proc/self/fd/{number},size={},share=on", layout.bytes())
+        };
+        self.start_with(
+            file,
+            |number| ["-device", "ivshmem-plain,memdev=segment", "-object", &backend(number)].map(str::to_owned),
+            line,
+            output,
+        )
+    }
+
+    /// As [`start`](Self::start), with a network in the segment's place: `wire` is a datagram socket that is connected; each
+    /// datagram is a frame.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start_on_wire(&self, wire: BorrowedFd<'_>, line: &OsStr, output: impl Into<Stdio>) -> io::Result<Child> {
+        let backend = |number| format!("dgram,id=wire,local.type=fd,local.str={number}");
+        self.start_with(
+            wire,
+            |number| ["-device", ADAPTER, "-netdev", &backend(number)].map(str::to_owned),
+            line,
+            output,
+        )
+    }
+
+    /// The emulator inherits the descriptor; `devices` are its arguments for that number.
+    fn start_with(
+        &self,
+        inherited: BorrowedFd<'_>,
+        devices: impl Fn(RawFd) -> [String; 4],
+        line: &OsStr,
+        output: impl Into<Stdio>,
+    ) -> io::Result<Child> {
+        let (mut parts, number) = (self.emulator.split_whitespace(), inherited.as_raw_fd());
         let mut command = Command::new(parts.next().unwrap_or_default());
-        command.args(parts).args(MACHINE);
-        command.arg(format!(
-            "memory-backend-file,id=segment,mem-path=/proc/self/fd/{number},size={},share=on",
-            layout.bytes()
-        ));
+        command.args(parts).args(MACHINE).args(devices(number));
         command.arg("-kernel").arg(&self.image).arg("-append").arg(line).stdin(Stdio::null()).stdout(output);
         bind_life(&mut command, move || {
             // SAFETY: the descriptors of the child are those of this process, where this one is borrowed meanwhile.
-            let file = unsafe { BorrowedFd::borrow_raw(number) };
-            rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).map_err(io::Error::from)
+            let inherited = unsafe { BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty()).map_err(io::Error::from)
         });
         command.spawn()
     }

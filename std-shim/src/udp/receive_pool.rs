@@ -292,7 +292,7 @@ impl ReceivePool {
     }
 
     /// A datagram that is handed out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
         let (buffer, start) = parts(slot);
         let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);

@@ -522,10 +522,12 @@ impl Neighbour {
 }
 
 /// Tells what somebody else wrote over a head: its sender would wait for ever.
+#[inline]
 fn check(head: &[u8]) -> u32 {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-    let mix = |sum: u32, bytes: &[u8]| (sum ^ word(bytes)).wrapping_mul(0x9e37_79b9).rotate_left(13);
-    head.chunks(4).fold(head.len() as u32, mix)
+    let mix = |sum: u32, word: u32| (sum ^ word).wrapping_mul(0x9e37_79b9).rotate_left(13);
+    let (words, rest) = head.as_chunks();
+    let sum = words.iter().fold(head.len() as u32, |sum, word| mix(sum, u32::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| mix(sum, u32::from(*byte)))
 }
 
 /// What a head says is settled.

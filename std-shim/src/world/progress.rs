@@ -212,6 +212,17 @@ impl Shared {
 
     /// Waits for a request; its memory is free afterwards.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
+        let mut process = self.process.lock();
+        if let Some(result) = process.requests.result(started.request) {
+            process.revoke(started.request, started.region);
+            return result;
+        }
+        drop(process);
+        self.wait_long(started)
+    }
+
+    /// As that, for what has not ended yet.
+    fn wait_long(&self, started: Started) -> Result<Status, Failure> {
         let mut waits = false;
         self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
             let Some(result) = process.requests.result(started.request) else {

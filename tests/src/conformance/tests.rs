@@ -117,6 +117,22 @@ fn mlx5_device_conforms_on_a_faulty_fabric() {
 }
 
 #[test]
+fn ethernet_device_conforms() {
+    assert_conforms(|| EthernetFixture::new(1514, 64, 40, Faults::default()));
+}
+
+#[test]
+fn ethernet_device_conforms_at_the_smallest_and_largest_sizes() {
+    assert_conforms(|| EthernetFixture::new(14 + 28 + 576, 4, 1, Faults::default()));
+    assert_conforms(|| EthernetFixture::new(9014, 16, 100, Faults::default()));
+}
+
+#[test]
+fn ethernet_device_conforms_on_a_faulty_link() {
+    assert_conforms(|| EthernetFixture::new(1514, 64, 40, faults()));
+}
+
+#[test]
 fn cases_that_do_not_apply_are_said_to_be_skipped() {
     let findings = examine(|| SimFixture::new(Config { interrupts: false, ..Config::default() }));
     let skipped = findings.iter().filter(|finding| matches!(finding.outcome, Outcome::Skipped(_)));

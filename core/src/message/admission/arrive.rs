@@ -14,19 +14,23 @@ impl<S: Storage> Admission<S> {
     #[inline]
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Outcome {
         match Read::of(head) {
-            Some(read) => self.react(from, read, bytes),
+            Some(read) => self.react(from, &read, bytes),
             None => Outcome::Nonsense,
         }
     }
 
     #[inline]
-    pub(super) fn react(&mut self, from: PeerId, read: Read, bytes: u32) -> Outcome {
-        let Read { flags, freed, settled, said } = read;
+    pub(super) fn react(&mut self, from: PeerId, read: &Read, bytes: u32) -> Outcome {
         if self.peer(from).is_none_or(|peer| peer.is_gone) {
             return Outcome::Nonsense;
         }
-        let outcome = match said {
-            Said::Eager(shown) => self.arrive_eager(from, &shown, flags, bytes),
+        let flags = read.flags;
+        let outcome = match read.said {
+            // Written once, where it is wanted: a copy would wait until the processor has written all of its parts.
+            Said::Eager(ref shown) if self.hear(from, read).is_some() => {
+                return self.arrive_eager(from, shown, flags, bytes);
+            }
+            Said::Eager(_) => None,
             Said::Announce(shown) => self.arrive_announced(from, &shown, flags),
             Said::Offer(shown) => self.arrive_offer(from, &shown),
             Said::Credit => Some(Outcome::Nothing),
@@ -48,13 +52,15 @@ impl<S: Storage> Admission<S> {
             Said::Decline => self.hear_decline(from),
         };
         // Verdicts come before the word that all is settled up to them.
-        let Some(outcome) = outcome else { return Outcome::Nonsense };
-        match self.peer(from).and_then(|peer| peer.hear(freed, settled)) {
-            Some(true) => self.activate(from),
-            Some(false) => {}
-            None => return Outcome::Nonsense,
+        outcome.filter(|_| self.hear(from, read).is_some()).unwrap_or(Outcome::Nonsense)
+    }
+
+    /// What a head says of our messages. `None`: that cannot be.
+    fn hear(&mut self, from: PeerId, read: &Read) -> Option<()> {
+        if self.peer(from)?.hear(read.freed, read.settled)? {
+            self.activate(from);
         }
-        outcome
+        Some(())
     }
 
     /// Counts a message that is shown. `None`: it cannot be.
@@ -68,41 +74,42 @@ impl<S: Storage> Admission<S> {
         Some(())
     }
 
-    fn arrive_eager(&mut self, from: PeerId, shown: &Shown, flags: Flags, bytes: u32) -> Option<Outcome> {
-        let payload = bytes.checked_sub(Head::EAGER as u32)?;
+    fn arrive_eager(&mut self, from: PeerId, shown: &Shown, flags: Flags, bytes: u32) -> Outcome {
+        let Some(payload) = bytes.checked_sub(Head::EAGER as u32) else { return Outcome::Nonsense };
         let (is_short, synchronous) = (payload <= self.config.short, flags.contains(Flags::SYNCHRONOUS));
         let is_known = shown.message != NONE;
-        if !is_known && (!is_short || synchronous) {
-            return None;
+        if !is_known && (!is_short || synchronous) || self.count_shown(from, flags).is_none() {
+            return Outcome::Nonsense;
         }
-        self.count_shown(from, flags)?;
-        let envelope = Envelope { context: Context(shown.context), source: from, tag: Tag(shown.tag) };
-        let status = Status { envelope, bytes: u64::from(payload) };
-        if !is_short {
-            let peer = self.peer(from)?;
+        let status = || {
+            let envelope = Envelope { context: Context(shown.context), source: from, tag: Tag(shown.tag) };
+            Status { envelope, bytes: u64::from(payload) }
+        };
+        if !is_short && let Some(peer) = self.peer(from) {
             peer.owed = peer.owed.saturating_add(1);
         }
         let urged = flags.contains(Flags::PROMPT);
-        let Some(receive) = self.matching.first_receive(&envelope) else {
-            let place = self.keep_eager(&status, shown.message, synchronous)?;
+        let Some(receive) = self.matching.first_receive(&status().envelope) else {
+            let Some(place) = self.keep_eager(&status(), shown.message, synchronous) else { return Outcome::Nonsense };
             self.owe(from, urged);
-            return Some(match place {
+            return match place {
                 Some(place) => Outcome::Keep { place, start: Head::EAGER },
                 None => Outcome::Nothing,
-            });
+            };
         };
-        let (_, body) = self.matching.receive(receive)?;
+        let Some((_, body)) = self.matching.receive(receive) else { return Outcome::Nonsense };
         let user = body.user;
         self.matching.unpost(receive);
-        let peer = self.peer(from)?;
-        peer.freed = peer.freed.wrapping_add(1);
+        if let Some(peer) = self.peer(from) {
+            peer.freed = peer.freed.wrapping_add(1);
+        }
         if synchronous {
             self.start(receive, from, shown.message, (0, None), Errand::Taken);
         } else {
             self.matching.free_receive(receive);
         }
         self.owe(from, urged);
-        Some(Outcome::Into { user, start: Head::EAGER, status })
+        Outcome::Into { user, start: Head::EAGER, status: status() }
     }
 
     fn arrive_announced(&mut self, from: PeerId, shown: &Shown, flags: Flags) -> Option<Outcome> {

@@ -18,6 +18,8 @@
 //! ```
 
 use bitflags::bitflags;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use super::short::Credit;
 use crate::list::NONE;
@@ -79,7 +81,8 @@ bitflags! {
 /// A head to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Head {
-    bytes: [u8; Head::LONGEST],
+    words: [U32; Head::LONGEST / 4],
+    /// How many of them are said.
     length: u8,
 }
 
@@ -90,39 +93,37 @@ impl Head {
     pub const EAGER: usize = 20;
 
     /// That of a message which leaves [short](super::Admission::send_short).
+    #[inline]
     pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
         let head = Self::new(Kind::Eager, Flags::empty(), credit.freed, credit.settled);
         head.word(context.0).word(tag.0).word(NONE)
     }
 
+    #[inline]
     pub(super) fn new(kind: Kind, flags: Flags, freed: u16, settled: u32) -> Self {
-        let mut head = Self { bytes: [0; Self::LONGEST], length: 0 };
-        head.write(&[kind as u8, flags.bits()]);
-        head.write(&freed.to_le_bytes());
-        head.word(settled)
+        let first = kind as u32 | u32::from(flags.bits()) << 8 | u32::from(freed) << 16;
+        Self { words: [U32::ZERO; Self::LONGEST / 4], length: 0 }.word(first).word(settled)
     }
 
+    #[inline]
     pub(super) fn word(mut self, word: u32) -> Self {
-        self.write(&word.to_le_bytes());
-        self
-    }
-
-    pub(super) fn long(mut self, long: u64) -> Self {
-        self.write(&long.to_le_bytes());
-        self
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for (into, byte) in self.bytes.iter_mut().skip(usize::from(self.length)).zip(bytes) {
-            *into = *byte;
+        if let Some(into) = self.words.get_mut(usize::from(self.length)) {
+            *into = U32::new(word);
             self.length = self.length.wrapping_add(1);
         }
+        self
+    }
+
+    #[inline]
+    pub(super) fn long(self, long: u64) -> Self {
+        self.word(long as u32).word((long >> 32) as u32)
     }
 }
 
 impl AsRef<[u8]> for Head {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+        self.words.get(..usize::from(self.length)).unwrap_or_default().as_bytes()
     }
 }
 

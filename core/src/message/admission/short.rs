@@ -52,7 +52,7 @@ impl<S: Storage> Admission<S> {
         let said = Said::Eager(Shown { context: context.0, tag: tag.0, message: NONE, bytes: 0, at: 0 });
         let Credit { freed, settled } = credit;
         let read = Read { flags: Flags::empty(), freed, settled, said };
-        self.react(from, read, bytes.saturating_add(Head::EAGER as u32))
+        self.react(from, &read, bytes.saturating_add(Head::EAGER as u32))
     }
 
     /// Whether the next message of this peer would meet a receive that were posted now and matches it: no receive waits, and

@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use static_cell::{ConstStaticCell, StaticCell};
+use static_cell::ConstStaticCell;
 use unisono_core::device::{Device as _, Lane, Memory, PeerId};
 use unisono_core::drive::drive;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Notice, Pools, Sender, Verdict};
@@ -57,47 +57,37 @@ impl Storage<WINDOW, 32> for Records {
     type Notices = &'static mut [Notice];
 }
 
-/// A pool: empty in `.bss`, filled when it is taken, so that no record is stored in flash or built on the stack.
-type Pool<T, const N: usize> = ConstStaticCell<heapless::Vec<T, N>>;
+/// What the node keeps. Pools are empty in `.bss` and filled when they are taken, so that no record is stored in flash or built on the
+/// stack.
+struct Statics {
+    endpoint: MaybeUninit<Core>,
+    node: MaybeUninit<Node>,
+    peers: heapless::Vec<Peer<Micros, 32>, RANKS>,
+    senders: heapless::Vec<Sender<Micros, WINDOW, 32>, 16>,
+    receivers: heapless::Vec<ReceiveWindow<WINDOW>, 2>,
+    operations: heapless::Vec<Operation, 16>,
+    placements: heapless::Vec<Placement, 1>,
+    notices: heapless::Vec<Notice, 16>,
+    pairs: heapless::Vec<Pair<'static>, RANKS>,
+}
 
-static ENDPOINT: StaticCell<Core> = StaticCell::new();
-static NODE: StaticCell<Node> = StaticCell::new();
-static PEERS: Pool<Peer<Micros, 32>, RANKS> = Pool::new(heapless::Vec::new());
-static SENDERS: Pool<Sender<Micros, WINDOW, 32>, 16> = Pool::new(heapless::Vec::new());
-static RECEIVERS: Pool<ReceiveWindow<WINDOW>, 2> = Pool::new(heapless::Vec::new());
-static OPERATIONS: Pool<Operation, 16> = Pool::new(heapless::Vec::new());
-static PLACEMENTS: Pool<Placement, 1> = Pool::new(heapless::Vec::new());
-static NOTICES: Pool<Notice, 16> = Pool::new(heapless::Vec::new());
-static PAIRS: Pool<Pair<'static>, RANKS> = Pool::new(heapless::Vec::new());
+static STATICS: ConstStaticCell<Statics> = ConstStaticCell::new(Statics {
+    endpoint: MaybeUninit::uninit(),
+    node: MaybeUninit::uninit(),
+    peers: heapless::Vec::new(),
+    senders: heapless::Vec::new(),
+    receivers: heapless::Vec::new(),
+    operations: heapless::Vec::new(),
+    placements: heapless::Vec::new(),
+    notices: heapless::Vec::new(),
+    pairs: heapless::Vec::new(),
+});
 
-/// `None`: it was taken before. Apart from its callers, as everything that starts: their frames stand for ever.
-#[inline(never)]
-fn take<T, const N: usize>(pool: &'static Pool<T, N>, unused: impl Fn() -> T) -> Option<&'static mut [T]> {
-    let records = pool.try_take()?;
-    while !records.is_full() {
-        let _ = records.push(unused());
+fn fill<T, const N: usize>(pool: &mut heapless::Vec<T, N>, unused: impl Fn() -> T) -> &mut [T] {
+    while !pool.is_full() {
+        let _ = pool.push(unused());
     }
-    Some(records)
-}
-
-/// `None`: they were taken before.
-#[inline(never)]
-fn take_pools() -> Option<Pools<Records, WINDOW, 32>> {
-    Some(Pools {
-        peers: take(&PEERS, || Peer::UNMET)?,
-        senders: take(&SENDERS, || Sender::FREE)?,
-        receivers: take(&RECEIVERS, || ReceiveWindow::EMPTY)?,
-        operations: take(&OPERATIONS, || Operation::FREE)?,
-        placements: take(&PLACEMENTS, || Placement::FREE)?,
-        notices: take(&NOTICES, || Notice::FREE)?,
-    })
-}
-
-/// `None`: it was taken before.
-#[inline(never)]
-fn take_endpoint(now: u32, config: Config) -> Option<&'static mut Core> {
-    let pools = take_pools()?;
-    ENDPOINT.try_init_with(|| Core::new(now, config, pools))
+    pool
 }
 
 /// Receive slots: a section of their own, which nobody clears. Their first values are written when they are taken.
@@ -170,10 +160,8 @@ impl Above for Inbox {
 /// The message of this number from this rank.
 fn message(rank: u32, number: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
-    for (into, value) in bytes.chunks_exact_mut(4).zip(rounds::contribution(number, rank)) {
-        for (to, from) in into.iter_mut().zip(value.to_le_bytes()) {
-            *to = from;
-        }
+    for (into, index) in bytes.as_chunks_mut().0.iter_mut().zip(0..) {
+        *into = rounds::number(number, rank, index).to_le_bytes();
     }
     bytes
 }
@@ -199,28 +187,33 @@ impl Node {
         let sitter = Sitter { rank: OWN, incarnation: incarnation(OWN).0, process: 0 };
         let member = Member::join(shared::segment(), OWN, sitter).ok()?;
         let layout = member.layout();
-        let pairs = PAIRS.try_take()?;
+        let statics = STATICS.try_take()?;
         for peer in 0..=OWN {
-            pairs.push(Pair::new(member.segment(), &layout, OWN, peer)?).ok()?;
+            statics.pairs.push(Pair::new(member.segment(), &layout, OWN, peer)?).ok()?;
         }
-        let rings = RingDevice::new(&layout, pairs, take_slots()?);
+        let rings = RingDevice::new(&layout, &mut statics.pairs, take_slots()?);
         let now = clock.now();
         let config = Config::new(PeerId(OWN), incarnation(OWN), &rings.limits());
-        let endpoint = take_endpoint(now, config)?;
-        let inbox = Inbox { counts: [0; RANKS], wrong: 0 };
-        let sent = [0; RANKS];
-        let node = NODE.try_init_with(|| Self {
-            endpoint,
+        let pools = Pools {
+            peers: fill(&mut statics.peers, || Peer::UNMET),
+            senders: fill(&mut statics.senders, || Sender::FREE),
+            receivers: fill(&mut statics.receivers, || ReceiveWindow::EMPTY),
+            operations: fill(&mut statics.operations, || Operation::FREE),
+            placements: fill(&mut statics.placements, || Placement::FREE),
+            notices: fill(&mut statics.notices, || Notice::FREE),
+        };
+        let node = statics.node.write(Self {
+            endpoint: statics.endpoint.write(Core::new(now, config, pools)),
             rings,
-            inbox,
+            inbox: Inbox { counts: [0; RANKS], wrong: 0 },
             clock,
             member,
-            sent,
+            sent: [0; RANKS],
             completed: 0,
             failed: 0,
             beats: 0,
             beaten: now,
-        })?;
+        });
         for peer in 0..OWN {
             node.endpoint.meet(now, PeerId(peer), incarnation(peer), MTU as u32);
         }
@@ -299,7 +292,9 @@ fn run() -> Option<()> {
 #[inline(never)]
 fn collectives(node: &mut Node) -> Option<()> {
     let member = node.member;
-    let mut group = Group::new(member)?;
+    // Not moved out: there is room for one.
+    let mut group = Group::new(member);
+    let group = group.as_mut()?;
     let mut idle = || node.step();
     for round in 0..ROUNDS {
         group.barrier(&mut idle).ok()?;

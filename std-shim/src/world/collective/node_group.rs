@@ -1,14 +1,17 @@
 //! The ranks of a node as a group: their barrier, their flags, and how one waits for the others.
 
+mod lines;
+
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use unisono_core::collective::{
     Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank as Member, Turn, Verb,
 };
-use unisono_shmem::barrier::FlatBarrier;
+use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::grain_max;
 use unisono_shmem::flags::Flags;
@@ -30,10 +33,11 @@ const POLLS: u32 = 512;
 /// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// How barriers wait: every rank has a core, or lets others run, or they do not any more.
+/// How barriers wait: every rank has a core, or lets others run, or they do not any more; or it is not known yet where words lie.
 const SPINNING: u32 = 0;
 const SHARED: u32 = 1;
 pub(in crate::world) const REVOKED: u32 = 2;
+const UNSETTLED: u32 = 3;
 
 /// The buffers of a call.
 pub(super) enum Places<'a> {
@@ -55,7 +59,11 @@ impl Places<'_> {
 /// All ranks of the job, on one node.
 pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,
+    boards: Boards,
+    /// With the words where they begin, and where they lie at last, if they move; the line that this rank has said, plus one.
     barrier: FlatBarrier<'static>,
+    settled: OnceLock<(FlatBarrier<'static>, PairBarrier<'static>)>,
+    said: AtomicU32,
     /// How barriers wait, if they do.
     way: Arc<AtomicU32>,
     /// Barriers that this rank has entered.
@@ -91,9 +99,22 @@ impl NodeGroup {
             failed: None,
             wanted: Verb::Barrier,
         };
-        let way = if node.waiting() == Waiting::Shared { SHARED } else { SPINNING };
-        let way = Arc::new(AtomicU32::new(way));
-        Some(Self { node: node.clone(), barrier, way, epoch: AtomicU32::new(0), state: Lock::new(state) })
+        let way = match node.waiting() {
+            Waiting::Shared => SHARED,
+            // Where more meet, whoever comes last decides.
+            Waiting::Dedicated if size == 2 && node.has_processes() => UNSETTLED,
+            Waiting::Dedicated => SPINNING,
+        };
+        Some(Self {
+            node: node.clone(),
+            boards,
+            barrier,
+            settled: OnceLock::new(),
+            said: AtomicU32::new(0),
+            way: Arc::new(AtomicU32::new(way)),
+            epoch: AtomicU32::new(0),
+            state: Lock::new(state),
+        })
     }
 
     /// To be set to [`REVOKED`] when nothing is to be done any more.
@@ -101,24 +122,52 @@ impl NodeGroup {
         self.way.clone()
     }
 
+    fn next_epoch(&self) -> u32 {
+        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        self.epoch.store(epoch, Ordering::Relaxed);
+        epoch
+    }
+
     /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
     #[inline]
     pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
-        let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        self.epoch.store(epoch, Ordering::Relaxed);
-        let mut from = 0;
-        let way = self.way.load(Ordering::Relaxed);
-        if way != SPINNING {
-            return if way == REVOKED { Err(CollectiveError::Revoked) } else { self.gather(communicator, epoch) };
+        let epoch = self.next_epoch();
+        match self.way.load(Ordering::Relaxed) {
+            SPINNING => match self.settled.get() {
+                Some((flat, pair)) => {
+                    pair.arrive(epoch);
+                    for _ in 0..POLLS {
+                        if pair.poll(epoch) {
+                            return Ok(());
+                        }
+                        core::hint::spin_loop();
+                    }
+                    self.await_barrier(communicator, flat, epoch, 0, FlatBarrier::poll)
+                }
+                None => self.meet(communicator, &self.barrier, epoch),
+            },
+            SHARED => self.gather(communicator, epoch),
+            UNSETTLED => self.settle(communicator, epoch),
+            _ => Err(CollectiveError::Revoked),
         }
-        self.barrier.arrive(epoch);
+    }
+
+    #[inline(always)]
+    fn meet(
+        &self,
+        communicator: &Communicator,
+        barrier: &FlatBarrier<'static>,
+        epoch: u32,
+    ) -> Result<(), CollectiveError> {
+        let mut from = 0;
+        barrier.arrive(epoch);
         for _ in 0..POLLS {
-            if self.barrier.poll(epoch, &mut from) {
+            if barrier.poll(epoch, &mut from) {
                 return Ok(());
             }
             core::hint::spin_loop();
         }
-        self.await_barrier(communicator, epoch, from, FlatBarrier::poll)
+        self.await_barrier(communicator, barrier, epoch, from, FlatBarrier::poll)
     }
 
     /// Rank 0 waits for the others, they for it.
@@ -128,7 +177,7 @@ impl NodeGroup {
             self.barrier.arrive(epoch);
             self.node.sleepers().wake(own);
         }
-        self.await_barrier(communicator, epoch, 0, FlatBarrier::poll_gathered)?;
+        self.await_barrier(communicator, &self.barrier, epoch, 0, FlatBarrier::poll_gathered)?;
         if is_first {
             self.node.sleepers().wake(own);
         }
@@ -139,32 +188,33 @@ impl NodeGroup {
     fn await_barrier(
         &self,
         communicator: &Communicator,
+        barrier: &FlatBarrier<'static>,
         epoch: u32,
         mut from: usize,
         poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
     ) -> Result<(), CollectiveError> {
         let (mut rest, mut waiting) = (self.node.rest(), None);
-        while !poll(&self.barrier, epoch, &mut from) {
-            let missing = self.barrier.missing(epoch, from);
+        while !poll(barrier, epoch, &mut from) {
+            let missing = barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
             let look = rest.rest(Some((word, seen)));
             if look == Look::Nowhere {
                 continue;
             }
-            let is_behind = |rank: &u32| self.barrier.has_arrived(*rank, epoch) == Some(false);
+            let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
             let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
             waiting.get_or_insert_with(|| Waits(communicator));
             communicator
                 .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
                 .map_err(|error| self.fail(error))?;
             if look == Look::Everywhere {
-                self.look_for_missing(epoch)?;
+                self.look_for_missing(barrier, epoch)?;
             }
         }
         Ok(())
     }
 
-    fn look_for_missing(&self, epoch: u32) -> Result<(), CollectiveError> {
+    fn look_for_missing(&self, barrier: &FlatBarrier<'static>, epoch: u32) -> Result<(), CollectiveError> {
         if !self.node.is_intact() {
             return Err(self.fail(CollectiveError::Corrupted));
         }
@@ -173,17 +223,17 @@ impl NodeGroup {
         }
         // Whom the others wait for at last shows its arrival when it need not wait any more.
         let is_last = self.node.waiting() == Waiting::Shared && self.node.local() == 0;
-        if self.barrier.own().own() != epoch.wrapping_sub(u32::from(is_last)) {
+        if barrier.own().own() != epoch.wrapping_sub(u32::from(is_last)) || !self.is_settled() {
             return Err(self.fail(CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
             let id = CollectiveId { context: 0, sequence: epoch };
             Err(self.fail(Failure { rank: Member(rank), cause, id, verb: Verb::Barrier }.into()))
         };
-        if let Some(rank) = self.others().find(|&rank| self.barrier.has_arrived(rank, epoch).is_none()) {
+        if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
             return failed(rank, Cause::Corrupt);
         }
-        let is_behind = |rank| self.barrier.has_arrived(rank, epoch) == Some(false);
+        let is_behind = |rank| barrier.has_arrived(rank, epoch) == Some(false);
         match self.gone(is_behind, is_behind) {
             Some(rank) => failed(rank, Cause::Missing),
             None => Ok(()),

@@ -8,6 +8,7 @@ use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use unisono_core::operation::SendError as Unsent;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
+use unisono_core::wire::MESSAGE_HEAD;
 
 use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
@@ -235,30 +236,29 @@ impl Process {
             }
             Way::Far => {
                 let head = Head::short(context, tag, credit);
-                let mut outgoing = Outgoing::new(peer, head.as_ref());
                 let mut lent = None;
                 if bytes <= INLINE_MOST {
-                    let mut short = [0; INLINE_MOST];
-                    let short = short.get_mut(..bytes).unwrap_or_default();
-                    // SAFETY: the caller says that these bytes are valid; `short` has room for them and is another object.
-                    unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut *short).cast(), bytes) };
-                    outgoing.append(short);
+                    let (mut whole, length) = ([0; MESSAGE_HEAD], Head::EAGER + bytes);
+                    whole.iter_mut().zip(head.as_ref()).for_each(|(into, byte)| *into = *byte);
+                    let behind = whole.get_mut(Head::EAGER..length).unwrap_or_default();
+                    // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
+                    unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
+                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, Ends::Nothing);
                 } else if let Some((cell, span)) = self.small.take(bytes) {
                     if let Some(address) = self.regions.get_mut().address(span) {
                         // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
                         unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
                     }
-                    (outgoing.payload, outgoing.ends) = (Some(span), Ends::Cell(cell));
+                    self.post_message(peer, head.as_ref(), Some(span), Ends::Cell(cell));
                 } else {
                     // SAFETY: as the caller says, until `revoke`.
                     let region = unsafe { self.regions.get_mut().register(start, bytes) };
                     let region = region.map_err(|_| SendFailure::Failed(Failure::TooLong))?;
                     let request = self.requests.start();
-                    outgoing.payload = Some(Span { region, offset: 0, bytes: bytes as u32 });
-                    outgoing.ends = Ends::Request(request);
+                    let span = Span { region, offset: 0, bytes: bytes as u32 };
+                    self.post_message(peer, head.as_ref(), Some(span), Ends::Request(request));
                     lent = Some((request, region));
                 }
-                self.post_message(self.latest, outgoing);
                 self.let_leave(posting.leaves, bytes);
                 Ok(lent)
             }
@@ -271,14 +271,13 @@ impl Process {
     /// The payload's bytes are valid, and nobody changes them meanwhile.
     unsafe fn carry(&mut self, way: Way, to: PeerId, head: &Head, payload: Option<Payload>) {
         match way {
-            Way::Far => {
-                let mut outgoing = Outgoing::new(to, head.as_ref());
-                if let Some(Payload { from, parcel, .. }) = payload {
-                    (outgoing.payload, outgoing.ends) = (Some(from), Ends::Parcel(parcel));
+            Way::Far => match payload {
+                Some(Payload { from, parcel, .. }) => {
                     self.use_parcel(parcel);
+                    self.post_message(to, head.as_ref(), Some(from), Ends::Parcel(parcel));
                 }
-                self.post_message(self.latest, outgoing);
-            }
+                None => self.post_message(to, head.as_ref(), None, Ends::Nothing),
+            },
             // SAFETY: as the caller says.
             Way::Near => unsafe { self.put_message(to, head, payload.map(|of| (of.start, of.from, of.parcel))) },
             Way::Own => {
@@ -325,17 +324,30 @@ impl Process {
         unsafe { self.carry(way, to, head, payload) };
     }
 
-    /// Hands a message to the endpoint, behind those that wait for room there.
-    pub(super) fn post_message(&mut self, now: u64, outgoing: Outgoing) {
-        if !self.outbox.is_empty() || !self.try_post(now, &outgoing) {
-            self.outbox.push_back(outgoing);
+    /// Hands a message to the endpoint, behind those that wait for room there. In one piece with who makes the message: what is
+    /// written in parts and read whole stalls the processor.
+    #[inline(always)]
+    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) {
+        if !self.outbox.is_empty() || !self.try_post(self.latest, to, head, payload, ends) {
+            self.post_later(to, head, payload, ends);
         }
     }
 
-    /// False: there is no room.
-    pub(super) fn try_post(&mut self, now: u64, outgoing: &Outgoing) -> bool {
+    #[cold]
+    fn post_later(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) {
+        self.outbox.push_back(Outgoing { payload, ends, ..Outgoing::new(to, head) });
+    }
+
+    /// As [`try_post`](Self::try_post).
+    pub(super) fn try_post_again(&mut self, now: u64, outgoing: &Outgoing) -> bool {
         let Outgoing { to, ends, payload, .. } = *outgoing;
         let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
+        self.try_post(now, to, head, payload, ends)
+    }
+
+    /// False: there is no room.
+    #[inline(always)]
+    fn try_post(&mut self, now: u64, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) -> bool {
         match self.endpoint.send(now, to, head, payload) {
             Ok(operation) => {
                 let what = match ends {
@@ -364,7 +376,7 @@ impl Process {
     pub(super) fn empty_outbox(&mut self, now: u64) -> bool {
         let mut moved = false;
         while let Some(outgoing) = self.outbox.front().copied()
-            && self.try_post(now, &outgoing)
+            && self.try_post_again(now, &outgoing)
         {
             self.outbox.pop_front();
             moved = true;

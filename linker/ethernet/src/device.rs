@@ -1,0 +1,452 @@
+//! The core's [`Device`] over a [`phy::Device`].
+//!
+//! A datagram is copied twice: by the sender into its frame when it is posted, which completes it, and by the receiver out of the
+//! frame into a private [`Buffer`], where its checksum is verified and from where it is placed.
+//!
+//! What is posted to a peer whose adapter is not found yet is lost, and counted; a question for it leaves in its stead. So it is with
+//! every fourth probe: who does not answer may be at another adapter now. The endpoint sends again. Whoever would rather wait
+//! asks [`Wish::Resolve`], again where no answer came. There is one lane.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use smoltcp::phy::{self, ChecksumCapabilities, RxToken as _, TxToken as _};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, Ipv4Address};
+use unisono_core::device::{
+    Armed, Cause, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+};
+use unisono_shmem::lent::{self, Lent};
+
+use crate::checksum::TRAILER;
+use crate::frame::{self, AROUND, ARP, Content, HEADERS};
+use crate::neighbours::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
+
+/// Bytes of the longest UDP payload on an ordinary Ethernet.
+pub const MTU: usize = 1472;
+/// Buffers beyond those for held datagrams.
+pub const SPARE: usize = 8;
+/// Datagrams that wait without loss where the adapter says that it has no limit.
+const SLOTS: u32 = 256;
+/// Shortest useful timeout.
+const GRANULARITY_NS: u32 = 250_000;
+/// Answers that wait to be polled; more are dropped.
+const FACTS: usize = 16;
+/// Frames that one call looks at.
+const LOOKS: usize = 64;
+
+/// A datagram in private memory: a UDP payload of so many bytes at most.
+#[derive(Clone, Copy)]
+pub struct Buffer<const BYTES: usize = MTU> {
+    from: (Ipv4Address, u16),
+    /// Without the trailer.
+    length: u16,
+    taken: bool,
+    bytes: [u8; BYTES],
+}
+
+impl<const BYTES: usize> Buffer<BYTES> {
+    /// An unused one.
+    pub const FREE: Self = Self { from: (Ipv4Address::UNSPECIFIED, 0), length: 0, taken: false, bytes: [0; BYTES] };
+
+    fn contents(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+}
+
+impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Buffer({} bytes from {:?}, taken: {})", self.length, self.from, self.taken)
+    }
+}
+
+/// What a device counts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Losses {
+    /// Posted to nobody, or too long.
+    pub astray: u32,
+    /// Posted before the peer's adapter was found, or found again.
+    pub unresolved: u32,
+    /// Frames that came for somebody or something else.
+    pub foreign: u32,
+    /// Frames that came with a wrong length or checksum.
+    pub malformed: u32,
+    /// Datagrams that came with a wrong trailer.
+    pub corrupt: u32,
+}
+
+/// Why there is no device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InterfaceError {
+    /// The adapter carries no Ethernet frames.
+    NoEthernet,
+    /// Less than [`MTU_MIN`] bytes of UDP payload fit in a frame or a buffer.
+    TooNarrow,
+    /// The addresses are not those of one host and adapter, or the port is 0.
+    NotAnAddress,
+}
+
+/// All but the adapter, which tokens borrow apart.
+#[derive(Debug)]
+struct State<'a> {
+    own: Interface,
+    neighbours: Neighbours<'a>,
+    checksums: ChecksumCapabilities,
+    head: [u8; HEAD],
+    posted: Ticket,
+    facts: [Option<Fact>; FACTS],
+    /// Of UDP payload, trailer included.
+    mtu: u32,
+    losses: Losses,
+}
+
+/// A [`Device`] over an adapter. Lent memory is named by `A`; UDP payloads have at most `BYTES` bytes.
+#[derive(Debug)]
+pub struct EthernetDevice<'a, P, A, const BYTES: usize = MTU> {
+    phy: P,
+    state: State<'a>,
+    buffers: &'a mut [Buffer<BYTES>],
+    /// Came while the lane was armed, and is not handed out yet.
+    waiting: Option<Slot>,
+    slots: u32,
+    now: Instant,
+    memory: PhantomData<fn(A)>,
+}
+
+/// What came of looking at a frame.
+enum Look {
+    Datagram,
+    /// To answer whoever asked.
+    Answer(Ipv4Address, EthernetAddress),
+    Nothing,
+}
+
+impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> {
+    /// A device on this adapter, with one neighbour for each rank of the job, and these buffers: [`SPARE`] and as many as can be
+    /// held.
+    ///
+    /// # Errors
+    /// [`InterfaceError`].
+    pub fn new(
+        phy: P,
+        own: Interface,
+        neighbours: &'a mut [Neighbour],
+        buffers: &'a mut [Buffer<BYTES>],
+    ) -> Result<Self, InterfaceError> {
+        let capabilities = phy.capabilities();
+        if capabilities.medium != phy::Medium::Ethernet {
+            return Err(InterfaceError::NoEthernet);
+        }
+        let address = own.address.address();
+        let host = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
+        if !host || !own.hardware.is_unicast() || own.port == 0 {
+            return Err(InterfaceError::NotAnAddress);
+        }
+        let longest = capabilities.max_transmission_unit.saturating_sub(frame::ETHERNET).min(usize::from(u16::MAX));
+        let mtu = u32::try_from(longest.saturating_sub(HEADERS).min(BYTES)).unwrap_or(0);
+        if mtu < MTU_MIN {
+            return Err(InterfaceError::TooNarrow);
+        }
+        let slots = capabilities.max_burst_size.and_then(|burst| u32::try_from(burst).ok()).unwrap_or(SLOTS);
+        let state = State {
+            own,
+            neighbours: Neighbours(neighbours),
+            checksums: capabilities.checksum,
+            head: [0; HEAD],
+            posted: Ticket::default(),
+            facts: [None; FACTS],
+            mtu,
+            losses: Losses::default(),
+        };
+        Ok(Self { phy, state, buffers, waiting: None, slots, now: Instant::ZERO, memory: PhantomData })
+    }
+
+    /// Sets a peer's path. Whose adapter it is at is found when it is asked for, or sent to.
+    ///
+    /// # Errors
+    /// [`PathError`]; nothing has changed.
+    pub fn set_path(&mut self, peer: PeerId, path: Path) -> Result<(), PathError> {
+        let path = Path { mtu: path.mtu.min(self.state.mtu), ..path };
+        self.state.neighbours.set(&self.state.own, peer, path)
+    }
+
+    /// For adapters that want to know the time.
+    pub const fn set_time(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Largest UDP payload, trailer included: what a bootstrap tells the others.
+    pub const fn mtu(&self) -> u32 {
+        self.state.mtu
+    }
+
+    /// What it has lost so far.
+    pub const fn losses(&self) -> Losses {
+        self.state.losses
+    }
+
+    /// The adapter.
+    pub const fn phy(&mut self) -> &mut P {
+        &mut self.phy
+    }
+
+    /// The next datagram, in its buffer. Questions are answered on the way.
+    fn look(&mut self) -> Option<Slot> {
+        for _ in 0..LOOKS {
+            let (index, buffer) = (0..).zip(self.buffers.iter_mut()).find(|(_, buffer)| !buffer.taken)?;
+            let (arrival, answer) = self.phy.receive(self.now)?;
+            let state = &mut self.state;
+            match arrival.consume(|frame| state.take(frame, buffer)) {
+                Look::Datagram => return Some(Slot(index)),
+                Look::Answer(address, hardware) => {
+                    answer.consume(ARP, |frame| state.own.name().answer(address, hardware, frame));
+                }
+                Look::Nothing => {}
+            }
+        }
+        None
+    }
+}
+
+impl State<'_> {
+    fn take<const BYTES: usize>(&mut self, frame: &[u8], buffer: &mut Buffer<BYTES>) -> Look {
+        match self.own.name().read(frame, &self.checksums) {
+            Content::Datagram { from, payload } => {
+                let Some(place) = buffer.bytes.get_mut(..payload.len()) else {
+                    self.losses.malformed = self.losses.malformed.saturating_add(1);
+                    return Look::Nothing;
+                };
+                place.copy_from_slice(payload);
+                // Of the copy, which nobody else can write.
+                let Some(length) = frame::unseal(place).and_then(|bytes| u16::try_from(bytes).ok()) else {
+                    self.losses.corrupt = self.losses.corrupt.saturating_add(1);
+                    return Look::Nothing;
+                };
+                (buffer.from, buffer.length, buffer.taken) = (from, length, true);
+                Look::Datagram
+            }
+            Content::Whereabouts { address, hardware, asks } => {
+                let Self { neighbours, facts, .. } = self;
+                neighbours.learn(address, hardware, |peer, mtu| tell(facts, Fact::Path { peer, mtu: datagram(mtu) }));
+                if asks { Look::Answer(address, hardware) } else { Look::Nothing }
+            }
+            Content::Foreign => {
+                self.losses.foreign = self.losses.foreign.saturating_add(1);
+                Look::Nothing
+            }
+            Content::Malformed => {
+                self.losses.malformed = self.losses.malformed.saturating_add(1);
+                Look::Nothing
+            }
+        }
+    }
+}
+
+/// Bytes of a datagram in so many of UDP payload.
+const fn datagram(mtu: u32) -> u32 {
+    mtu.saturating_sub(TRAILER as u32)
+}
+
+fn tell(facts: &mut [Option<Fact>], fact: Fact) {
+    if let Some(place) = facts.iter_mut().find(|place| place.is_none()) {
+        *place = Some(fact);
+    }
+}
+
+/// A free frame of the adapter.
+pub struct EthernetToken<'b, 'a, P: phy::Device + 'b, A> {
+    frame: P::TxToken<'b>,
+    state: &'b mut State<'a>,
+    memory: PhantomData<fn(A)>,
+}
+
+impl<'b, P: phy::Device, A> fmt::Debug for EthernetToken<'b, '_, P, A> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("EthernetToken").field("posted", &self.state.posted).finish_non_exhaustive()
+    }
+}
+
+impl<P: phy::Device, A: Lent> Token for EthernetToken<'_, '_, P, A> {
+    type Address = A;
+
+    fn ticket(&self) -> Ticket {
+        self.state.posted.next()
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        &mut self.state.head
+    }
+
+    fn post(self, transmit: &Transmit, payload: Option<A>) {
+        let (state, frame) = (self.state, self.frame);
+        state.posted = state.posted.next();
+        let own = state.own.name();
+        let head = state.head.get(..usize::from(transmit.head)).unwrap_or_default();
+        let bytes = head.len().saturating_add(payload.map_or(0, Lent::bytes));
+        let doubted = (transmit.cause == Cause::Probe).then(|| state.neighbours.doubt(transmit.to)).flatten();
+        match doubted.map_or_else(|| state.neighbours.route(transmit.to, transmit.at), Route::Unresolved) {
+            Route::Found(to, mtu) if u32::try_from(bytes).is_ok_and(|bytes| bytes <= datagram(mtu)) => {
+                let (whole, sealed) = (bytes.saturating_add(AROUND), bytes.saturating_add(TRAILER));
+                frame.consume(whole, |frame| {
+                    own.write(&to, frame, sealed, &state.checksums, |place| {
+                        let (front, rest) = place.split_at_mut_checked(head.len()).unwrap_or_default();
+                        front.copy_from_slice(head);
+                        if let Some(payload) = payload {
+                            lent::to_private(payload, rest);
+                        }
+                        frame::seal(place);
+                    });
+                });
+            }
+            Route::Unresolved(address) => {
+                state.losses.unresolved = state.losses.unresolved.saturating_add(1);
+                frame.consume(ARP, |frame| own.ask(address, frame));
+            }
+            Route::Found(..) | Route::None => state.losses.astray = state.losses.astray.saturating_add(1),
+        }
+    }
+}
+
+/// A datagram that was received.
+#[derive(Debug)]
+pub struct EthernetDatagram<'b> {
+    slot: Slot,
+    from: (Ipv4Address, u16),
+    contents: &'b [u8],
+    neighbours: &'b Neighbours<'b>,
+}
+
+impl Received for EthernetDatagram<'_> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        u32::try_from(self.contents.len()).unwrap_or(0)
+    }
+
+    fn head(&self) -> &[u8] {
+        self.contents.get(..HEAD).unwrap_or(self.contents)
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.neighbours.is(peer, self.from)
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<'a, P, A, BYTES> {
+    type Address = A;
+    type Token<'b>
+        = EthernetToken<'b, 'a, P, A>
+    where
+        Self: 'b;
+    type Received<'b>
+        = EthernetDatagram<'b>
+    where
+        Self: 'b;
+
+    fn limits(&self) -> Limits {
+        let holdable = self.buffers.len().saturating_sub(SPARE);
+        Limits {
+            mtu: datagram(self.state.mtu),
+            receive_slots: self.slots,
+            holdable: u32::try_from(holdable).unwrap_or(u32::MAX),
+            granularity_ns: GRANULARITY_NS,
+            lossless: false,
+            interrupts: false,
+        }
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>> {
+        if lane != Lane::Polled {
+            return None;
+        }
+        let frame = self.phy.transmit(self.now)?;
+        Some(EthernetToken { frame, state: &mut self.state, memory: PhantomData })
+    }
+
+    /// Nothing to do: the adapter has what was posted.
+    fn flush(&mut self, _: Lane) {}
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        if lane == Lane::Polled { self.state.posted } else { Ticket::default() }
+    }
+
+    /// Looks at 64 frames at most. Without a free buffer there is none.
+    fn receive(&mut self, lane: Lane) -> Option<EthernetDatagram<'_>> {
+        if lane != Lane::Polled {
+            return None;
+        }
+        let slot = self.waiting.take().or_else(|| self.look())?;
+        Some(self.held(slot))
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: A) {
+        let buffer = usize::try_from(from.0).ok().and_then(|index| self.buffers.get(index));
+        let (start, bytes) = (usize::from(start), usize::try_from(bytes).unwrap_or(usize::MAX));
+        if let Some(part) = buffer.and_then(|buffer| buffer.contents().get(start..start.checked_add(bytes)?)) {
+            lent::from_private(part, to);
+        }
+    }
+
+    /// Nothing to do: it has a buffer, which is no receive slot.
+    fn hold(&mut self, _: Slot) {}
+
+    fn held(&self, slot: Slot) -> EthernetDatagram<'_> {
+        let buffer = usize::try_from(slot.0).ok().and_then(|index| self.buffers.get(index));
+        EthernetDatagram {
+            slot,
+            from: buffer.map_or((Ipv4Address::UNSPECIFIED, 0), |buffer| buffer.from),
+            contents: buffer.map_or(&[], Buffer::contents),
+            neighbours: &self.state.neighbours,
+        }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(buffer) = usize::try_from(slot.0).ok().and_then(|index| self.buffers.get_mut(index)) {
+            buffer.taken = false;
+        }
+    }
+
+    /// An adapter tells of no arrival: whoever waits, asks again.
+    fn arm(&mut self, lane: Lane) -> Armed {
+        if lane == Lane::Polled {
+            self.waiting = self.waiting.or_else(|| self.look());
+        }
+        if lane == Lane::Polled && self.waiting.is_some() { Armed::Pending } else { Armed::Armed }
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        let (peer, wished) = match wish {
+            Wish::Resolve(peer) => (peer, true),
+            Wish::Forget(peer) => (peer, false),
+        };
+        self.state.neighbours.wish(peer, wished);
+        if !wished {
+            return;
+        }
+        match self.state.neighbours.route(peer, Lane::Polled) {
+            Route::Found(_, mtu) => {
+                self.state.neighbours.wish(peer, false);
+                tell(&mut self.state.facts, Fact::Path { peer, mtu: datagram(mtu) });
+            }
+            Route::Unresolved(address) => {
+                let own = self.state.own.name();
+                if let Some(frame) = self.phy.transmit(self.now) {
+                    frame.consume(ARP, |frame| own.ask(address, frame));
+                }
+            }
+            Route::None => tell(&mut self.state.facts, Fact::NoPath(peer)),
+        }
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        let fact = self.state.facts.first_mut()?.take();
+        self.state.facts.rotate_left(1);
+        fact
+    }
+}

@@ -1,0 +1,190 @@
+//! Frames: what a datagram or a question looks like on the wire, and what a frame from there turns out to be.
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol,
+    Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+};
+
+use crate::checksum::{self, TRAILER};
+
+/// Bytes of the Ethernet header.
+pub(crate) const ETHERNET: usize = 14;
+/// Bytes of the headers of IPv4, without options, and UDP.
+pub const HEADERS: usize = 28;
+/// Bytes of a frame around those of a datagram.
+pub(crate) const AROUND: usize = ETHERNET + HEADERS + TRAILER;
+/// Bytes of a frame that asks or answers whose an address is.
+pub(crate) const ARP: usize = ETHERNET + 28;
+/// As many hops as IANA recommends.
+const HOP_LIMIT: u8 = 64;
+
+/// Who somebody is on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// Of the adapter.
+    pub hardware: EthernetAddress,
+    /// Of the host.
+    pub address: Ipv4Address,
+    /// Of the process.
+    pub port: u16,
+}
+
+/// What a frame is to somebody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content<'f> {
+    /// A UDP payload, trailer included, not checked yet.
+    Datagram {
+        /// Who sent it, as the frame says.
+        from: (Ipv4Address, u16),
+        /// As UDP's length says.
+        payload: &'f [u8],
+    },
+    /// Somebody says whose an address is, and whether this address is asked for.
+    Whereabouts {
+        /// Whose.
+        address: Ipv4Address,
+        /// Where.
+        hardware: EthernetAddress,
+        /// An answer is due.
+        asks: bool,
+    },
+    /// Meant for somebody or something else.
+    Foreign,
+    /// No frame, packet or datagram that it could be; or a fragment of one.
+    Malformed,
+}
+
+impl Name {
+    /// Looks at a frame. Every length and, as `checksums` says, every checksum but the trailer is checked.
+    pub fn read<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Content<'f> {
+        self.parse(frame, checksums).unwrap_or(Content::Malformed)
+    }
+
+    fn parse<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Option<Content<'f>> {
+        let frame = EthernetFrame::new_checked(frame).ok()?;
+        let (to, kind) = (frame.dst_addr(), frame.ethertype());
+        match kind {
+            EthernetProtocol::Arp if to == self.hardware || to.is_broadcast() => {
+                let packet = ArpPacket::new_checked(frame.payload()).ok()?;
+                let ArpRepr::EthernetIpv4 {
+                    operation,
+                    source_hardware_addr: hardware,
+                    source_protocol_addr: address,
+                    target_protocol_addr: target,
+                    ..
+                } = ArpRepr::parse(&packet).ok()?
+                else {
+                    return None;
+                };
+                let asks = operation == ArpOperation::Request && target == self.address;
+                hardware.is_unicast().then_some(Content::Whereabouts { address, hardware, asks })
+            }
+            EthernetProtocol::Ipv4 if to == self.hardware => {
+                let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+                let ip = Ipv4Repr::parse(&packet, checksums).ok()?;
+                if packet.more_frags() || packet.frag_offset() != 0 {
+                    return None;
+                }
+                if ip.dst_addr != self.address || ip.next_header != IpProtocol::Udp {
+                    return Some(Content::Foreign);
+                }
+                let packet = UdpPacket::new_checked(packet.payload()).ok()?;
+                let udp = UdpRepr::parse(&packet, &ip.src_addr.into(), &ip.dst_addr.into(), checksums).ok()?;
+                if udp.dst_port != self.port {
+                    return Some(Content::Foreign);
+                }
+                Some(Content::Datagram { from: (ip.src_addr, udp.src_port), payload: packet.payload() })
+            }
+            _ => Some(Content::Foreign),
+        }
+    }
+
+    /// Writes a frame with a UDP payload of `bytes` bytes, which `fill` writes. Nothing when they do not fit.
+    pub fn write(
+        &self,
+        to: &Self,
+        frame: &mut [u8],
+        bytes: usize,
+        checksums: &ChecksumCapabilities,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let (Some(whole), Some(inner)) = (bytes.checked_add(ETHERNET + HEADERS), bytes.checked_add(HEADERS)) else {
+            return;
+        };
+        // IPv4's length has 16 bits.
+        let Some(frame) = frame.get_mut(..whole).filter(|_| u16::try_from(inner).is_ok()) else { return };
+        let mut frame = self.address_to(to.hardware, EthernetProtocol::Ipv4, frame);
+        let ip = Ipv4Repr {
+            src_addr: self.address,
+            dst_addr: to.address,
+            next_header: IpProtocol::Udp,
+            payload_len: inner.saturating_sub(IPV4),
+            hop_limit: HOP_LIMIT,
+        };
+        let mut packet = Ipv4Packet::new_unchecked(frame.payload_mut());
+        ip.emit(&mut packet, checksums);
+        let udp = UdpRepr { src_port: self.port, dst_port: to.port };
+        let mut packet = UdpPacket::new_unchecked(packet.payload_mut());
+        udp.emit(&mut packet, &ip.src_addr.into(), &ip.dst_addr.into(), bytes, fill, checksums);
+    }
+
+    /// Writes a frame that asks everybody whose an address is.
+    pub(crate) fn ask(&self, address: Ipv4Address, frame: &mut [u8]) {
+        self.arp(ArpOperation::Request, EthernetAddress::BROADCAST, EthernetAddress::default(), address, frame);
+    }
+
+    /// Writes a frame that tells somebody where this address is.
+    pub fn answer(&self, address: Ipv4Address, hardware: EthernetAddress, frame: &mut [u8]) {
+        self.arp(ArpOperation::Reply, hardware, hardware, address, frame);
+    }
+
+    fn arp(
+        &self,
+        operation: ArpOperation,
+        to: EthernetAddress,
+        target_hardware_addr: EthernetAddress,
+        target_protocol_addr: Ipv4Address,
+        frame: &mut [u8],
+    ) {
+        let Some(frame) = frame.get_mut(..ARP) else { return };
+        let mut frame = self.address_to(to, EthernetProtocol::Arp, frame);
+        let (source_hardware_addr, source_protocol_addr) = (self.hardware, self.address);
+        let arp = ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr,
+            source_protocol_addr,
+            target_hardware_addr,
+            target_protocol_addr,
+        };
+        arp.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
+    }
+
+    /// The frame has at least an Ethernet header's bytes.
+    fn address_to<'f>(
+        &self,
+        dst_addr: EthernetAddress,
+        ethertype: EthernetProtocol,
+        frame: &'f mut [u8],
+    ) -> EthernetFrame<&'f mut [u8]> {
+        let mut frame = EthernetFrame::new_unchecked(frame);
+        EthernetRepr { src_addr: self.hardware, dst_addr, ethertype }.emit(&mut frame);
+        frame
+    }
+}
+
+/// Bytes of IPv4's header.
+const IPV4: usize = 20;
+
+/// Writes the trailer behind what stands before it.
+pub fn seal(payload: &mut [u8]) {
+    if let Some((rest, trailer)) = payload.split_last_chunk_mut() {
+        *trailer = checksum::of(rest);
+    }
+}
+
+/// Bytes of a datagram: those before its trailer, if that is right.
+pub fn unseal(payload: &[u8]) -> Option<usize> {
+    let (rest, trailer) = payload.split_last_chunk()?;
+    (*trailer == checksum::of(rest)).then_some(rest.len())
+}

@@ -1,0 +1,293 @@
+//! The network: a virtio adapter on the PCI bus (Virtual I/O Device 1.2, 5.1), as a [`phy::Device`].
+//!
+//! Frames lie in memory of their own, which the adapter reads and writes where it is: physical addresses are addresses. One is with
+//! the adapter or with us, never with both: it is named by pointer while the adapter has it.
+//!
+//! Without a check of its own on this wire a datagram still has its trailer, so that UDP's checksum is left out; IPv4's is not.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use heapless::Vec;
+use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+use smoltcp::wire::EthernetAddress;
+use static_cell::ConstStaticCell;
+use virtio_drivers::device::net::VirtIONetRaw;
+use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
+
+use crate::{exit, memory, pci, say};
+
+const VENDOR: u16 = 0x1af4;
+/// As it calls itself to old drivers and to new ones.
+const DEVICES: [u16; 2] = [0x1000, 0x1041];
+/// Frames that wait to be received, and descriptors of either queue.
+const QUEUE: usize = 256;
+/// Frames that wait to be sent.
+const SENDING: usize = 64;
+/// Bytes of a frame's memory: the adapter's header, of 12 bytes, and the frame.
+const BYTES: usize = 2048;
+/// Bytes of the longest frame.
+const FRAME: usize = 1514;
+/// Pages of the queues: descriptors and rings.
+const PAGES: usize = 8;
+
+type Frame = [u8; BYTES];
+type Driver = VirtIONetRaw<Pages, PciTransport, QUEUE>;
+
+/// What the adapter reads and writes.
+#[repr(C, align(4096))]
+struct Pool {
+    pages: UnsafeCell<[[u8; PAGE_SIZE]; PAGES]>,
+    frames: UnsafeCell<[Frame; QUEUE + SENDING]>,
+}
+
+// SAFETY: pages are given away once, by `Pages`; frames belong to the one network there is.
+unsafe impl Sync for Pool {}
+
+#[unsafe(link_section = ".bss.pool")]
+static POOL: Pool =
+    Pool { pages: UnsafeCell::new([[0; PAGE_SIZE]; PAGES]), frames: UnsafeCell::new([[0; BYTES]; QUEUE + SENDING]) };
+/// Pages that are given away.
+static GIVEN: AtomicUsize = AtomicUsize::new(0);
+static TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
+
+/// Memory for the queues: pages of the pool, which are never given back.
+#[derive(Debug)]
+enum Pages {}
+
+// SAFETY: see each.
+unsafe impl Hal for Pages {
+    /// No page is given twice; all are zero, as boot.s left them. None left: address 0, which the driver takes for a refusal.
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let first = GIVEN.load(Relaxed);
+        let start = POOL.pages.get().cast::<[u8; PAGE_SIZE]>().wrapping_add(first).cast();
+        match (first.checked_add(pages), NonNull::new(start)) {
+            (Some(end), Some(start)) if end <= PAGES => {
+                GIVEN.store(end, Relaxed);
+                (start.addr().get() as PhysAddr, start)
+            }
+            _ => (0, NonNull::dangling()),
+        }
+    }
+
+    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
+        0
+    }
+
+    /// Mapped for all time, and nobody else's. `find` has asked before whether it is.
+    unsafe fn mmio_phys_to_virt(physical: PhysAddr, bytes: usize) -> NonNull<u8> {
+        memory::address_of(physical, bytes as u64).unwrap_or_else(|| {
+            say!("the network's registers are not mapped");
+            exit::exit(exit::FAULTED)
+        })
+    }
+
+    /// All memory is the adapter's, at its own address.
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.addr().get() as PhysAddr
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+/// Which frame a descriptor names. Descriptors are numbered by the driver, and by what the adapter says of them.
+#[derive(Debug)]
+struct Owners([Option<u16>; QUEUE]);
+
+impl Owners {
+    fn set(&mut self, descriptor: u16, frame: u16) {
+        if let Some(owner) = self.0.get_mut(usize::from(descriptor)) {
+            *owner = Some(frame);
+        }
+    }
+
+    /// `None`: the adapter has none of that number.
+    fn get(&self, descriptor: u16) -> Option<u16> {
+        self.0.get(usize::from(descriptor)).copied().flatten()
+    }
+
+    fn clear(&mut self, descriptor: u16) {
+        if let Some(owner) = self.0.get_mut(usize::from(descriptor)) {
+            *owner = None;
+        }
+    }
+}
+
+/// The adapter and the frames.
+pub struct Network {
+    driver: Driver,
+    receiving: Owners,
+    sending: Owners,
+    /// Frames to send that are ours.
+    free: Vec<u16, SENDING>,
+    /// The frame that was handed out last: the adapter's again with the next call.
+    lent: Option<u16>,
+    overlong: u32,
+}
+
+impl core::fmt::Debug for Network {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        to.debug_struct("Network").field("free", &self.free.len()).field("lent", &self.lent).finish_non_exhaustive()
+    }
+}
+
+/// The adapter that the emulator was given, ready. `None`: none, it does not work, or it was found before.
+pub fn find() -> Option<Network> {
+    let function = pci::find(|info| info.vendor_id == VENDOR && DEVICES.contains(&info.device_id))?;
+    // All are mapped, so that none of its registers is missing later.
+    for (physical, bytes) in pci::memories(function) {
+        memory::address_of(physical, bytes)?;
+    }
+    TAKEN.try_take()?;
+    let transport = PciTransport::new::<Pages, _>(&mut pci::devices(), function).ok()?;
+    let mut driver = Driver::new(transport).ok()?;
+    driver.disable_interrupts();
+    let none = || Owners([None; QUEUE]);
+    let mut network = Network { driver, receiving: none(), sending: none(), free: Vec::new(), lent: None, overlong: 0 };
+    for frame in (QUEUE..).take(SENDING) {
+        network.free.push(u16::try_from(frame).ok()?).ok()?;
+    }
+    for frame in 0..QUEUE {
+        network.give(u16::try_from(frame).ok()?);
+    }
+    Some(network)
+}
+
+/// A frame's memory.
+fn frame(index: u16) -> NonNull<Frame> {
+    let index = usize::from(index).min(QUEUE + SENDING - 1);
+    NonNull::new(POOL.frames.get().cast::<Frame>().wrapping_add(index)).unwrap_or(NonNull::dangling())
+}
+
+impl Network {
+    /// The adapter's own address.
+    pub fn hardware(&self) -> EthernetAddress {
+        EthernetAddress(self.driver.mac_address())
+    }
+
+    /// Frames that were longer than this adapter's, and not sent.
+    pub const fn overlong(&self) -> u32 {
+        self.overlong
+    }
+
+    /// Gives the adapter a frame to write to.
+    fn give(&mut self, index: u16) {
+        // SAFETY: the frame is ours, and nobody has a reference to it.
+        let memory = unsafe { frame(index).as_mut() };
+        // SAFETY: the reference ends here, and no other is made before the adapter gives it back.
+        if let Ok(descriptor) = unsafe { self.driver.receive_begin(memory) } {
+            self.receiving.set(descriptor, index);
+        }
+    }
+
+    /// The oldest frame that the adapter has written to, and its bytes.
+    fn take(&mut self) -> Option<(u16, usize, usize)> {
+        let descriptor = self.driver.poll_receive()?;
+        let index = self.receiving.get(descriptor)?;
+        // SAFETY: the adapter is done with it, and nobody else has a reference to it.
+        let memory = unsafe { frame(index).as_mut() };
+        // SAFETY: the frame that this descriptor was made for.
+        let (start, bytes) = unsafe { self.driver.receive_complete(descriptor, memory) }.ok()?;
+        self.receiving.clear(descriptor);
+        Some((index, start, bytes))
+    }
+
+    /// Takes back what the adapter has sent.
+    fn reclaim(&mut self) {
+        while let Some(descriptor) = self.driver.poll_transmit() {
+            let Some(index) = self.sending.get(descriptor) else { return };
+            // SAFETY: the adapter is done with it, and nobody else has a reference to it.
+            let memory = unsafe { frame(index).as_ref() };
+            // SAFETY: the frame that this descriptor was made for.
+            if unsafe { self.driver.transmit_complete(descriptor, memory) }.is_err() {
+                return;
+            }
+            self.sending.clear(descriptor);
+            // There are no more than it has room for.
+            let _ = self.free.push(index);
+        }
+    }
+
+    fn send<R>(&mut self, bytes: usize, write: impl FnOnce(&mut [u8]) -> R) -> R {
+        let index = self.free.pop();
+        // A token exists only while there is a free one.
+        let Some(index) = index else { return write(&mut []) };
+        // SAFETY: it is ours, and nobody has a reference to it.
+        let memory = unsafe { frame(index).as_mut() };
+        let header = self.driver.fill_buffer_header(memory).unwrap_or(0);
+        let end = header.saturating_add(bytes.min(FRAME));
+        let written = write(memory.get_mut(header..end).unwrap_or_default());
+        let whole = memory.get(..end).filter(|_| bytes <= FRAME);
+        // SAFETY: the reference ends here, and no other is made before the adapter gives it back.
+        match whole.map(|whole| unsafe { self.driver.transmit_begin(whole) }) {
+            Some(Ok(descriptor)) => self.sending.set(descriptor, index),
+            _ => {
+                self.overlong = self.overlong.saturating_add(1);
+                let _ = self.free.push(index);
+            }
+        }
+        written
+    }
+}
+
+/// A frame that came.
+#[derive(Debug)]
+pub struct Arrived<'a>(&'a [u8]);
+
+impl phy::RxToken for Arrived<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+/// A frame to send.
+#[derive(Debug)]
+pub struct Free<'a>(&'a mut Network);
+
+impl phy::TxToken for Free<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, write: F) -> R {
+        self.0.send(bytes, write)
+    }
+}
+
+impl phy::Device for Network {
+    type RxToken<'a> = Arrived<'a>;
+    type TxToken<'a> = Free<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Free<'_>)> {
+        if let Some(index) = self.lent.take() {
+            self.give(index);
+        }
+        self.reclaim();
+        if self.free.is_empty() {
+            return None;
+        }
+        let (index, start, bytes) = self.take()?;
+        self.lent = Some(index);
+        // SAFETY: it is ours until the next call, for which this borrow has to end; sending touches other frames.
+        let memory: &Frame = unsafe { frame(index).as_ref() };
+        let end = start.saturating_add(bytes).min(BYTES);
+        Some((Arrived(memory.get(start..end).unwrap_or_default()), Free(self)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Free<'_>> {
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        (!self.free.is_empty()).then_some(Free(self))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut checksum = ChecksumCapabilities::default();
+        checksum.udp = Checksum::None;
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = FRAME;
+        capabilities.max_burst_size = Some(QUEUE);
+        capabilities.checksum = checksum;
+        capabilities
+    }
+}

@@ -1,0 +1,82 @@
+//! Memory to lend: one piece of static memory, cut into equal regions.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use static_cell::ConstStaticCell;
+use unisono_core::device::Memory;
+use unisono_core::span::{Region, Span};
+use unisono_shmem::lent::Lent;
+
+/// `COUNT` regions of `BYTES` bytes, in a static.
+pub struct Store<const COUNT: usize, const BYTES: usize> {
+    bytes: UnsafeCell<MaybeUninit<[[u8; BYTES]; COUNT]>>,
+    taken: ConstStaticCell<()>,
+}
+
+// SAFETY: reached by whoever took it alone.
+unsafe impl<const COUNT: usize, const BYTES: usize> Sync for Store<COUNT, BYTES> {}
+
+impl<const COUNT: usize, const BYTES: usize> Store<COUNT, BYTES> {
+    /// Zeros, where the static lies in cleared memory.
+    pub const fn new() -> Self {
+        Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), taken: ConstStaticCell::new(()) }
+    }
+
+    /// `None`: it was taken before.
+    pub fn take(&'static self) -> Option<Pieces<COUNT, BYTES>> {
+        self.taken.try_take()?;
+        NonNull::new(self.bytes.get().cast()).map(Pieces)
+    }
+}
+
+impl<const COUNT: usize, const BYTES: usize> Default for Store<COUNT, BYTES> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The regions of a store, which live as long as the image. No reference is ever made to their bytes.
+#[derive(Debug)]
+pub struct Pieces<const COUNT: usize, const BYTES: usize>(NonNull<u8>);
+
+impl<const COUNT: usize, const BYTES: usize> Pieces<COUNT, BYTES> {
+    /// The region of this number.
+    pub fn region(&self, index: usize) -> Region {
+        u32::try_from(index).map_or_else(|_| Region::default(), |index| Region::new(index, 1))
+    }
+}
+
+/// Bytes of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody.
+unsafe impl Lent for Piece {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+impl<const COUNT: usize, const BYTES: usize> Memory for Pieces<COUNT, BYTES> {
+    type Address = Piece;
+
+    fn address(&self, span: Span) -> Option<Piece> {
+        let (index, bytes) = (usize::try_from(span.region.index()).ok()?, usize::try_from(span.bytes).ok()?);
+        let end = span.offset.checked_add(bytes)?;
+        if span.region.life() != 1 || index >= COUNT || end > BYTES {
+            return None;
+        }
+        let offset = index.checked_mul(BYTES)?.checked_add(span.offset)?;
+        // SAFETY: within the store, as was just checked.
+        Some(Piece { start: unsafe { self.0.add(offset) }, bytes })
+    }
+}

@@ -1,0 +1,25 @@
+//! The barrier of two ranks that have a core each: one store, then looks at one word. What a loop over all ranks costs between the
+//! arrival of the other's line and the next store is a tenth of such a barrier.
+
+use crate::segment::{Site, Word};
+
+/// As [`FlatBarrier`](super::FlatBarrier), which it is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PairBarrier<'a> {
+    pub(super) own: &'a Word,
+    pub(super) other: &'a Word,
+}
+
+impl PairBarrier<'_> {
+    /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.
+    #[inline(always)]
+    pub fn arrive(&self, epoch: u32) {
+        self.own.publish(epoch, Site::Arrive);
+    }
+
+    /// Whether the other one has arrived, too: perhaps it is in the next barrier already.
+    #[inline(always)]
+    pub fn poll(&self, epoch: u32) -> bool {
+        self.other.acquire(Site::Arrived).wrapping_sub(epoch) <= 1
+    }
+}

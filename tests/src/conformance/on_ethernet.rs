@@ -1,0 +1,101 @@
+//! The suite on datagrams over `smoltcp`'s adapters, in memory.
+
+use core::net::Ipv4Addr;
+
+use unisono::{
+    fault::Faults,
+    region::{Address, Regions},
+};
+use unisono_core::device::{Armed, Device, Lane, PeerId, Wish};
+use unisono_ethernet::{
+    device::{Buffer, EthernetDevice, SPARE},
+    neighbours::{Interface, Neighbour, Path},
+    smoltcp::wire::Ipv4Cidr,
+};
+
+use super::Fixture;
+use crate::hub::{Hub, Port, hardware};
+
+/// UDP payload of the largest buffer.
+const BYTES: usize = 8972;
+
+/// Devices at one hub.
+#[derive(Debug)]
+pub struct EthernetFixture {
+    /// Bytes of the longest frame.
+    frame: usize,
+    slots: usize,
+    holdable: usize,
+    faults: Faults,
+    ports: Vec<Port>,
+}
+
+impl EthernetFixture {
+    /// Devices whose frames have at most `frame` bytes, of which `slots` wait, and that can set so many datagrams aside.
+    pub const fn new(frame: usize, slots: usize, holdable: usize, faults: Faults) -> Self {
+        Self { frame, slots, holdable, faults, ports: Vec::new() }
+    }
+}
+
+/// The device of this number, at this port, which knows as many peers as there are.
+pub fn device(port: Port, number: u8, count: u8, holdable: usize) -> EthernetDevice<'static, Port, Address, BYTES> {
+    let address = |number| Ipv4Addr::new(10, 0, 0, number + 1);
+    let own = Interface {
+        hardware: hardware(number),
+        address: Ipv4Cidr::new(address(number), 24),
+        gateway: None,
+        port: 7000 + u16::from(number),
+    };
+    // A test's devices live as long as it does.
+    let neighbours = vec![Neighbour::UNKNOWN; count.into()].leak();
+    let buffers = vec![Buffer::FREE; holdable + SPARE].leak();
+    let mut device = EthernetDevice::new(port, own, neighbours, buffers).expect("an interface");
+    for peer in 0..count {
+        let path = Path { address: address(peer), ports: [7000 + u16::from(peer); 2], mtu: device.mtu() };
+        device.set_path(PeerId(peer.into()), path).expect("a path");
+    }
+    device
+}
+
+impl Fixture for EthernetFixture {
+    type Device = EthernetDevice<'static, Port, Address, BYTES>;
+    type Memory = Regions;
+
+    fn connect(&mut self, count: u32) -> Vec<(Self::Device, Regions)> {
+        let count = u8::try_from(count).expect("a few devices");
+        self.ports = Hub::ports(count, self.frame, self.slots, self.faults);
+        let made = self.ports.iter().cloned().zip(0..).map(|(port, number)| device(port, number, count, self.holdable));
+        let mut devices: Vec<_> = made.collect();
+        // Each asks for all others until it knows them. Nobody is his own neighbour.
+        for asking in 0..devices.len() {
+            for peer in (0..).map(PeerId).take(devices.len()).filter(|peer| peer.0 as usize != asking) {
+                while devices[asking].poll_fact().is_none() {
+                    devices[asking].ask(Wish::Resolve(peer));
+                    for device in &mut devices {
+                        assert!(device.receive(Lane::Polled).is_none(), "nobody sends yet");
+                    }
+                    self.ports[0].settle();
+                }
+                while devices[asking].poll_fact().is_some() {}
+            }
+        }
+        for device in &mut devices {
+            assert!(device.receive(Lane::Polled).is_none(), "nobody sends yet");
+        }
+        devices.into_iter().map(|device| (device, Regions::new())).collect()
+    }
+
+    fn advance(&mut self, _: u64) {
+        if let Some(port) = self.ports.first() {
+            port.settle();
+        }
+    }
+
+    fn wait(&mut self, device: &mut Self::Device, lane: Lane, _: u64) -> bool {
+        device.arm(lane) == Armed::Pending
+    }
+
+    fn is_faulty(&self) -> bool {
+        !self.faults.is_none()
+    }
+}

@@ -1,0 +1,234 @@
+//! The wire between an adapter of an emulator and a UDP device of this host: frames on one side, datagrams on the other, frames that
+//! get lost in between, and frames to the node that nobody sent.
+
+use alloc::sync::Arc;
+use core::net::{Ipv4Addr, SocketAddr};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::time::Duration;
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
+
+use unisono::fault::{Faults, Injector, Probability};
+use unisono_ethernet::frame::{Content, HEADERS, Name};
+use unisono_ethernet::smoltcp::phy::ChecksumCapabilities;
+use unisono_ethernet::smoltcp::wire::EthernetAddress;
+
+/// The node, as it calls itself.
+pub const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 7002);
+/// The host, as it is shown to the node.
+pub const HOST: Name =
+    Name { hardware: EthernetAddress([2, 0, 0, 0, 0, 1]), address: Ipv4Addr::new(10, 0, 0, 1), port: 7001 };
+/// Bytes of memory asked for each socket's arrivals.
+const SOCKET: usize = 4 << 20;
+/// Bytes of the longest frame, and more.
+const FRAME: usize = 2048;
+/// Bytes of a frame's own header, and of one that answers whose an address is.
+const ETHERNET: usize = 14;
+const ARP: usize = 42;
+/// How often a thread that waits looks whether it is over.
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// One direction.
+#[derive(Debug)]
+struct Direction {
+    injector: Injector,
+    random: fastrand::Rng,
+    counts: Counts,
+}
+
+/// Of so many frames to the node one comes once more, broken.
+const BROKEN: u32 = 100;
+
+/// Frames of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// That came to the wire.
+    pub carried: u64,
+    /// Of those, lost on purpose.
+    pub lost: u64,
+    /// Besides those, broken.
+    pub broken: u64,
+}
+
+impl Direction {
+    fn new(loss: Probability, seed: u64) -> Mutex<Self> {
+        let injector = Injector::new(Faults { loss, seed, ..Faults::default() });
+        Mutex::new(Self { injector, random: fastrand::Rng::with_seed(!seed), counts: Counts::default() })
+    }
+
+    /// Whether the next frame passes.
+    fn passes(this: &Mutex<Self>, bytes: usize) -> bool {
+        let Ok(mut this) = this.lock() else { return false };
+        let passes = this.injector.fate(bytes).first.is_some();
+        this.counts.carried += 1;
+        this.counts.lost += u64::from(!passes);
+        passes
+    }
+
+    /// A frame that nobody sent, sometimes: this one cut, lengthened, changed in a few bytes, or anything.
+    fn broken(this: &Mutex<Self>, frame: &[u8]) -> Option<Vec<u8>> {
+        let this = &mut *this.lock().ok()?;
+        let random = &mut this.random;
+        if random.u32(..BROKEN) != 0 {
+            return None;
+        }
+        this.counts.broken += 1;
+        let mut frame = frame.to_vec();
+        match random.u8(..4) {
+            // An empty datagram would be the wire's end to the emulator.
+            0 => frame.truncate(random.usize(1..frame.len())),
+            1 => frame.extend((0..random.usize(1..FRAME)).map(|_| random.u8(..))),
+            2 => {
+                for _ in 0..random.usize(1..4) {
+                    // Headers are hit as often as the rest.
+                    let reach = if random.bool() { frame.len().min(ETHERNET + HEADERS) } else { frame.len() };
+                    if let Some(byte) = frame.get_mut(random.usize(..reach)) {
+                        *byte ^= random.u8(1..);
+                    }
+                }
+            }
+            // To the right adapter.
+            _ => frame[ETHERNET - 2..].fill_with(|| random.u8(..)),
+        }
+        Some(frame)
+    }
+}
+
+#[derive(Debug)]
+struct Wire {
+    /// Its datagrams are frames.
+    adapter: UdpSocket,
+    /// Stands for the node: what comes here goes there.
+    node: UdpSocket,
+    host: SocketAddr,
+    to_node: Mutex<Direction>,
+    from_node: Mutex<Direction>,
+    hardware: Mutex<Option<EthernetAddress>>,
+    over: AtomicBool,
+}
+
+/// Two threads, one for each direction.
+#[derive(Debug)]
+pub struct Relay {
+    wire: Arc<Wire>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Relay {
+    /// Between the UDP device at `host` and the emulator that is given the second socket. The third is where the device finds the
+    /// node.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start(host: SocketAddr, loss: Probability, seed: u64) -> io::Result<(Self, UdpSocket, SocketAddr)> {
+        let [adapter, emulated, node] = [socket()?, socket()?, socket()?];
+        adapter.connect(emulated.local_addr()?)?;
+        emulated.connect(adapter.local_addr()?)?;
+        let stands = node.local_addr()?;
+        let wire = Arc::new(Wire {
+            adapter,
+            node,
+            host,
+            to_node: Direction::new(loss, seed),
+            from_node: Direction::new(loss, !seed),
+            hardware: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        let threads = [Wire::outward, Wire::inward].map(|run| {
+            let wire = Arc::clone(&wire);
+            thread::spawn(move || run(&wire))
+        });
+        Ok((Self { wire, threads: threads.into() }, emulated, stands))
+    }
+
+    /// Ends it. Frames to the node, and from it.
+    ///
+    /// # Errors
+    /// Those of the system, or the node sent what it has no reason to.
+    pub fn end(self) -> io::Result<[Counts; 2]> {
+        self.wire.over.store(true, Relaxed);
+        for thread in self.threads {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))?;
+        }
+        let counts = |direction: &Mutex<Direction>| direction.lock().map_or_else(|_| Counts::default(), |it| it.counts);
+        Ok([&self.wire.to_node, &self.wire.from_node].map(counts))
+    }
+}
+
+impl Wire {
+    /// To the adapter, unless it is lost.
+    fn show(&self, frame: &[u8]) -> io::Result<()> {
+        if let Some(broken) = Direction::broken(&self.to_node, frame) {
+            arrival(self.adapter.send(&broken))?;
+        }
+        if Direction::passes(&self.to_node, frame.len()) {
+            arrival(self.adapter.send(frame)).map(|_| ())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Datagrams of the host become frames.
+    fn outward(&self) -> io::Result<()> {
+        let (mut datagram, mut frame, checksums) = ([0; FRAME], [0; FRAME], ChecksumCapabilities::default());
+        while !self.over.load(Relaxed) {
+            let Some((bytes, from)) = arrival(self.node.recv_from(&mut datagram))? else { continue };
+            // The node asks for the host before it sends: until then there is nobody.
+            let hardware = self.hardware.lock().map_or(None, |hardware| *hardware);
+            let Some(hardware) = hardware.filter(|_| from == self.host) else { continue };
+            let node = Name { hardware, address: NODE.0, port: NODE.1 };
+            HOST.write(&node, &mut frame, bytes, &checksums, |to| to.copy_from_slice(&datagram[..bytes]));
+            self.show(&frame[..ETHERNET + HEADERS + bytes])?;
+        }
+        Ok(())
+    }
+
+    /// Frames of the adapter become datagrams, or are answered.
+    fn inward(&self) -> io::Result<()> {
+        let (mut frame, mut answer, checksums) = ([0; FRAME], [0; ARP], ChecksumCapabilities::default());
+        while !self.over.load(Relaxed) {
+            let Some(bytes) = arrival(self.adapter.recv(&mut frame))? else { continue };
+            if !Direction::passes(&self.from_node, bytes) {
+                continue;
+            }
+            match HOST.read(&frame[..bytes], &checksums) {
+                Content::Datagram { from: NODE, payload } => {
+                    self.node.send_to(payload, self.host)?;
+                }
+                Content::Whereabouts { address, hardware, asks } => {
+                    if let Ok(mut known) = self.hardware.lock() {
+                        *known = Some(hardware);
+                    }
+                    if asks {
+                        HOST.answer(address, hardware, &mut answer);
+                        self.show(&answer)?;
+                    }
+                }
+                // A broken answer may have told it of another adapter: then it asks again.
+                Content::Foreign => {}
+                other => return Err(io::Error::other(format!("the node sends {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a socket with a time limit says. The other end may not be there, or not any more.
+fn arrival<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(arrived) => Ok(Some(arrived)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET)?;
+    socket.set_read_timeout(Some(LOOKS))?;
+    Ok(socket)
+}
