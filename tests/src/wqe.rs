@@ -2,20 +2,20 @@
 
 mod completions;
 mod omitted;
-mod plain;
 mod random;
 
 use std::io;
 use std::path::Path;
 
 use unisono_verbs::mlx5::{BlueFlame, Entry, ReceiveQueue, Request, SendQueue};
+use unisono_verbs::order::BLOCK;
+use unisono_verbs::order::recorded::Memory;
 use unisono_verbs::raw::{Data, Payload};
 
 pub use completions::{Read, read_completions};
 pub use omitted::{Deletion, delete_each_barrier};
-pub use plain::Plain;
 
-use crate::rdma_core::{Pieces, Post, Provider, Setup, Stored};
+use crate::rdma_core::{Pieces, Post, Provider, REGISTERS, Setup, Stored};
 
 /// What was compared.
 #[derive(Clone, Copy, Default, Debug)]
@@ -72,11 +72,11 @@ fn of_queue_pair(
     let flame =
         BlueFlame { bytes: setup.flame_bytes as usize, takes_entries: setup.takes_entries, prefers: setup.prefers };
     let mut entries = vec![Entry::default(); setup.blocks as usize];
-    let plain = Plain::new(setup.blocks as usize * 64);
-    let mut queue = SendQueue::new(plain, setup.qpn, flame, &mut entries).expect("a size of queues");
+    let memory = Memory::new(setup.blocks as usize * 64);
+    let mut queue = SendQueue::new(memory, setup.qpn, flame, &mut entries).expect("a size of queues");
     let mut tags = vec![None; setup.receive_entries as usize];
-    let plain = Plain::new((setup.receive_entries * setup.receive_units) as usize * 16);
-    let mut receive = ReceiveQueue::new(plain, &mut tags).expect("a size of queues");
+    let memory = Memory::new((setup.receive_entries * setup.receive_units) as usize * 16);
+    let mut receive = ReceiveQueue::new(memory, &mut tags).expect("a size of queues");
     let (mut blocks, mut received) = (0_u32, 0_u16);
     while compared.sends < until {
         queue.seam_mut().clear();
@@ -106,8 +106,8 @@ fn of_queue_pair(
         let theirs = provider.send(&posts)?;
         compared.sends += posts.len() as u64;
         compared.calls += 1;
-        compared.flames += u64::from(queue.seam().flames() > 0);
-        judge(&queue.seam().stored(), &theirs, compared, || format!("{setup:?} {posts:?}"));
+        compared.flames += u64::from(queue.seam().rung.iter().any(|(_, bytes)| bytes.len() == BLOCK));
+        judge(&stored(queue.seam()), &theirs, compared, || format!("{setup:?} {posts:?}"));
         assert!(queue.complete(last as u16).is_some(), "the last entry is outstanding");
 
         // Who lends memory lends some.
@@ -117,7 +117,7 @@ fn of_queue_pair(
         receive.flush();
         let theirs = provider.receive(data)?;
         compared.receives += 1;
-        let ours = Stored { registers: Vec::new(), ..receive.seam().stored() };
+        let ours = Stored { registers: Vec::new(), ..stored(receive.seam()) };
         judge(&ours, &theirs, compared, || format!("{setup:?} {data:?}"));
         assert!(receive.complete(received).is_some(), "it is outstanding");
         received = received.wrapping_add(1);
@@ -128,7 +128,16 @@ fn of_queue_pair(
     Ok(())
 }
 
-fn post_ours(queue: &mut SendQueue<'_, Plain>, post: &Post) -> bool {
+/// What lies in the queue and in the registers.
+fn stored(memory: &Memory) -> Stored {
+    let mut registers = vec![0; REGISTERS];
+    for (at, bytes) in &memory.rung {
+        registers[*at..*at + bytes.len()].copy_from_slice(bytes);
+    }
+    Stored { entries: memory.entries.clone(), record: memory.records[0], registers }
+}
+
+fn post_ours(queue: &mut SendQueue<'_, Memory>, post: &Post) -> bool {
     let to = random::datagram(&post.to);
     let (mut slices, mut pieces): (Vec<&[u8]>, &[Data]) = (Vec::new(), &[]);
     match &post.pieces {

@@ -6,7 +6,7 @@
 //! device over them. [`registered`] names memory that an adapter may use.
 #![no_std]
 
-#[cfg(any(test, feature = "verbs"))]
+#[cfg(any(test, feature = "recorded", feature = "verbs"))]
 extern crate alloc;
 #[cfg(any(test, feature = "verbs"))]
 extern crate std;

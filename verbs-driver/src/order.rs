@@ -16,8 +16,8 @@
 mod checker;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod mapped;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "recorded"))]
+pub mod recorded;
 
 pub use checker::{Checker, Violation};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

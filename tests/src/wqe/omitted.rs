@@ -4,9 +4,8 @@ use unisono_verbs::mlx5::{
     BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
 };
 use unisono_verbs::order::Violation;
+use unisono_verbs::order::recorded::Memory;
 use unisono_verbs::raw::{Data, Payload};
-
-use super::Plain;
 
 /// A barrier that was left out.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +19,11 @@ pub struct Deletion {
 }
 
 /// A play's name, the bytes of its queue, and what it does.
-type Play = (&'static str, usize, fn(Plain) -> Plain);
+type Play = (&'static str, usize, fn(Memory) -> Memory);
 
 const PLAYS: [Play; 5] = [
-    ("sending by doorbell", 4096, |plain| send(plain, false)),
-    ("sending by BlueFlame", 4096, |plain| send(plain, true)),
+    ("sending by doorbell", 4096, |memory| send(memory, false)),
+    ("sending by BlueFlame", 4096, |memory| send(memory, true)),
     ("receiving", 256, receive),
     ("taking completions", 512, take),
     ("arming", 512, arm),
@@ -37,22 +36,23 @@ const PLAYS: [Play; 5] = [
 pub fn delete_each_barrier() -> Result<Vec<Deletion>, (&'static str, Violation)> {
     let mut deletions = Vec::new();
     for (of, bytes, play) in PLAYS {
-        let whole = play(Plain::new(bytes));
+        let whole = play(Memory::new(bytes));
         if let Some(violation) = whole.violation() {
             return Err((of, violation));
         }
-        let deletion = |barrier| Deletion { of, barrier, noticed: play(Plain::without(bytes, barrier)).violation() };
+        let deletion =
+            |barrier| Deletion { of, barrier, noticed: play(Memory::without(bytes, Some(barrier))).violation() };
         deletions.extend((0..whole.barriers()).map(deletion));
     }
     Ok(deletions)
 }
 
-fn send(plain: Plain, takes_entries: bool) -> Plain {
+fn send(memory: Memory, takes_entries: bool) -> Memory {
     let link = Link::InfiniBand { lid: 1, path_bits: 0 };
     let to = Datagram::new(&Route { link, service_level: 0, rate: 0, grh: None }, 1, 1);
     let mut entries = vec![Entry::default(); 64];
     let flame = BlueFlame { bytes: 256, takes_entries, prefers: false };
-    let mut queue = SendQueue::new(plain, 7, flame, &mut entries).expect("a size of queues");
+    let mut queue = SendQueue::new(memory, 7, flame, &mut entries).expect("a size of queues");
     for bytes in [8, 180] {
         let payload = Payload::Inline(&[&[1; 180][..bytes]]);
         let request = Request { to: &to, payload, signalled: false, solicited: false, immediate: None };
@@ -63,9 +63,9 @@ fn send(plain: Plain, takes_entries: bool) -> Plain {
     queue.seam().clone()
 }
 
-fn receive(plain: Plain) -> Plain {
+fn receive(memory: Memory) -> Memory {
     let mut tags = vec![None; 4];
-    let mut queue = ReceiveQueue::new(plain, &mut tags).expect("a size of queues");
+    let mut queue = ReceiveQueue::new(memory, &mut tags).expect("a size of queues");
     for tag in 0..3 {
         assert!(queue.post(Data { address: 1, bytes: 1, key: 1 }, tag), "room");
         queue.flush();
@@ -74,22 +74,21 @@ fn receive(plain: Plain) -> Plain {
 }
 
 /// A completion queue with `count` entries that wait.
-fn waiting(mut plain: Plain, count: usize) -> CompletionQueue<Plain> {
-    let entries = plain.entries_mut();
-    entries.fill(0xf0);
-    entries.chunks_mut(64).take(count).for_each(|entry| entry[63] = 0);
-    CompletionQueue::new(plain, 1, Stride::Short).expect("a size of queues")
+fn waiting(mut memory: Memory, count: usize) -> CompletionQueue<Memory> {
+    memory.entries.fill(0xf0);
+    memory.entries.chunks_mut(64).take(count).for_each(|entry| entry[63] = 0);
+    CompletionQueue::new(memory, 1, Stride::Short).expect("a size of queues")
 }
 
-fn take(plain: Plain) -> Plain {
-    let mut queue = waiting(plain, 1);
+fn take(memory: Memory) -> Memory {
+    let mut queue = waiting(memory, 1);
     assert!(matches!(queue.poll(), Some(Completion::Sent { .. })), "one waits");
     assert_eq!(queue.poll(), None);
     queue.seam().clone()
 }
 
-fn arm(plain: Plain) -> Plain {
-    let mut queue = waiting(plain, 0);
+fn arm(memory: Memory) -> Memory {
+    let mut queue = waiting(memory, 0);
     queue.arm(false);
     queue.arm(true);
     queue.seam().clone()

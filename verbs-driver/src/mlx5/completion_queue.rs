@@ -118,7 +118,7 @@ impl<S: Seam> CompletionQueue<S> {
 mod tests {
     use super::*;
     use crate::order::Violation;
-    use crate::order::testing::{Memory, delete_each_barrier};
+    use crate::order::recorded::{Memory, delete_each_barrier};
 
     /// As an adapter does it: entry `number`, counted for ever.
     fn complete(memory: &mut Memory, stride: usize, number: usize, index: u16) {

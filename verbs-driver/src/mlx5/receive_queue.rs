@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::order::Violation;
-    use crate::order::testing::{Memory, delete_each_barrier};
+    use crate::order::recorded::{Memory, delete_each_barrier};
 
     const DATA: Data = Data { address: 0x0102_0304_0506_0708, bytes: 0x1068, key: 0x99 };
 

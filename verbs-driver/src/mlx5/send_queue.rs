@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::mlx5::segment::{Link, Route};
-    use crate::order::testing::{Memory, delete_each_barrier};
+    use crate::order::recorded::{Memory, delete_each_barrier};
     use crate::order::{Event, Violation};
     use crate::raw::Data;
 

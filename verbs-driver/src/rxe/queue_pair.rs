@@ -193,7 +193,7 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::order::testing::Memory;
+    use crate::order::recorded::Memory;
     use crate::raw::{Failure, Path as _, Source};
     use crate::rxe::{Route, SEND};
 

@@ -219,7 +219,7 @@ impl<S: Seam> Consumer<S> {
 mod tests {
     use super::*;
     use crate::order::Violation;
-    use crate::order::testing::{Memory, delete_each_barrier};
+    use crate::order::recorded::{Memory, delete_each_barrier};
 
     const SHAPE: Shape = Shape { entry: 64, count: 4 };
 

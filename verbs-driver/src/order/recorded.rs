@@ -1,17 +1,23 @@
-//! A seam for tests: plain memory, every event written down and checked, one barrier left out on demand.
+//! A seam for tests, here and elsewhere (feature `recorded`): plain memory, every event written down and checked, one barrier left
+//! out on demand.
 
 use alloc::vec::Vec;
 
 use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation};
 
+/// A queue in plain memory.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Memory {
-    pub(crate) entries: Vec<u8>,
-    pub(crate) records: [u32; 2],
-    pub(crate) progress: u32,
+pub struct Memory {
+    /// Its bytes; whoever plays the adapter may write them.
+    pub entries: Vec<u8>,
+    /// Its doorbell records.
+    pub records: [u32; 2],
+    /// What the adapter has come to.
+    pub progress: u32,
     /// What was stored to the registers, in order.
-    pub(crate) rung: Vec<(usize, Vec<u8>)>,
-    pub(crate) events: Vec<Event>,
+    pub rung: Vec<(usize, Vec<u8>)>,
+    /// Everything that was done.
+    pub events: Vec<Event>,
     checker: Checker,
     violation: Option<Violation>,
     barriers: usize,
@@ -20,15 +26,30 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// Of so many bytes, all 0.
+    pub fn new(bytes: usize) -> Self {
         Self { entries: alloc::vec![0; bytes], ..Self::default() }
     }
 
-    pub(crate) fn without(bytes: usize, omitted: Option<usize>) -> Self {
+    /// As [`new`](Self::new), but its n-th barrier is left out.
+    pub fn without(bytes: usize, omitted: Option<usize>) -> Self {
         Self { omitted, ..Self::new(bytes) }
     }
 
-    pub(crate) fn violation(&self) -> Option<Violation> {
+    /// Barriers so far, that left out included.
+    pub const fn barriers(&self) -> usize {
+        self.barriers
+    }
+
+    /// Makes entries 0, and forgets what was rung and done. The checker goes on.
+    pub fn clear(&mut self) {
+        self.entries.fill(0);
+        self.rung.clear();
+        self.events.clear();
+    }
+
+    /// What was out of order first.
+    pub fn violation(&self) -> Option<Violation> {
         self.violation.or_else(|| self.checker.flushed().err())
     }
 
@@ -65,7 +86,7 @@ impl Seam for Memory {
     fn load(&mut self, at: usize) -> Block {
         self.note(Event::Load);
         let at = self.at(at);
-        self.entries[at..at + BLOCK].try_into().unwrap()
+        self.entries[at..at + BLOCK].try_into().expect("a block")
     }
 
     fn record(&mut self, record: Record, value: u32) {
@@ -94,6 +115,7 @@ impl Seam for Memory {
 
 /// Runs `play` once as it is, then again without each of its barriers in turn: what it does must be in order, and stop being so
 /// each time. Returns what was found without each.
+#[cfg(test)]
 pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(Memory) -> Memory) -> Vec<Violation> {
     let whole = play(Memory::new(bytes));
     assert_eq!(whole.violation(), None, "{:?}", whole.events);
