@@ -208,7 +208,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.polled = S::Time::stamp(now);
     }
 
-    /// Acknowledgements wait for half of the margin that their peers' timeouts have, so that data carry them; those of peers that
+    /// Acknowledgements wait for a quarter of the margin that their peers' timeouts have, so that data carry them; those of peers that
     /// have no grant left and wait for the next only for a while in which nothing else comes.
     fn let_acks_wait(&mut self, now: Now<S, W, BITS>) {
         let ungranted = core::mem::take(&mut self.ungranted);
@@ -219,7 +219,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.aging_since = S::Time::stamp(now);
         }
         let waited = S::Time::since(now, self.aging_since).unwrap_or(0);
-        let left = (self.config.granularity >> 1).saturating_sub(waited);
+        let left = (self.config.granularity >> 2).saturating_sub(waited);
         if ungranted && left > 0 {
             self.aging = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
         } else {

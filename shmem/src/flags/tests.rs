@@ -595,8 +595,10 @@ fn garbage_from_one_rank_ends_in_failures_that_name_others_than_oneself() {
             }
             if round > 20 {
                 // Rank 2 writes anything anywhere.
-                let at = rng.usize(..ground.boards.end() / 4) * 4;
-                ground.segment().word(at).unwrap().publish(rng.u32(..), Site::Plain);
+                for _ in 0..2 {
+                    let at = rng.usize(..ground.boards.end() / 4) * 4;
+                    ground.segment().word(at).unwrap().publish(rng.u32(..), Site::Plain);
+                }
             }
         }
         failed.fetch_add(u64::from(turns.iter().any(|turn| matches!(turn, Turn::Failed(_)))), Ordering::Relaxed);
