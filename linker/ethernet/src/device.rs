@@ -445,8 +445,8 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
     }
 
     fn poll_fact(&mut self) -> Option<Fact> {
-        let fact = self.state.facts.first_mut()?.take();
+        let fact = self.state.facts.first_mut()?.take()?;
         self.state.facts.rotate_left(1);
-        fact
+        Some(fact)
     }
 }

@@ -212,32 +212,25 @@ impl Shared {
 
     /// Waits for a request; its memory is free afterwards.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
-        let mut process = self.process.lock();
-        if let Some(result) = process.requests.result(started.request) {
-            process.revoke(started.request, started.region);
-            return result;
-        }
-        drop(process);
-        self.wait_long(started)
+        let ended = self.process.lock().take_ended(&started);
+        ended.unwrap_or_else(|| self.wait_long(started))
     }
 
     /// As that, for what has not ended yet.
     fn wait_long(&self, started: Started) -> Result<Status, Failure> {
         let mut waits = false;
         self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
-            let Some(result) = process.requests.result(started.request) else {
-                if !waits {
+            let ended = process.take_ended(&started);
+            match &ended {
+                None if !waits => {
                     process.note_waiting(started.request, started.what);
                     process.ask_for_word(started.what);
                     waits = true;
                 }
-                return None;
-            };
-            if waits {
-                process.note_over(started.request);
+                Some(_) if waits => process.note_over(started.request),
+                _ => {}
             }
-            process.revoke(started.request, started.region);
-            Some(result)
+            ended
         })
     }
 
@@ -246,9 +239,7 @@ impl Shared {
         let mut process = self.process.lock();
         process.progress(false);
         process.ask_at_times(started.request, started.what);
-        let result = process.requests.result(started.request)?;
-        process.revoke(started.request, started.region);
-        Some(result)
+        process.take_ended(&started)
     }
 
     /// Makes progress once; tells whether the request has ended.

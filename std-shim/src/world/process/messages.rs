@@ -17,8 +17,8 @@ use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
 use crate::world::mailbox::{Arrival, Receiving, SHORT, Wanted};
 use crate::world::near::{EAGER_SHARED, Place};
 use crate::world::parcel::{Owner, Parcel};
-use crate::world::progress::Leaves as When;
-use crate::world::request::{Failure, Tag, of_message, of_parcel};
+use crate::world::progress::{Leaves as When, Started};
+use crate::world::request::{Failure, Status, Tag, of_message, of_parcel};
 use crate::world::small::Cell;
 use crate::world::watchdog::Doing;
 
@@ -498,6 +498,13 @@ impl Process {
         if self.rounds.is_multiple_of(TIMES) && self.requests.result(request).is_none() {
             self.ask_for_word(what);
         }
+    }
+
+    /// How a request has ended, if it has: then its memory is its owner's again.
+    pub(in crate::world) fn take_ended(&mut self, started: &Started) -> Option<Result<Status, Failure>> {
+        let result = self.requests.result(started.request)?;
+        self.revoke(started.request, started.region);
+        Some(result)
     }
 
     /// A request's memory is its owner's again.
