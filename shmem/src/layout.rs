@@ -105,7 +105,7 @@ impl Sizes {
     /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools.
     pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
         let (ring_entries, ring_bulk) = match ranks {
-            0..=8 => (64, 1 << 17),
+            0..=8 => (64, 1 << 18),
             9..=16 => (64, 1 << 16),
             17..=64 => (32, 1 << 13),
             _ => (16, 1 << 11),
