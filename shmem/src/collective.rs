@@ -150,6 +150,10 @@ impl Course {
                 let part = whole(self.boards.chunk, grain);
                 (false, part, laps(part).saturating_mul(self.size))
             }
+            Way::Flat if self.verb() == Verb::Broadcast => {
+                let part = choice::broadcast_part(self.bytes, &self.boards).min(self.bytes);
+                (false, part, laps(part))
+            }
             Way::Flat => {
                 let part = whole(self.boards.chunk / blocks.max(1), grain).min(self.bytes);
                 (false, part, laps(part))

@@ -1,5 +1,8 @@
 //! Long copies. Where both sides are out of this core's caches, one in the other core's and one in none, a plain copy waits
 //! for each in turn; here the lines of the next block are fetched on both sides while one is copied.
+//!
+//! Not for copies into the segment: lines that others have read are written fastest by the plain copy's string move, which does not
+//! fetch them.
 
 use core::ptr::NonNull;
 
@@ -31,23 +34,22 @@ pub unsafe fn copy(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 /// # Safety
 /// As there.
 unsafe fn copy_ahead(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-    let mut done = 0;
-    while bytes - done > BLOCK {
-        let next = done + BLOCK;
-        for at in (next..bytes.min(next + BLOCK)).step_by(LINE) {
+    let (mut from, mut into, mut left) = (from, into, bytes);
+    while left > BLOCK {
+        for at in (BLOCK..left.min(2 * BLOCK)).step_by(LINE) {
             fetch(into.as_ptr().wrapping_add(at));
             fetch(from.as_ptr().wrapping_add(at));
         }
-        // SAFETY: within the piece.
-        let (source, target) = unsafe { (from.add(done), into.add(done)) };
         // SAFETY: as the caller says of the whole.
-        unsafe { target.copy_from_nonoverlapping(source, BLOCK) };
-        done = next;
+        unsafe { into.copy_from_nonoverlapping(from, BLOCK) };
+        // SAFETY: there is more behind the block.
+        from = unsafe { from.add(BLOCK) };
+        // SAFETY: as above.
+        into = unsafe { into.add(BLOCK) };
+        left -= BLOCK;
     }
-    // SAFETY: as above, twice.
-    let (source, target) = unsafe { (from.add(done), into.add(done)) };
     // SAFETY: as the caller says of the whole.
-    unsafe { target.copy_from_nonoverlapping(source, bytes - done) };
+    unsafe { into.copy_from_nonoverlapping(from, left) };
 }
 
 /// Has a line put into the caches.

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Payload, Piece, Place, Rank};
 
+use crate::copy::copy;
 use crate::kernel::Kernel;
 use crate::segment::Segment;
 use crate::wish::Wish;
@@ -154,10 +155,13 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
                 if from.bytes != into.bytes {
                     return Err(Refused::Bounds);
                 }
-                if source != target {
+                match into.place {
+                    _ if source == target => {}
                     // SAFETY: both are valid for so many bytes, as checked; they are different buffers, or pieces of the segment that
                     // different slots own.
-                    unsafe { source.copy_to_nonoverlapping(target, from.bytes) };
+                    Place::Shared => unsafe { source.copy_to_nonoverlapping(target, from.bytes) },
+                    // SAFETY: as above.
+                    Place::Input | Place::Output => unsafe { copy(source, target, from.bytes) },
                 }
                 Ok(())
             }

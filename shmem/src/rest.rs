@@ -6,15 +6,18 @@
 //! ```text
 //! sleeper                             publisher
 //! asleep := index of the word + 1     the word := its value
-//! fence                               fence
+//! fence, let others run for a moment
 //! the word has changed? do not sleep  nobody's asleep has its index? done
 //! sleep while the word is as it was   wake those who sleep on it
 //! ```
 //!
-//! Of the two looks behind the fences, one at least sees what the other wrote, so nobody sleeps through a change; and a sleep
-//! ends after [`LONGEST`] whatever happens, since a word may have been destroyed.
+//! Of the two looks one at least sees what the other wrote, if what either wrote before is visible by then. The publisher does not wait
+//! for that with a fence, which behind a copied payload takes longer than everything else it does: x86 processors show what was stored
+//! within a microsecond or so, and the sleeper's moment is longer (Morrison and Afek, *Temporally bounding TSO for fence-free
+//! asymmetric synchronization*, ASPLOS 2015). Others may keep stores for as long as they like: there it is a fence. So nobody sleeps
+//! through a change but for an accident, after which, or when a word was destroyed, a sleep still ends after [`LONGEST`].
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{Ordering, compiler_fence, fence};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -36,6 +39,9 @@ const SPIN: Duration = Duration::from_micros(50);
 const YIELDS: u32 = 16;
 /// Of these, between two looks at other traffic.
 const YIELDS_APART: u32 = 8;
+
+/// Time after which other processors see what one has stored.
+const SHOWN: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
 
 /// Asleep on several words at a time: wakes with any of them. No segment has so many words.
 const ANY: u32 = u32::MAX;
@@ -84,7 +90,11 @@ impl<'a> Sleepers<'a> {
     }
 
     fn wake_sleepers(&self, word: &Word) {
-        fence(Ordering::SeqCst);
+        if SHOWN.is_zero() {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
         let Some(mark) = self.mark(word) else { return };
         let sleeps = |asleep: &Word| [mark, ANY].contains(&asleep.acquire(Site::Plain));
         if self.asleep.iter().any(sleeps) {
@@ -101,9 +111,7 @@ impl<'a> Sleepers<'a> {
 
     fn sleep(&self, word: &Word, seen: u32) {
         let Some(mark) = self.mark(word) else { return std::thread::sleep(LONGEST) };
-        self.own.publish(mark, Site::Plain);
-        fence(Ordering::SeqCst);
-        if word.acquire(Site::Plain) == seen {
+        if self.announce(mark, || word.acquire(Site::Plain) != seen) {
             let longest = Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
             // Woken, too late, interrupted or over the time: the caller looks.
             let _ = futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest));
@@ -111,11 +119,23 @@ impl<'a> Sleepers<'a> {
         self.own.publish(0, Site::Plain);
     }
 
+    /// Says what this rank is about to sleep on. False: what it sleeps on has changed.
+    fn announce(&self, mark: u32, has_changed: impl Fn() -> bool) -> bool {
+        self.own.publish(mark, Site::Plain);
+        fence(Ordering::SeqCst);
+        let announced = Instant::now();
+        while !has_changed() {
+            if announced.elapsed() >= SHOWN {
+                return !has_changed();
+            }
+            sched_yield();
+        }
+        false
+    }
+
     /// Sleeps until one of these words changes; of more than [`WATCHED`], one of the first.
     fn sleep_on_any(&self, words: &[(&Word, u32)]) {
-        self.own.publish(ANY, Site::Plain);
-        fence(Ordering::SeqCst);
-        if words.iter().all(|(word, seen)| word.acquire(Site::Plain) == *seen) {
+        if self.announce(ANY, || words.iter().any(|(word, seen)| word.acquire(Site::Plain) != *seen)) {
             let mut watched = [futex::Wait::new(); WATCHED];
             for (watch, (word, seen)) in watched.iter_mut().zip(words) {
                 watch.val = (*seen).into();

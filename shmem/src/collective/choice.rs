@@ -64,6 +64,14 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     }
 }
 
+/// Bytes of a broadcast's lap, as measured: as few as let its first readers begin early and keep what travels in the caches, but no more laps
+/// than there are slots, so that the root can leave. With a processor for every rank short laps only have its readers take lines from it
+/// while it writes them.
+pub(crate) fn broadcast_part(bytes: usize, boards: &Boards) -> usize {
+    let least = if boards.crowded { 16 << 10 } else { 64 << 10 };
+    (bytes / boards.slots.max(1) as usize).clamp(least, 64 << 10).min(boards.chunk.max(1))
+}
+
 /// The largest element that can be combined: one of it fits in a chunk.
 pub const fn grain_max(boards: &Boards) -> usize {
     boards.chunk
