@@ -16,7 +16,7 @@ mod scatter;
 
 use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
 
-use crate::board::Boards;
+use crate::board::{Boards, Seats};
 use crate::wish::Wish;
 use choice::Way;
 
@@ -88,7 +88,18 @@ impl Course {
         laps: 0,
         inline: false,
         base: 0,
-        boards: Boards { ranks: 1, at: 0, stride: 0, line: 0, slots: 4, inline: 16, bulk: 0, chunk: 0, crowded: false },
+        boards: Boards {
+            ranks: 1,
+            seats: Seats::ALL,
+            at: 0,
+            stride: 0,
+            line: 0,
+            slots: 4,
+            inline: 16,
+            bulk: 0,
+            chunk: 0,
+            crowded: false,
+        },
     };
 
     /// The schedule of a plan, of laps that begin with step 0.

@@ -17,6 +17,7 @@ pub(super) mod partition;
 mod persistent;
 mod pull;
 mod request;
+pub(super) mod rooms;
 pub(super) mod running;
 pub(super) mod schedule;
 mod store;
@@ -193,7 +194,9 @@ impl Communicator {
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
-            Some(on_node) if call.is_shown() => on_node.run(self, &call.plan, call.places, operate),
+            Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
+                on_node.run(self, &call.plan, call.places, operate)
+            }
             _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())

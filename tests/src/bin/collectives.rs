@@ -1,5 +1,5 @@
 //! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
-//! ranks against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! ranks, in their order and backwards, against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -242,7 +242,7 @@ fn member(part: Part) -> ExitCode {
     let world = World::join().expect("a world");
     let rank = world.rank().0;
     let said = match part {
-        Part::Oracle => match Oracle::new(&world).run() {
+        Part::Oracle => match oracle(&world) {
             Ok((compared, wrong)) => format!("{compared} {wrong}"),
             Err(error) => error.to_string(),
         },
@@ -276,6 +276,13 @@ fn member(part: Part) -> ExitCode {
     // After an error there may be nothing to finish.
     let _ = world.finish();
     ExitCode::SUCCESS
+}
+
+/// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
+fn oracle(world: &World) -> Result<(u64, u64), Box<dyn std::error::Error>> {
+    let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
+    let (whole, other) = (Oracle::new(world).run()?, Oracle::new(&backwards).run()?);
+    Ok((whole.0 + other.0, whole.1 + other.1))
 }
 
 fn told(result: Result<(), CollectiveError>) -> String {

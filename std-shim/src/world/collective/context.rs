@@ -5,12 +5,14 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
 use unisono_core::device::PeerId;
 
 use super::CollectiveError;
+use super::node_group::CLOSED;
+use super::rooms::{Room, Rooms};
 use super::running::What;
 use crate::rank::Rank;
 use crate::world::group::Group;
@@ -50,6 +52,8 @@ pub(in crate::world) struct Context {
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait, where there are any.
     pub(in crate::world) way: Option<Arc<AtomicU32>>,
+    /// What it has in shared memory; the World has its own.
+    pub(in crate::world) room: Option<Room>,
     /// Nobody calls anything on it any more.
     is_freed: bool,
 }
@@ -60,6 +64,13 @@ impl Context {
         let gone = self.gone.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
+    }
+
+    /// Nothing is begun in its room any more.
+    pub(in crate::world) fn close_room(&self) {
+        if let (Some(way), Some(_)) = (&self.way, self.room) {
+            way.store(CLOSED, Ordering::Relaxed);
+        }
     }
 
     /// A member's number; of somebody else, which no message of a member names, the rank itself.
@@ -99,6 +110,8 @@ pub(in crate::world) struct Contexts {
 pub(in crate::world) struct Offered {
     /// Free contexts of a window; none where `is_whole` is not so.
     pub(in crate::world) free: [u64; WINDOW as usize / 64],
+    /// Free rooms.
+    pub(in crate::world) rooms: u64,
     /// Another thread is not making one of another communicator.
     pub(in crate::world) is_whole: bool,
     /// Greater than those of all communicators that this rank has been a member of.
@@ -157,8 +170,9 @@ impl Contexts {
     /// A communicator begins.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
-        let (failed, over, gone, is_revoked, way, is_freed) = (None, None, Vec::new(), false, None, false);
-        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, is_freed };
+        let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
+        let (way, room) = (None, None);
+        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, room, is_freed };
         self.set(context, Place::Used(Box::new(begun)));
     }
 
@@ -179,23 +193,31 @@ impl Contexts {
     }
 
     /// This rank does not belong to the communicator; or it cannot say, and others may think it does.
-    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool) {
-        if matches!(self.places.get(context as usize), Some(Place::Reserved)) {
+    /// False: it has begun.
+    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool) -> bool {
+        let is_reserved = matches!(self.places.get(context as usize), Some(Place::Reserved));
+        if is_reserved {
             self.set(context, if is_known { Place::Free } else { Place::Spent });
         }
+        is_reserved
     }
 
     /// A communicator is to be made of the members of this one. Several at a time, by several threads: all ranks let the one of the
     /// lowest context have its way first (as MPICH does), and what is offered to one is not offered to another.
-    pub(in crate::world) fn offer(&mut self, parent: u32, first: u32, is_busy: impl Fn(u32) -> bool) -> Offered {
+    pub(in crate::world) fn offer(
+        &mut self,
+        (parent, first): (u32, u32),
+        rooms: &mut Rooms,
+        is_busy: impl Fn(u32) -> bool,
+    ) -> Offered {
         if !self.creating.contains(&parent) {
             self.creating.push(parent);
         }
         self.is_expecting = true;
         let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
         self.is_offered |= is_whole;
-        let free = if is_whole { self.map(first, is_busy) } else { [0; _] };
-        Offered { free, is_whole, generation: self.generation.wrapping_add(1) }
+        let (free, rooms) = if is_whole { (self.map(first, is_busy), rooms.offer()) } else { ([0; _], 0) };
+        Offered { free, rooms, is_whole, generation: self.generation.wrapping_add(1) }
     }
 
     /// What was offered is not needed any more. With `is_made`, whatever came of it is known to this rank.
@@ -208,11 +230,11 @@ impl Contexts {
         }
     }
 
-    /// Nobody calls anything on it any more.
-    pub(in crate::world) fn free(&mut self, context: u32) {
-        if let Some(used) = self.get_mut(context) {
-            used.is_freed = true;
-        }
+    /// Nobody calls anything on it any more. What it had in shared memory, and its members.
+    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(Room, Group)> {
+        let used = self.get_mut(context)?;
+        used.is_freed = true;
+        Some((used.room.take()?, used.members.clone()))
     }
 
     /// Which of [`WINDOW`] contexts from `first` on are free: bit by bit. A freed one is, once nothing is under way there.
