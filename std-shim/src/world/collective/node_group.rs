@@ -14,7 +14,7 @@ use unisono_core::collective::{
 };
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
-use unisono_shmem::choice::grain_max;
+use unisono_shmem::choice::{fits_room, grain_max};
 use unisono_shmem::flags::Flags;
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
@@ -60,9 +60,6 @@ impl Places<'_> {
         }
     }
 }
-
-/// Laps of a collective in a room, beyond which messages are quicker: a room's chunks are short.
-const LAPS: usize = 32;
 
 /// A group of ranks, which are on one node.
 pub(in crate::world) struct NodeGroup {
@@ -372,8 +369,7 @@ impl NodeGroup {
 
     /// Whether a collective goes through the boards: in a room what is short enough for its chunks.
     pub(super) fn carries(&self, plan: &Plan) -> bool {
-        let chunk = self.boards.chunk;
-        self.room.is_none() || plan.grain <= chunk && plan.bytes <= LAPS * chunk
+        self.room.is_none() || fits_room(plan, &self.boards)
     }
 
     pub(super) fn run(
