@@ -123,6 +123,7 @@ impl Course {
     const fn way(&self) -> Way {
         match self.way {
             Way::Pull if !cfg!(feature = "collectives") => Way::Flat,
+            Way::Elsewhere if !cfg!(feature = "std") => Way::Flat,
             way => way,
         }
     }
@@ -134,7 +135,7 @@ impl Course {
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
     fn cut(&self) -> (bool, usize, u32) {
-        if self.verb() == Verb::Barrier {
+        if self.verb() == Verb::Barrier || self.way() == Way::Elsewhere {
             return (true, 1, u32::from(self.size > 1));
         }
         if self.bytes == 0 {
@@ -161,7 +162,7 @@ impl Course {
                 let part = whole(self.boards.chunk, grain);
                 (false, part, laps(part).saturating_mul(self.size))
             }
-            Way::Flat => {
+            Way::Flat | Way::Elsewhere => {
                 let part = whole(self.boards.chunk / blocks.max(1), grain).min(self.bytes);
                 (false, part, laps(part))
             }
@@ -177,6 +178,7 @@ impl Course {
     pub(crate) fn shows(&self, _lap: u32) -> bool {
         self.size > 1
             && match self.verb() {
+                _ if self.way() == Way::Elsewhere => true,
                 Verb::Broadcast | Verb::Scatter => self.rank == self.root,
                 Verb::Gather => self.rank != self.root,
                 Verb::Reduce => self.is_shown_to_root(),
@@ -194,7 +196,7 @@ impl Course {
         match self.way() {
             Way::Parallel => true,
             Way::Pull => self.verb() == Verb::Allreduce && !self.is_whole(),
-            Way::Flat => false,
+            Way::Flat | Way::Elsewhere => false,
         }
     }
 
@@ -215,7 +217,7 @@ impl Course {
 
     /// What this rank does before it shows its slot.
     pub(crate) fn make(&self, lap: u32, item: u32) -> Option<Item> {
-        if !self.shows(lap) {
+        if !self.shows(lap) || self.way() == Way::Elsewhere {
             return None;
         }
         if self.way() == Way::Pull {
@@ -237,6 +239,9 @@ impl Course {
 
     /// What this rank does after it has shown its slot.
     pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.way() == Way::Elsewhere {
+            return None;
+        }
         if self.size == 1 {
             let whole = Item::copy(input(0, self.bytes), output(0, self.bytes));
             let moves = !matches!(self.verb(), Verb::Barrier | Verb::Broadcast | Verb::Exscan);

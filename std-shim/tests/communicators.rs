@@ -584,6 +584,21 @@ fn misuse(world: &World) {
     };
     assert!(named.0 < size && named != backwards.rank(), "{named}");
     assert_eq!(backwards.barrier().err().map(|_| ()), Some(()), "it stays failed");
+    // Also where some of them would go by other means than the others.
+    let odd = rank.0 == 0;
+    for misuse in 0..3 {
+        let other = world.duplicate().expect("a duplicate");
+        let mut data = vec![1_u64; if odd { 200_000 } else { 2 * size as usize }];
+        let ended = match misuse {
+            0 => other.all_reduce_in_place(&mut data, SystemOperation::sum()),
+            1 if odd => other.all_gather_in_place(&mut data[..2 * size as usize]),
+            1 => other.all_gather_into(&[1, 2], &mut data),
+            _ if odd => other.all_gather_into(&[1, 2], &mut data[..2 * size as usize]),
+            _ => other.barrier(),
+        };
+        let is_told = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+        assert!(is_told, "{misuse}: {ended:?}");
+    }
     assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
 }
 

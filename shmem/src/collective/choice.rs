@@ -15,6 +15,8 @@ pub enum Way {
     Parallel,
     /// Buffers are lent and read by others directly; reductions combine shares.
     Pull,
+    /// By other means: here it is only shown that a rank does this, so that whoever does something else sees it.
+    Elsewhere,
 }
 
 /// Never.
@@ -52,6 +54,7 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     let halves = 2 * plan.grain <= boards.chunk;
     match (way, plan.verb) {
         (Way::Flat, _) => true,
+        (Way::Elsewhere, _) => cfg!(feature = "std"),
         (Way::Pull, _) if !cfg!(feature = "collectives") => false,
         // Exchanges are two steps.
         _ if boards.slots < 4 => false,

@@ -202,6 +202,9 @@ impl Communicator {
                 Ok(())
             }
             _ => {
+                if let Some(on_node) = &self.on_node {
+                    on_node.pass(self, &call.plan)?;
+                }
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate)) }?;
                 self.wait_for(begun)

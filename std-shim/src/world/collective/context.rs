@@ -86,8 +86,8 @@ enum Place {
     /// Agreed on, and not begun yet.
     Reserved,
     Used(Box<Context>),
-    /// Something failed there.
-    Spent,
+    /// Something failed there, and this rank takes no part any more, because of that one.
+    Spent(Option<Rank>),
 }
 
 /// All of them.
@@ -134,7 +134,7 @@ impl Contexts {
     pub(in crate::world) fn get(&self, context: u32) -> Option<&Context> {
         match self.places.get(context as usize)? {
             Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent => None,
+            Place::Free | Place::Reserved | Place::Spent(_) => None,
         }
     }
 
@@ -142,7 +142,7 @@ impl Contexts {
     pub(in crate::world) fn get_mut(&mut self, context: u32) -> Option<&mut Context> {
         match self.places.get_mut(context as usize)? {
             Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent => None,
+            Place::Free | Place::Reserved | Place::Spent(_) => None,
         }
     }
 
@@ -150,8 +150,17 @@ impl Contexts {
     pub(in crate::world) fn is_over(&self, context: u32) -> bool {
         match self.places.get(context as usize) {
             Some(Place::Used(used)) => used.failed.is_some(),
-            Some(Place::Spent) => true,
+            Some(Place::Spent(_)) => true,
             Some(Place::Free | Place::Reserved) | None => false,
+        }
+    }
+
+    /// Because of whom this rank takes no part there any more.
+    pub(in crate::world) fn over(&self, context: u32) -> Option<Rank> {
+        match self.places.get(context as usize)? {
+            Place::Used(used) => used.over,
+            Place::Spent(cause) => *cause,
+            Place::Free | Place::Reserved => None,
         }
     }
 
@@ -194,10 +203,10 @@ impl Contexts {
 
     /// This rank does not belong to the communicator; or it cannot say, and others may think it does.
     /// False: it has begun.
-    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool) -> bool {
+    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool, own: Rank) -> bool {
         let is_reserved = matches!(self.places.get(context as usize), Some(Place::Reserved));
         if is_reserved {
-            self.set(context, if is_known { Place::Free } else { Place::Spent });
+            self.set(context, if is_known { Place::Free } else { Place::Spent(Some(own)) });
         }
         is_reserved
     }
@@ -255,7 +264,8 @@ impl Contexts {
         if !used.is_freed || is_busy(context) {
             return;
         }
-        let left = if used.failed.is_some() || used.is_revoked { Place::Spent } else { Place::Free };
+        let has_failed = used.failed.is_some() || used.is_revoked;
+        let left = if has_failed { Place::Spent(used.over) } else { Place::Free };
         self.set(context, left);
     }
 }
@@ -285,10 +295,12 @@ mod tests {
     fn one_that_failed_is_never_used_again() {
         let mut contexts = Contexts::new();
         contexts.begin(0, 0, Group::all(4), false);
-        contexts.get_mut(0).expect("in use").failed = Some(CollectiveError::Corrupted);
+        let used = contexts.get_mut(0).expect("in use");
+        (used.failed, used.over) = (Some(CollectiveError::Corrupted), Some(Rank(3)));
         contexts.free(0);
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(0).is_none() && contexts.is_over(0));
+        assert_eq!(contexts.over(0), Some(Rank(3)), "who asks is told why");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use unisono_core::collective::{
 };
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
-use unisono_shmem::choice::{fits_room, grain_max};
+use unisono_shmem::choice::{Way, fits_room, grain_max};
 use unisono_shmem::flags::Flags;
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
@@ -273,6 +273,15 @@ impl NodeGroup {
         if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
             return failed(rank, Cause::Corrupt);
         }
+        let does_otherwise = |rank: &u32| {
+            let is_behind = barrier.has_arrived(*rank, epoch) == Some(false);
+            is_behind
+                && self.state.lock().flags.is_ahead(Member(*rank))
+                && barrier.has_arrived(*rank, epoch) == Some(false)
+        };
+        if let Some(rank) = self.others().find(does_otherwise) {
+            return failed(rank, Cause::Disagrees);
+        }
         let is_behind = |rank| barrier.has_arrived(rank, epoch) == Some(false);
         match self.gone(is_behind, is_behind) {
             Some(rank) => failed(rank, Cause::Missing),
@@ -372,6 +381,24 @@ impl NodeGroup {
         self.room.is_none() || fits_room(plan, &self.boards)
     }
 
+    /// Shows that this rank calls a collective that goes by messages: who calls another one, which does not, sees that.
+    pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<(), CollectiveError> {
+        let mut state = self.state.lock();
+        self.expect_open(communicator, &state)?;
+        state.wanted = plan.verb;
+        state.flags.force(Some(Way::Elsewhere));
+        let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
+        state.flags.force(None);
+        passed
+    }
+
+    fn expect_open(&self, communicator: &Communicator, state: &State) -> Result<(), CollectiveError> {
+        if self.way.load(Ordering::Relaxed) == CLOSED {
+            return Err(self.closed(communicator));
+        }
+        state.failed.map_or(Ok(()), Err)
+    }
+
     pub(super) fn run(
         &self,
         communicator: &Communicator,
@@ -380,12 +407,7 @@ impl NodeGroup {
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
         let mut state = self.state.lock();
-        if self.way.load(Ordering::Relaxed) == CLOSED {
-            return Err(self.closed(communicator));
-        }
-        if let Some(failed) = state.failed {
-            return Err(failed);
-        }
+        self.expect_open(communicator, &state)?;
         if plan.grain > state.grain_max {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }

@@ -47,7 +47,7 @@ impl Process {
 
     /// This rank does not belong to the communicator; or it cannot say, and some of these ranks may think it does.
     pub(in crate::world) fn unreserve(&mut self, agreed: &Agreed, among: &Group, is_known: bool) {
-        if !self.collectives.contexts.give_back(agreed.context, is_known) {
+        if !self.collectives.contexts.give_back(agreed.context, is_known, self.rank) {
             return;
         }
         match agreed.room {

@@ -95,7 +95,7 @@ impl Process {
 
     /// A rank wants to hear when this one takes no part in a context any more.
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
-        match self.collectives.contexts.get(context).and_then(|of| of.over) {
+        match self.collectives.contexts.over(context) {
             Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
             None if self.collectives.is_over => self.tell_word(now, from, Word::Gone, EVERY, self.rank),
             None if self.collectives.askers.contains(&(from, context)) => {}

@@ -173,7 +173,7 @@ impl Job {
             Means::Shared(boards, pulls) => {
                 let algorithm = match way(plan, boards, *pulls) {
                     _ if plan.verb == Verb::Barrier => "flat",
-                    Way::Flat => "flat",
+                    Way::Flat | Way::Elsewhere => "flat",
                     Way::Parallel => "parallel",
                     Way::Pull => "pull",
                 };
