@@ -78,6 +78,8 @@ enum Part {
     Oracle,
     /// Rank 0 calls another collective than the others.
     Verbs,
+    /// Rank 0 calls a barrier, the others do not.
+    Barriers,
     /// Rank 0 gives another length.
     Lengths,
     /// The last rank names another root.
@@ -99,8 +101,9 @@ enum Part {
 }
 
 /// How each misuse is called, on how many ranks, and what every rank says at the end.
-const MISUSES: [(&str, Part, u32); 7] = [
+const MISUSES: [(&str, Part, u32); 8] = [
     ("different collectives", Part::Verbs, 3),
+    ("a barrier on one rank", Part::Barriers, 3),
     ("different lengths", Part::Lengths, 3),
     ("different roots", Part::Roots, 3),
     ("different operations", Part::Operations, 2),
@@ -246,7 +249,9 @@ fn member(part: Part) -> ExitCode {
             Ok((compared, wrong)) => format!("{compared} {wrong}"),
             Err(error) => error.to_string(),
         },
-        Part::Verbs | Part::Lengths | Part::Roots | Part::Operations | Part::Places => told(misuse(&world, part)),
+        Part::Verbs | Part::Barriers | Part::Lengths | Part::Roots | Part::Operations | Part::Places => {
+            told(misuse(&world, part))
+        }
         Part::Left if rank == 0 => "left".to_owned(),
         Part::Left => told((0..).try_for_each(|_| world.all_gather_into(&[rank], &mut [0; 3]))),
         Part::Threads => {
@@ -321,6 +326,7 @@ fn misuse(world: &World, part: Part) -> Result<(), CollectiveError> {
         match part {
             Part::Verbs if odd => world.all_gather_into(&[rank; 4], &mut all[..4 * size])?,
             Part::Verbs => world.all_reduce_into(&[rank; 4], &mut all[..4], sum)?,
+            Part::Barriers if odd => world.barrier()?,
             Part::Lengths => {
                 let length = if odd { 4 } else { 9 };
                 world.all_gather_into(&vec![rank; length], &mut all[..length * size])?;
