@@ -123,7 +123,6 @@ impl Boards {
     }
 
     /// Byte of a rank's board; where there is no such rank, behind all.
-    #[inline]
     fn board(&self, rank: u32) -> usize {
         self.at + self.seats.get(rank).unwrap_or(RANKS_MAX) as usize * self.stride
     }

@@ -158,9 +158,6 @@ impl Layout {
             return Err(LayoutError::Size);
         }
         let n = ranks as usize;
-        let after = |at: usize, each: usize, count: usize| {
-            each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
-        };
         let areas = || {
             let asleep = after(SEATS, STRIDE, n)?;
             let boards = after(asleep, 4, n)?;
@@ -268,6 +265,12 @@ impl Layout {
         let [ranks, ring_entries, ring_bulk, board, pool, room, waiting] = sizes;
         [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, board, pool, room, waiting]
     }
+}
+
+/// Where what comes after so many areas begins.
+#[cfg_attr(feature = "optimize_for_size", inline(never))]
+fn after(at: usize, each: usize, count: usize) -> Option<usize> {
+    each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
 }
 
 /// Words of the header.
