@@ -56,8 +56,12 @@ impl Seats {
 
     /// Ranks of the node up to the last of so many members.
     fn end(&self, members: u32) -> u32 {
-        let last = (0..members).filter_map(|member| self.get(member)).max();
-        last.map_or(0, |last| last.saturating_add(1))
+        #[cfg(feature = "std")]
+        if let Some((_, numbers)) = &self.some {
+            let last = numbers.iter().take(members as usize).max();
+            return last.map_or(0, |last| u32::from(*last) + 1);
+        }
+        members
     }
 }
 

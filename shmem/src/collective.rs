@@ -128,6 +128,12 @@ impl Course {
         }
     }
 
+    /// Whether nothing is done here.
+    #[inline(always)]
+    fn is_elsewhere(&self) -> bool {
+        cfg!(feature = "std") && self.way == Way::Elsewhere
+    }
+
     /// Lap 0 is this step from now on.
     pub(crate) const fn begin(&mut self, base: u32) {
         self.base = base;
@@ -135,7 +141,7 @@ impl Course {
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
     fn cut(&self) -> (bool, usize, u32) {
-        if self.verb() == Verb::Barrier || self.way() == Way::Elsewhere {
+        if self.verb() == Verb::Barrier || self.is_elsewhere() {
             return (true, 1, u32::from(self.size > 1));
         }
         if self.bytes == 0 {
@@ -178,7 +184,7 @@ impl Course {
     pub(crate) fn shows(&self, _lap: u32) -> bool {
         self.size > 1
             && match self.verb() {
-                _ if self.way() == Way::Elsewhere => true,
+                _ if self.is_elsewhere() => true,
                 Verb::Broadcast | Verb::Scatter => self.rank == self.root,
                 Verb::Gather => self.rank != self.root,
                 Verb::Reduce => self.is_shown_to_root(),
@@ -217,7 +223,7 @@ impl Course {
 
     /// What this rank does before it shows its slot.
     pub(crate) fn make(&self, lap: u32, item: u32) -> Option<Item> {
-        if !self.shows(lap) || self.way() == Way::Elsewhere {
+        if !self.shows(lap) || self.is_elsewhere() {
             return None;
         }
         if self.way() == Way::Pull {
@@ -239,7 +245,7 @@ impl Course {
 
     /// What this rank does after it has shown its slot.
     pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
-        if self.way() == Way::Elsewhere {
+        if self.is_elsewhere() {
             return None;
         }
         if self.size == 1 {
