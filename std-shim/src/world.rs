@@ -170,7 +170,7 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { Silence::Death } else { Silence::Question };
-        let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
+        let endpoint = Endpoint::new(0, config, Sizes::growing(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
         let mut process =
@@ -178,7 +178,10 @@ impl World {
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
-            None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
+            None => match settings.tuning.said_sharing() {
+                Some(ranks) => ranks > 1,
+                None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
+            },
         };
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;

@@ -33,6 +33,7 @@ pub(super) use retire::{ASK, GONE, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
+use super::collective::rooms::Rooms;
 use super::collective::schedule::Choices;
 use super::collective::table::{Collectives, Outgoing};
 use super::group::Group;
@@ -48,7 +49,7 @@ use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::records::ProcessEndpoint;
+use crate::records::{ProcessEndpoint, grow};
 use crate::region::Regions;
 
 /// Datagrams that one round receives and sends at most.
@@ -167,7 +168,8 @@ impl Process {
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
         let digests = settings.digests();
         let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
-        let mut collectives = Collectives::new(seat.1, choices, |peer| {
+        let rooms = Rooms::new(near.as_ref().map(|near| near.node.clone()));
+        let mut collectives = Collectives::new(seat.1, choices, rooms, |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
@@ -243,6 +245,21 @@ impl Process {
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 
+    /// Whether datagrams may wait: without any, a round would only let time act.
+    pub(super) fn look(&mut self) -> bool {
+        self.device.look()
+    }
+
+    /// Takes what has arrived. Whether all else of a round may wait for the next call, since nothing follows that others wait for.
+    pub(super) fn take_arrivals(&mut self) -> bool {
+        let now = self.now();
+        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
+        let regions = SharedRegions(regions);
+        let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
+        receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        !self.has_posted && !self.mailbox.has_news() && !self.endpoint.has_to_transmit()
+    }
+
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
@@ -271,6 +288,7 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        grow(endpoint, now);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
             // What was asked for is told now: the next call may be long in coming.

@@ -72,6 +72,8 @@ pub(super) struct Shared {
     polled: Bell,
     interrupt: Bell,
     crowded: bool,
+    /// Looks for arrivals alone between two whole rounds of a thread that spins.
+    glances: u32,
     /// Where some ranks are reached through shared memory.
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled lane's bell.
@@ -83,7 +85,8 @@ impl Shared {
     pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
         let node = process.near.as_ref().filter(|near| near.met > 0).map(|near| Arc::clone(&near.node));
-        Self { process: Lock::new(process), polled, interrupt, crowded, node, sleepers, stopped }
+        let glances = process.device.glances();
+        Self { process: Lock::new(process), polled, interrupt, crowded, glances, node, sleepers, stopped }
     }
 
     pub(super) fn lock(&self) -> Guard<'_, Process> {
@@ -187,17 +190,30 @@ impl Shared {
 
     /// Where all ranks are reached through the endpoint.
     fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let spin = if self.crowded { SPIN_CROWDED } else { SPIN };
-        let mut idle_since: Option<u64> = None;
+        let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, self.glances) };
+        let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
             let mut process = self.process.lock();
             if let Some(result) = done(&mut process) {
                 return result;
             }
+            if glances > 0 {
+                if !process.look() {
+                    glances -= 1;
+                    continue;
+                }
+                // The shortest way back to whom waits; its next call makes a whole round.
+                if process.take_arrivals()
+                    && let Some(result) = done(&mut process)
+                {
+                    return result;
+                }
+            }
             if process.progress(false) {
-                idle_since = None;
+                (idle_since, glances) = (None, 0);
                 continue;
             }
+            glances = most;
             let idle = process.latest - *idle_since.get_or_insert(process.latest);
             if idle >= spin {
                 self.sleep(process, LONGEST);
