@@ -33,6 +33,7 @@ pub(super) use retire::{ASK, GONE, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
+use super::collective::rooms::Rooms;
 use super::collective::schedule::Choices;
 use super::collective::table::{Collectives, Outgoing};
 use super::group::Group;
@@ -167,7 +168,8 @@ impl Process {
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
         let digests = settings.digests();
         let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
-        let mut collectives = Collectives::new(seat.1, choices, |peer| {
+        let rooms = Rooms::new(near.as_ref().map(|near| near.node.clone()));
+        let mut collectives = Collectives::new(seat.1, choices, rooms, |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))

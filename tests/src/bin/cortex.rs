@@ -71,7 +71,7 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
     print_sizes(&image)?;
     check_symbols(&image)?;
     let sizes = Sizes::of_node(NODE + 1, Waiting::Shared);
-    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, ..sizes })?;
+    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, room: 0, ..sizes })?;
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }
