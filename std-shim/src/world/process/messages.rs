@@ -9,13 +9,14 @@ use unisono_core::operation::SendError as Unsent;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEAD;
+use unisono_shmem::note::{Place, SHORT};
 
 use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
 use crate::region::Extent;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
-use crate::world::mailbox::{Arrival, Receiving, SHORT, Wanted};
-use crate::world::near::{EAGER_SHARED, Place};
+use crate::world::mailbox::{Arrival, Receiving, Wanted};
+use crate::world::near::EAGER_SHARED;
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::{Leaves as When, Started};
 use crate::world::request::{Failure, Status, Tag, of_message, of_parcel};
