@@ -64,13 +64,17 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
         Some("trouble") => {
             let (kind, delay) = (arguments.value("kind").unwrap_or_default(), arguments.number("delay").unwrap_or(0));
             let (began, mut due) = (clock::ticks(), true);
-            collectives(member, u32::MAX, || {
+            let strike = || {
                 let passed = clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000);
                 if due && passed >= u64::from(delay) {
                     due = false;
                     vandal::strike(member, kind, arguments.number("seed").unwrap_or(1));
                 }
-            })
+            };
+            match arguments.value("amid") {
+                Some("letters") => letters::exchange(member, u32::MAX, strike).map(drop),
+                _ => collectives(member, u32::MAX, strike),
+            }
         }
         _ => Err(Trouble::NoProgram),
     }

@@ -19,8 +19,8 @@ static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST])
 static POSTED_BYTES: ConstStaticCell<[[u8; POSTED_LONGEST]; POSTED]> =
     ConstStaticCell::new([[0; POSTED_LONGEST]; POSTED]);
 
-/// Exchanges so many bursts of letters with everybody, a barrier behind each; before each, whatever else there is to do. Returns how many
-/// letters came.
+/// Exchanges so many bursts of letters with everybody, a barrier behind each; before each, and while it waits, whatever else there is to do.
+/// Returns how many letters came.
 pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl FnMut()) -> Result<u64, Trouble> {
     let mut messages =
         STORE.try_take().and_then(|store| Messages::new(*member, store.lend())).ok_or(Trouble::NoPlace)?;
@@ -30,7 +30,11 @@ pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl F
     let (mut group, mut come) = (Group::new(*member).ok_or(Trouble::NoPlace)?, 0_u64);
     for burst in 0..bursts {
         before();
-        let letters = letters::exchange(&mut messages, &mut desk, burst, &mut core::hint::spin_loop);
+        let mut idle = || {
+            before();
+            core::hint::spin_loop();
+        };
+        let letters = letters::exchange(&mut messages, &mut desk, burst, &mut idle);
         come = come.wrapping_add(letters.map_err(Trouble::Letters)?.into());
         // Who waits for word of what it sent gets it meanwhile.
         let mut serve = || {
