@@ -151,7 +151,10 @@ fn member(options: &Options) -> ExitCode {
 fn letters(world: &World, bursts: u32) -> Result<u32, String> {
     let (mut desk, mut come) = (Desk::new(world)?, 0);
     for burst in 0..bursts {
-        come += desk.exchange(world, burst).map_err(|trouble| trouble.to_string())?;
+        come += desk.exchange(world, burst, |trouble| {
+            eprintln!("{trouble}");
+            std::process::exit(1)
+        });
         world.barrier().map_err(|error| format!("burst {burst}: {error}"))?;
     }
     Ok(come)
