@@ -242,6 +242,16 @@ impl Udp {
         Arc::clone(&self.tally)
     }
 
+    /// Whether there may be something to [`receive`](Device::receive): one call of the kernel, and no more, where nothing is. A faulty
+    /// link counts idle calls of that, and always says yes.
+    pub fn look(&mut self, lane: Lane) -> bool {
+        let queue = match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        };
+        self.faulty || self.pool.look(&mut queue.batch, &queue.socket, &self.tally)
+    }
+
     fn queue(&mut self, lane: Lane) -> &mut Queue {
         match lane {
             Lane::Polled => &mut self.polled,

@@ -1,6 +1,6 @@
 //! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
-use super::{Config, Endpoint, Now, POSTING, READY};
+use super::{Config, Endpoint, Leaving, Now, POSTING, READY};
 use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
 use crate::list::List;
 use crate::operation::{Operation, What};
@@ -49,6 +49,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Some(transmit);
         }
         self.transmit_farewell(now, head)
+    }
+
+    /// Whether something may leave now; time may make more leave.
+    #[inline]
+    pub fn has_to_transmit(&self) -> bool {
+        self.noticed > 0
+            || self.urgent
+            || !self.ready.is_empty()
+            || !self.acks_due.is_empty()
+            || self.leaving != Leaving::No
     }
 
     fn rotate(&mut self) {

@@ -20,6 +20,9 @@ const BATCH: RangeInclusive<usize> = 8..=64;
 /// Bytes of one call that stay in the cache.
 const BATCH_BYTES: usize = 1 << 19;
 
+/// A call that got all it asked for is followed by one that asks for so many times as much.
+const GROWTH: usize = 4;
+
 /// Datagrams that are checked together.
 const GROUP: usize = 8;
 
@@ -112,6 +115,14 @@ impl Batch {
         }
     }
 
+    /// The kernel had nothing, or says what went wrong.
+    fn found_nothing(&mut self, tally: &Tally) {
+        if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
+            tally.receive_errors.add(1);
+        }
+        (self.ask, self.full) = (1, false);
+    }
+
     /// Whether something waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
         !self.sound.is_empty() || self.next.0 < self.filled.len() || self.full
@@ -157,15 +168,21 @@ impl ReceivePool {
     /// After a batch that was not full, and after one of a single message, `None` comes first: a caller that takes until there
     /// is nothing more is spared the call that finds nothing.
     pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
-        if lane.filled.is_empty() {
-            self.fill(lane, socket, tally);
-        }
+        self.look(lane, socket, tally);
         let slot = self.take(lane, tally);
         if slot.is_some() || !lane.full || lane.single {
             return slot;
         }
         self.fill(lane, socket, tally);
         self.take(lane, tally)
+    }
+
+    /// Whether a batch waits, sound or not; asks the kernel once when none does.
+    pub(super) fn look(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> bool {
+        if lane.filled.is_empty() {
+            self.fill(lane, socket, tally);
+        }
+        !lane.filled.is_empty()
     }
 
     /// The next sound datagram of the batch. When there is none, the batch is empty afterwards.
@@ -222,6 +239,14 @@ impl ReceivePool {
     /// Asks the kernel for a batch.
     fn fill(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
         let ask = lane.ask.min(self.free.len());
+        match ask {
+            0 => {
+                (lane.ask, lane.full) = (1, false);
+                return;
+            }
+            1 => return self.fill_one(lane, socket, tally),
+            _ => {}
+        }
         let fillings = self.fillings.as_mut_ptr();
         let arrays = lane.messages.iter_mut().zip(lane.pieces.iter_mut()).zip(lane.controls.iter_mut());
         for (((message, piece), control), buffer) in arrays.zip(self.free.iter().rev().copied()).take(ask) {
@@ -239,45 +264,15 @@ impl ReceivePool {
             (header.msg_control, header.msg_controllen) =
                 if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
-        let got = match lane.messages.first_mut() {
-            // The kernel looks at less to fill one plain buffer.
-            Some(message) if ask == 1 && !self.joined => {
-                let header = &mut message.msg_hdr;
-                let (piece, flags) = (lane.pieces.first(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
-                let (start, room) = piece.map_or((ptr::null_mut(), 0), |piece| (piece.iov_base, piece.iov_len));
-                let (name, length) = (header.msg_name.cast(), &raw mut header.msg_namelen);
-                // SAFETY: the piece of a free buffer and its name, filled above, which this exclusive borrow keeps.
-                let bytes = unsafe { libc::recvfrom(socket.fd(), start, room, flags, name, length) };
-                u32::try_from(bytes).map_or(-1, |bytes| {
-                    message.msg_len = bytes;
-                    header.msg_flags = if bytes as usize > room { libc::MSG_TRUNC } else { 0 };
-                    1
-                })
-            }
-            Some(message) if ask == 1 => {
-                // SAFETY: filled above with the piece of a free buffer, its name and control, which this exclusive borrow keeps.
-                let bytes = unsafe { libc::recvmsg(socket.fd(), &mut message.msg_hdr, libc::MSG_DONTWAIT) };
-                u32::try_from(bytes).map_or(-1, |bytes| {
-                    message.msg_len = bytes;
-                    1
-                })
-            }
-            _ => {
-                let messages = lane.messages.as_mut_ptr();
-                // SAFETY: as above, for each of the first `ask` messages and distinct buffers.
-                unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) }
-            }
-        };
+        let messages = lane.messages.as_mut_ptr();
+        // SAFETY: the first `ask` messages name pieces of free buffers, their names and controls, which this exclusive borrow keeps.
+        let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
         let Ok(got @ 1..) = usize::try_from(got) else {
-            if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && ask > 0 {
-                tally.receive_errors.add(1);
-            }
-            (lane.ask, lane.full) = (1, false);
-            return;
+            return lane.found_nothing(tally);
         };
         tally.receive_calls.add(1);
         lane.full = got == ask;
-        lane.ask = if lane.full { (ask * 4).min(self.batch) } else { got };
+        lane.ask = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
         for (message, control) in lane.messages.iter().zip(lane.controls.iter()).take(got) {
             let Some(buffer) = self.free.pop() else { break };
             let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
@@ -289,6 +284,40 @@ impl ReceivePool {
             filling.users = 1;
             lane.filled.push(buffer);
         }
+    }
+
+    /// As that, for one message: a shorter path through the kernel, which looks at less still where none are joined.
+    fn fill_one(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
+        let Some(buffer) = self.free.last().copied() else { return };
+        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { return };
+        let (start, from) = (start.as_ptr().cast(), (&raw mut filling.from).cast());
+        let (bytes, truncated, segment);
+        if self.joined {
+            let mut piece = libc::iovec { iov_base: start, iov_len: self.bytes };
+            let mut control = Control::NONE;
+            let mut message = no_message().msg_hdr;
+            (message.msg_name, message.msg_namelen) = (from, Name::BYTES);
+            (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+            (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), Control::BYTES as _);
+            // SAFETY: the piece of a free buffer, its name and room for a control message, which live until it returns.
+            bytes = unsafe { libc::recvmsg(socket.fd(), &raw mut message, libc::MSG_DONTWAIT) };
+            truncated = message.msg_flags & libc::MSG_TRUNC != 0;
+            segment = control.joined_from(message.msg_controllen as _);
+        } else {
+            let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, Name::BYTES);
+            // SAFETY: as above.
+            bytes = unsafe { libc::recvfrom(socket.fd(), start, self.bytes, flags, from.cast(), &raw mut named) };
+            (truncated, segment) = (usize::try_from(bytes).is_ok_and(|bytes| bytes > self.bytes), None);
+        }
+        let Ok(bytes) = u32::try_from(bytes) else { return lane.found_nothing(tally) };
+        tally.receive_calls.add(1);
+        (lane.full, lane.ask) = (true, GROWTH.min(self.batch));
+        let bytes = bytes.min(self.bytes as u32);
+        (filling.bytes, filling.segment) = (bytes, segment.unwrap_or(bytes));
+        (filling.truncated, filling.users) = (truncated, 1);
+        self.free.pop();
+        lane.filled.push(buffer);
     }
 
     /// A datagram that is handed out.

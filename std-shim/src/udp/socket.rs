@@ -5,6 +5,7 @@ use core::{
     mem,
     net::{IpAddr, SocketAddr},
     ptr,
+    sync::atomic::{AtomicBool, Ordering},
 };
 use std::{
     fs, io,
@@ -24,12 +25,15 @@ pub(super) struct Socket {
     inner: UdpSocket,
     /// Bytes of memory that may wait to be received, as the kernel accounts them.
     pub(super) granted: u32,
+    /// The kernel refuses what is larger than a link, instead of cutting it: its datagrams need no number that all sockets draw
+    /// from one counter (`ip_select_ident`).
+    whole: AtomicBool,
 }
 
 impl Socket {
     /// Binds, asks for `receive_buffer` bytes of receive memory and joins arriving segments when `gro` is set.
     pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
-        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0 };
+        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, whole: AtomicBool::new(false) };
         socket.inner.set_nonblocking(true)?;
         let receive_buffer = c_int::try_from(receive_buffer).unwrap_or(c_int::MAX);
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, receive_buffer).is_err() {
@@ -37,6 +41,9 @@ impl Socket {
         }
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         socket.granted = u32::try_from(socket.get(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0);
+        if local.is_ipv4() {
+            socket.whole = socket.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO).is_ok().into();
+        }
         if gro {
             socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
         }
@@ -46,6 +53,12 @@ impl Socket {
     /// Whether the kernel cuts large datagrams (UDP_SEGMENT, Linux 4.18) and joins small ones (UDP_GRO, Linux 5.0).
     pub(super) fn has_offload(&self) -> bool {
         self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok() && self.get(libc::SOL_UDP, libc::UDP_GRO).is_ok()
+    }
+
+    /// Something was larger than its link: lets the kernel cut such into fragments from now on. Whether it refused them before.
+    pub(super) fn let_fragment(&self) -> bool {
+        self.whole.swap(false, Ordering::Relaxed)
+            && self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_WANT).is_ok()
     }
 
     /// Where it is bound.

@@ -112,6 +112,12 @@ impl Transmitter {
         datagrams: &[Datagram],
         tally: &Tally,
     ) -> Answer {
+        if let [single] = datagrams
+            // SAFETY: the caller's promise.
+            && unsafe { self.send_single(socket, table, single, tally) }
+        {
+            return Answer::Up;
+        }
         let mut answer = Answer::Silent;
         for batch in datagrams.chunks(BATCH) {
             self.cutting.pass();
@@ -126,6 +132,32 @@ impl Transmitter {
             }
         }
         answer
+    }
+
+    /// Sends one datagram that is one piece: a shorter path through the kernel, too. False: nothing was sent, nor counted.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    unsafe fn send_single(
+        &mut self,
+        socket: &Socket,
+        table: &AddressTable,
+        datagram: &Datagram,
+        tally: &Tally,
+    ) -> bool {
+        let (Piece { start, bytes }, None) = (datagram.first, datagram.rest) else { return false };
+        let Some(name) = table.name(datagram.to, datagram.at) else { return false };
+        let start = start.as_ptr().cast();
+        // SAFETY: a live name, and a piece that the caller says can be read.
+        let sent = unsafe { libc::sendto(socket.fd(), start, bytes, FLAGS, name.as_ptr(), name.bytes()) };
+        if sent < 0 {
+            return false;
+        }
+        self.cutting.pass();
+        tally.send_calls.add(1);
+        tally.sent.add(1);
+        tally.sent_bytes.add(datagram.bytes as u64);
+        true
     }
 
     /// Makes runs of datagrams that have a path.
@@ -193,21 +225,10 @@ impl Transmitter {
         }
         let (mut done, mut attempts, mut answer) = (0, 0, Answer::Silent);
         while let Some(left @ [run, ..]) = self.runs.get(done..) {
-            let sent = match (left, self.pieces.as_slice(), self.names.as_slice()) {
-                // A single plain datagram takes a shorter path in the kernel.
-                ([Run { segment: None, .. }], [piece], [name]) => {
-                    let (start, bytes) = (piece.iov_base, piece.iov_len);
-                    // SAFETY: a live name, and a piece that the caller of `send` says can be read.
-                    let sent = unsafe { libc::sendto(socket.fd(), start, bytes, FLAGS, name.as_ptr(), name.bytes()) };
-                    if sent < 0 { -1 } else { 1 }
-                }
-                _ => {
-                    let messages = self.messages.as_mut_ptr().wrapping_add(done);
-                    // SAFETY: as many messages as runs left were filled above with live names, pieces and controls; the
-                    // caller of `send` says that the pieces can be read.
-                    unsafe { libc::sendmmsg(socket.fd(), messages, left.len() as _, FLAGS) }
-                }
-            };
+            let messages = self.messages.as_mut_ptr().wrapping_add(done);
+            // SAFETY: as many messages as runs left were filled above with live names, pieces and controls; the caller of
+            // `send` says that the pieces can be read.
+            let sent = unsafe { libc::sendmmsg(socket.fd(), messages, left.len() as _, FLAGS) };
             tally.send_calls.add(1);
             if let Ok(sent @ 1..) = usize::try_from(sent) {
                 if left.iter().take(sent).any(|run| run.segment.is_some()) {
@@ -233,6 +254,7 @@ impl Transmitter {
                     tally.gso_refused.add(1);
                     return (Some(run.datagrams.0), answer);
                 }
+                libc::EMSGSIZE if socket.let_fragment() => continue,
                 libc::EAGAIN | libc::EINTR => &tally.lost_would_block,
                 libc::ENOBUFS | libc::ENOMEM => &tally.lost_no_buffers,
                 libc::ENETDOWN | libc::ENETUNREACH => {

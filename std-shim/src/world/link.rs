@@ -114,6 +114,15 @@ impl Link {
         }
     }
 
+    /// Whether there may be something to receive on the polled lane; cheaper to ask than to receive nothing.
+    pub(super) fn look(&mut self) -> bool {
+        match self {
+            Self::Udp(device) => device.look(Lane::Polled),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => true,
+        }
+    }
+
     /// An empty table of regions that the device can send from.
     pub(super) fn regions(&self) -> Regions {
         match self {

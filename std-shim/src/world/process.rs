@@ -244,6 +244,21 @@ impl Process {
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 
+    /// Whether datagrams may wait: without any, a round would only let time act.
+    pub(super) fn look(&mut self) -> bool {
+        self.device.look()
+    }
+
+    /// Takes what has arrived. Whether all else of a round may wait for the next call, since nothing follows that others wait for.
+    pub(super) fn take_arrivals(&mut self) -> bool {
+        let now = self.now();
+        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
+        let regions = SharedRegions(regions);
+        let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
+        receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        !self.has_posted && !self.mailbox.has_news() && !self.endpoint.has_to_transmit()
+    }
+
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
     /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {

@@ -30,6 +30,8 @@ const ROUNDS: u32 = 64;
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 100_000;
+/// Looks for arrivals alone between two whole rounds of a process that spins.
+const GLANCES: u32 = 7;
 /// Longest sleep while something may come through shared memory, which rings no bell.
 const NAP: Duration = Duration::from_micros(100);
 /// Nanoseconds between two looks whether the ranks of this node live.
@@ -187,17 +189,30 @@ impl Shared {
 
     /// Where all ranks are reached through the endpoint.
     fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let spin = if self.crowded { SPIN_CROWDED } else { SPIN };
-        let mut idle_since: Option<u64> = None;
+        let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, GLANCES) };
+        let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
             let mut process = self.process.lock();
             if let Some(result) = done(&mut process) {
                 return result;
             }
+            if glances > 0 {
+                if !process.look() {
+                    glances -= 1;
+                    continue;
+                }
+                // The shortest way back to whom waits; its next call makes a whole round.
+                if process.take_arrivals()
+                    && let Some(result) = done(&mut process)
+                {
+                    return result;
+                }
+            }
             if process.progress(false) {
-                idle_since = None;
+                (idle_since, glances) = (None, 0);
                 continue;
             }
+            glances = most;
             let idle = process.latest - *idle_since.get_or_insert(process.latest);
             if idle >= spin {
                 self.sleep(process, LONGEST);
