@@ -462,7 +462,9 @@ impl Process {
     /// Why a receive from `source` that matches nothing yet need not wait.
     pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
-            let untold = self.untold.iter().position(|rank| self.is_member(context, *rank))?;
+            let Some(untold) = self.untold.iter().position(|rank| self.is_member(context, *rank)) else {
+                return self.left_alone(context);
+            };
             return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
         };
         let ended = self.ended(rank)?;
@@ -470,6 +472,17 @@ impl Process {
             self.untold.retain(|untold| *untold != rank);
         }
         Some(ended)
+    }
+
+    /// All other members are gone, and at least one did not leave: this failed. As long as the first one is there, that is seen at once.
+    fn left_alone(&self, context: Context) -> Option<Failure> {
+        let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
+        let mut failed = None;
+        for rank in others {
+            let ended = self.ended(rank)?;
+            failed = failed.or(Some(ended).filter(|ended| !matches!(ended, Failure::Parted(_))));
+        }
+        failed
     }
 
     /// Takes a receive back that has met no message. False: it has, or it has ended, or it is none.
