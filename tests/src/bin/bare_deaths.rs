@@ -227,6 +227,8 @@ fn member(letters: bool) -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
+            // The image may strike before everybody has seen its seat.
+            println!("ended nobody {} typed", now());
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
