@@ -1,14 +1,17 @@
 //! A rank's board: what it shows to all others in collectives.
 //!
 //! ```text
-//! 0          its phase in barriers, and the line that it moves to
+//! 0          its phase in barriers, and the line that it moves to; in a room whether it has retired there, and has freed it
 //! 1 × line   how many steps it has done with: the others' slots of earlier ones are free as far as it goes
 //! 2 × line   slots: stamp, sign, inline payload; the slot of step s is s mod slots
 //!            lines that the phase may move to
 //! page       bulk: a chunk for every slot
 //! ```
+//!
+//! The group of all ranks of the node has boards of its own; others have theirs in a *room*: a smaller board of every rank, whose
+//! members take the same one. A room says by generations, which only grow, which group a rank takes no part in any more.
 
-use crate::layout::{Layout, PAGE, Waiting};
+use crate::layout::{Layout, PAGE, RANKS_MAX, Waiting};
 use crate::segment::{STRIDE, Segment, Site, Word};
 
 /// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the sign of the collective.
@@ -16,12 +19,70 @@ pub const SLOT_HEAD: usize = 8;
 /// Steps that a rank may be ahead of the slowest.
 pub const SLOTS: u32 = 16;
 
-/// Where the boards of a group lie, one after another.
+/// Which ranks of the node are a group's, in its order: all, unless it has some.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Seats {
+    #[cfg(feature = "std")]
+    some: Option<(u32, [u8; RANKS_MAX as usize])>,
+}
+
+impl Seats {
+    /// All ranks of the node, in their order.
+    pub const ALL: Self = Self {
+        #[cfg(feature = "std")]
+        some: None,
+    };
+
+    /// These ranks of a node. `None`: there are none, too many, or one of them is not of this node.
+    #[cfg(feature = "std")]
+    pub fn of(node: u32, ranks: &[u32]) -> Option<Self> {
+        let mut numbers = [0; RANKS_MAX as usize];
+        let known = |rank: &u32| u8::try_from(*rank).ok().filter(|_| *rank < node);
+        for (number, rank) in numbers.get_mut(..ranks.len())?.iter_mut().zip(ranks) {
+            *number = known(rank)?;
+        }
+        (!ranks.is_empty()).then_some(Self { some: Some((ranks.len() as u32, numbers)) })
+    }
+
+    /// The rank of the node that a member is, if these are some; of all there is no end.
+    #[inline(always)]
+    pub fn get(&self, member: u32) -> Option<u32> {
+        #[cfg(feature = "std")]
+        if let Some((count, numbers)) = &self.some {
+            return numbers.get(member as usize).filter(|_| member < *count).map(|number| u32::from(*number));
+        }
+        Some(member)
+    }
+
+    /// Ranks of the node up to the last of so many members.
+    fn end(&self, members: u32) -> u32 {
+        #[cfg(feature = "std")]
+        if let Some((_, numbers)) = &self.some {
+            let last = numbers.iter().take(members as usize).max();
+            return last.map_or(0, |last| u32::from(*last) + 1);
+        }
+        members
+    }
+}
+
+impl core::fmt::Debug for Seats {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        #[cfg(feature = "std")]
+        if let Some((count, numbers)) = &self.some {
+            return to.debug_list().entries(numbers.iter().take(*count as usize)).finish();
+        }
+        to.write_str("all")
+    }
+}
+
+/// Where the boards of a group lie.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Boards {
     /// Ranks of the group.
     pub ranks: u32,
-    /// First byte of rank 0's.
+    /// Which of the node's they are.
+    pub seats: Seats,
+    /// First byte of the first board, that of the node's first rank.
     pub at: usize,
     /// Bytes of each.
     pub stride: usize,
@@ -40,25 +101,38 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// The boards of a layout.
+    /// The boards of all ranks of a layout.
     pub fn of(layout: &Layout) -> Self {
-        let stride = layout.sizes().board as usize;
+        let at = layout.board(0).map_or(0, |area| area.at);
+        Self::from(layout, at, layout.sizes().board as usize)
+    }
+
+    /// The boards that some ranks of the node have in a room, in the order of their group. `None`: there is no such room or rank.
+    #[cfg(feature = "std")]
+    pub fn in_room(layout: &Layout, room: u32, ranks: &[u32]) -> Option<Self> {
+        let (area, seats) = (layout.room(room)?, Seats::of(layout.sizes().ranks, ranks)?);
+        let all = Self::from(layout, area.at, layout.sizes().room as usize);
+        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, seats, ..all })
+    }
+
+    fn from(layout: &Layout, at: usize, stride: usize) -> Self {
         let line = STRIDE;
         // An odd number of strides: the slots of one step spread over a cache's sets.
         let slot = STRIDE * if stride >= 1 << 18 { 9 } else { 1 };
         let bulk = (2 * line + SLOTS as usize * slot).next_multiple_of(PAGE).min(stride);
         let chunk = (stride - bulk) / SLOTS as usize / STRIDE * STRIDE;
-        let at = layout.board(0).map_or(0, |area| area.at);
         let (ranks, crowded) = (layout.sizes().ranks, layout.sizes().waiting == Waiting::Shared);
-        Self { ranks, at, stride, line, slots: SLOTS, inline: slot - SLOT_HEAD, bulk, chunk, crowded }
+        let (seats, inline) = (Seats::ALL, slot - SLOT_HEAD);
+        Self { ranks, seats, at, stride, line, slots: SLOTS, inline, bulk, chunk, crowded }
     }
 
-    const fn board(&self, rank: u32) -> usize {
-        self.at + rank as usize * self.stride
+    /// Byte of a rank's board; where there is no such rank, behind all.
+    fn board(&self, rank: u32) -> usize {
+        self.at + self.seats.get(rank).unwrap_or(RANKS_MAX) as usize * self.stride
     }
 
     /// Byte of a rank's phase in barriers.
-    pub const fn phase(&self, rank: u32) -> usize {
+    pub fn phase(&self, rank: u32) -> usize {
         self.board(rank)
     }
 
@@ -68,7 +142,7 @@ impl Boards {
     }
 
     /// Byte of a rank's phase on one of these lines; 0 is where it begins.
-    pub const fn phase_on(&self, rank: u32, line: u32) -> usize {
+    pub fn phase_on(&self, rank: u32, line: u32) -> usize {
         match line.checked_sub(1) {
             None => self.phase(rank),
             Some(behind) => self.board(rank) + self.slots_end() + behind as usize * STRIDE,
@@ -76,8 +150,18 @@ impl Boards {
     }
 
     /// Byte of the line that a rank's phase moves to, plus one; 0: it has not said.
-    pub const fn moves_to(&self, rank: u32) -> usize {
+    pub fn moves_to(&self, rank: u32) -> usize {
         self.board(rank) + 4
+    }
+
+    /// Byte of the generation of the last group of a room whose collectives a rank takes no part in any more.
+    pub fn retired(&self, rank: u32) -> usize {
+        self.board(rank) + 8
+    }
+
+    /// Byte of the generation of the last group of a room that a rank has nothing to do with any more.
+    pub fn freed(&self, rank: u32) -> usize {
+        self.board(rank) + 12
     }
 
     /// Bytes of a board before the end of its slots.
@@ -86,7 +170,7 @@ impl Boards {
     }
 
     /// Byte of the number of steps that a rank has done with.
-    pub const fn done(&self, rank: u32) -> usize {
+    pub fn done(&self, rank: u32) -> usize {
         self.board(rank) + self.line
     }
 
@@ -96,40 +180,43 @@ impl Boards {
     }
 
     /// Byte of a rank's stamp for a step.
-    pub const fn stamp(&self, rank: u32, step: u32) -> usize {
+    pub fn stamp(&self, rank: u32, step: u32) -> usize {
         self.board(rank) + 2 * self.line + self.slot(step) as usize * (self.inline + SLOT_HEAD)
     }
 
     /// Byte of a rank's inline payload of a step.
-    pub const fn payload(&self, rank: u32, step: u32) -> usize {
+    pub fn payload(&self, rank: u32, step: u32) -> usize {
         self.stamp(rank, step) + SLOT_HEAD
     }
 
     /// Byte of a rank's chunk of a step.
-    pub const fn bulk(&self, rank: u32, step: u32) -> usize {
+    pub fn bulk(&self, rank: u32, step: u32) -> usize {
         self.board(rank) + self.bulk + self.slot(step) as usize * self.chunk
     }
 
     /// Bytes up to the end of the last board.
-    pub const fn end(&self) -> usize {
-        self.board(self.ranks)
+    pub fn end(&self) -> usize {
+        self.at + self.seats.end(self.ranks) as usize * self.stride
     }
 
-    /// All words of all boards, if they lie in the segment; a rank's begin at a multiple of the stride.
+    /// All words of all boards up to the last of the group's, if they lie in the segment; a rank's begin at a multiple of the stride.
     pub(crate) fn words<'a>(&self, segment: Segment<'a>) -> Option<&'a [Word]> {
-        segment.words(self.at, self.stride.checked_mul(self.ranks as usize)? / 4)
+        segment.words(self.at, self.stride.checked_mul(self.seats.end(self.ranks) as usize)? / 4)
     }
 
     /// Makes every word as it is when `step` collective steps and as many phases have passed. For whoever made the segment, where it
     /// does not begin at zero.
     pub fn write_first(&self, segment: Segment<'_>, step: u32) -> Option<()> {
-        for rank in 0..self.ranks {
-            for at in [self.phase(rank), self.done(rank)] {
-                segment.word(at)?.publish(step, Site::Plain);
-            }
-            for slot in 0..self.slots {
-                segment.word(self.stamp(rank, slot))?.publish(step, Site::Plain);
-            }
+        (0..self.ranks).try_for_each(|rank| self.write_first_of(segment, rank, step))
+    }
+
+    /// The same of one rank's.
+    pub fn write_first_of(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
+        for at in [self.phase(rank), self.done(rank)] {
+            segment.word(at)?.publish(step, Site::Plain);
+        }
+        for slot in 0..self.slots {
+            segment.word(self.stamp(rank, slot))?.publish(step, Site::Plain);
         }
         Some(())
     }
@@ -138,19 +225,44 @@ impl Boards {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{RANKS_MAX, Sizes};
+    use crate::layout::{ROOMS, Sizes};
+
+    fn assert_within(boards: &Boards, rank: u32, end: usize) {
+        let last = boards.slots - 1;
+        assert!(boards.stamp(rank, last) + SLOT_HEAD + boards.inline <= boards.board(rank) + boards.bulk, "{boards:?}");
+        assert!(boards.bulk(rank, last) + boards.chunk <= end, "{boards:?}");
+        assert!(boards.lines() >= 8 && boards.phase_on(rank, boards.lines()) <= boards.board(rank) + boards.bulk);
+    }
 
     #[test]
     fn slots_and_chunks_lie_within_the_board() {
         for ranks in 1..=RANKS_MAX {
             let layout = Layout::new(Sizes::of_node(ranks, Waiting::Shared)).unwrap();
             let boards = Boards::of(&layout);
-            let last = boards.slots - 1;
-            assert!(boards.stamp(0, last) + SLOT_HEAD + boards.inline <= boards.at + boards.bulk, "{ranks}");
-            assert!(boards.bulk(0, last) + boards.chunk <= boards.board(1), "{ranks}");
-            assert!(boards.lines() >= 8 && boards.phase_on(0, boards.lines()) <= boards.at + boards.bulk, "{ranks}");
+            assert_within(&boards, 0, boards.board(1));
             assert!(boards.chunk >= 2048 && boards.end() <= layout.bytes(), "{ranks}: {boards:?}");
             assert_eq!(boards.board(ranks - 1), layout.board(ranks - 1).unwrap().at);
         }
+    }
+
+    #[test]
+    fn some_ranks_have_their_own_boards_of_a_room() {
+        for ranks in 3..=64 {
+            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Shared)).unwrap();
+            let (room, some) = (layout.room(ROOMS - 1).unwrap(), [ranks - 1, 0, 1]);
+            let boards = Boards::in_room(&layout, ROOMS - 1, &some).unwrap();
+            let stride = room.bytes / ranks as usize;
+            for (rank, local) in (0..).zip(some) {
+                assert_eq!(boards.board(rank), room.at + local as usize * stride);
+                assert_within(&boards, rank, boards.board(rank) + stride);
+            }
+            assert!(boards.end() == room.at + room.bytes && boards.end() <= layout.bytes());
+            assert!(boards.chunk >= 512 && boards.seats.get(3).is_none(), "{boards:?}");
+            assert_eq!(Boards::in_room(&layout, ROOMS, &some), None, "no such room");
+            assert_eq!(Boards::in_room(&layout, 0, &[0, ranks]), None, "no such rank");
+            assert_eq!(Boards::in_room(&layout, 0, &[]), None);
+        }
+        let large = Layout::new(Sizes::of_node(65, Waiting::Shared)).unwrap();
+        assert_eq!(Boards::in_room(&large, 0, &[0, 1]), None);
     }
 }

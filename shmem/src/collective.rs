@@ -16,7 +16,7 @@ mod scatter;
 
 use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
 
-use crate::board::Boards;
+use crate::board::{Boards, Seats};
 use crate::wish::Wish;
 use choice::Way;
 
@@ -88,7 +88,18 @@ impl Course {
         laps: 0,
         inline: false,
         base: 0,
-        boards: Boards { ranks: 1, at: 0, stride: 0, line: 0, slots: 4, inline: 16, bulk: 0, chunk: 0, crowded: false },
+        boards: Boards {
+            ranks: 1,
+            seats: Seats::ALL,
+            at: 0,
+            stride: 0,
+            line: 0,
+            slots: 4,
+            inline: 16,
+            bulk: 0,
+            chunk: 0,
+            crowded: false,
+        },
     };
 
     /// The schedule of a plan, of laps that begin with step 0.
@@ -112,8 +123,15 @@ impl Course {
     const fn way(&self) -> Way {
         match self.way {
             Way::Pull if !cfg!(feature = "collectives") => Way::Flat,
+            Way::Elsewhere if !cfg!(feature = "std") => Way::Flat,
             way => way,
         }
+    }
+
+    /// Whether nothing is done here.
+    #[inline(always)]
+    fn is_elsewhere(&self) -> bool {
+        cfg!(feature = "std") && self.way == Way::Elsewhere
     }
 
     /// Lap 0 is this step from now on.
@@ -123,7 +141,7 @@ impl Course {
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
     fn cut(&self) -> (bool, usize, u32) {
-        if self.verb() == Verb::Barrier {
+        if self.verb() == Verb::Barrier || self.is_elsewhere() {
             return (true, 1, u32::from(self.size > 1));
         }
         if self.bytes == 0 {
@@ -150,7 +168,7 @@ impl Course {
                 let part = whole(self.boards.chunk, grain);
                 (false, part, laps(part).saturating_mul(self.size))
             }
-            Way::Flat => {
+            Way::Flat | Way::Elsewhere => {
                 let part = whole(self.boards.chunk / blocks.max(1), grain).min(self.bytes);
                 (false, part, laps(part))
             }
@@ -166,6 +184,7 @@ impl Course {
     pub(crate) fn shows(&self, _lap: u32) -> bool {
         self.size > 1
             && match self.verb() {
+                _ if self.is_elsewhere() => true,
                 Verb::Broadcast | Verb::Scatter => self.rank == self.root,
                 Verb::Gather => self.rank != self.root,
                 Verb::Reduce => self.is_shown_to_root(),
@@ -183,7 +202,7 @@ impl Course {
         match self.way() {
             Way::Parallel => true,
             Way::Pull => self.verb() == Verb::Allreduce && !self.is_whole(),
-            Way::Flat => false,
+            Way::Flat | Way::Elsewhere => false,
         }
     }
 
@@ -204,7 +223,7 @@ impl Course {
 
     /// What this rank does before it shows its slot.
     pub(crate) fn make(&self, lap: u32, item: u32) -> Option<Item> {
-        if !self.shows(lap) {
+        if !self.shows(lap) || self.is_elsewhere() {
             return None;
         }
         if self.way() == Way::Pull {
@@ -226,6 +245,9 @@ impl Course {
 
     /// What this rank does after it has shown its slot.
     pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.is_elsewhere() {
+            return None;
+        }
         if self.size == 1 {
             let whole = Item::copy(input(0, self.bytes), output(0, self.bytes));
             let moves = !matches!(self.verb(), Verb::Barrier | Verb::Broadcast | Verb::Exscan);

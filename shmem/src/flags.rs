@@ -145,7 +145,7 @@ impl<'a> Flags<'a> {
     }
 
     /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`] has it. All ranks say
-    /// the same.
+    /// the same, but of [`Way::Elsewhere`].
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;
     }
@@ -166,6 +166,12 @@ impl<'a> Flags<'a> {
     pub fn is_behind(&self, rank: Rank) -> bool {
         let done = self.segment.word(self.boards.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
         rank.0 != self.rank && done.wrapping_sub(self.next) > self.boards.slots
+    }
+
+    /// Whether a rank has begun a collective that comes after all that this rank has begun.
+    pub fn is_ahead(&self, rank: Rank) -> bool {
+        let stamp = self.segment.word(self.boards.stamp(rank.0, self.next));
+        stamp.is_some_and(|stamp| stamp.acquire(Site::Plain) == self.next.wrapping_add(1))
     }
 
     /// Who has done its part in this collective, as it says, and yet has not shown what this rank waits for.

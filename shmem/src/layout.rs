@@ -7,6 +7,7 @@
 //! boards   per rank: its flags and slots of collectives                written by its rank
 //! rings    per ordered pair: entries and bulk (producer), tail (consumer)
 //! pools    per rank: buffers that users allocated                      written by its rank
+//! rooms    per room and rank: flags and slots of another group's       written by its rank
 //! ```
 
 use crate::segment::{STRIDE, Segment, Site};
@@ -14,9 +15,11 @@ use crate::segment::{STRIDE, Segment, Site};
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
 /// Of the layout. Every change of what lies where is a new one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
+/// Rooms: groups, beside that of all, which a rank has boards for.
+pub const ROOMS: u32 = 8;
 /// Bytes that every area begins at a multiple of.
 pub const PAGE: usize = 4096;
 
@@ -49,6 +52,8 @@ pub struct Sizes {
     pub board: u32,
     /// Bytes of a rank's pool: a multiple of a page.
     pub pool: u32,
+    /// Bytes of a rank's board in a room: a multiple of a page; 0: there are no rooms.
+    pub room: u32,
     /// How ranks wait.
     pub waiting: Waiting,
 }
@@ -96,16 +101,18 @@ pub struct Layout {
     boards: usize,
     rings: usize,
     pools: usize,
+    rooms: usize,
     end: usize,
 }
 
 const SEATS: usize = PAGE;
 
 impl Sizes {
-    /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools.
+    /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools, 8 MiB of rooms; no rooms for
+    /// more than 64 ranks.
     pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
         let (ring_entries, ring_bulk) = match ranks {
-            0..=8 => (64, 1 << 17),
+            0..=8 => (64, 1 << 18),
             9..=16 => (64, 1 << 16),
             17..=64 => (32, 1 << 13),
             _ => (16, 1 << 11),
@@ -120,7 +127,8 @@ impl Sizes {
             65..=128 => 7,
             _ => 8,
         };
-        Self { ranks, ring_entries, ring_bulk, board: 1 << (24 - share), pool: 1 << (26 - share), waiting }
+        let room = if ranks > 1 && ranks <= 64 { 1 << (20 - share) } else { 0 };
+        Self { ranks, ring_entries, ring_bulk, board: 1 << (24 - share), pool: 1 << (26 - share), room, waiting }
     }
 
     /// Bytes of one ring: the consumer's tail, the entries, the bulk.
@@ -135,26 +143,29 @@ impl Layout {
     /// # Errors
     /// [`LayoutError`].
     pub fn new(sizes: Sizes) -> Result<Self, LayoutError> {
-        let Sizes { ranks, ring_entries, ring_bulk, board, pool, .. } = sizes;
+        let Sizes { ranks, ring_entries, ring_bulk, board, pool, room, .. } = sizes;
         if !(1..=RANKS_MAX).contains(&ranks) {
             return Err(LayoutError::Ranks);
         }
         let whole = |bytes: u32| (bytes as usize).is_multiple_of(PAGE);
         let powers = ring_entries.is_power_of_two() && ring_bulk.is_power_of_two() && ring_bulk >= 64;
-        if !powers || ring_entries > 1 << 16 || ring_bulk > 1 << 30 || board == 0 || !whole(board) || !whole(pool) {
+        if !powers
+            || ring_entries > 1 << 16
+            || ring_bulk > 1 << 30
+            || board == 0
+            || !(whole(board) && whole(pool) && whole(room))
+        {
             return Err(LayoutError::Size);
         }
         let n = ranks as usize;
-        let after = |at: usize, each: usize, count: usize| {
-            each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
-        };
         let areas = || {
             let asleep = after(SEATS, STRIDE, n)?;
             let boards = after(asleep, 4, n)?;
             let rings = after(boards, board as usize, n)?;
             let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
-            let end = after(pools, pool as usize, n)?.checked_next_power_of_two()?;
-            Some(Self { sizes, asleep, boards, rings, pools, end })
+            let rooms = after(pools, pool as usize, n)?;
+            let end = after(rooms, room as usize, n.checked_mul(ROOMS as usize)?)?.checked_next_power_of_two()?;
+            Some(Self { sizes, asleep, boards, rings, pools, rooms, end })
         };
         areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
     }
@@ -187,6 +198,12 @@ impl Layout {
     /// A rank's pool.
     pub fn pool(&self, rank: u32) -> Option<Area> {
         self.of_rank(rank, self.pools, self.sizes.pool as usize)
+    }
+
+    /// A room: a board for every rank, if there are rooms.
+    pub fn room(&self, room: u32) -> Option<Area> {
+        let bytes = self.sizes.room as usize * self.sizes.ranks as usize;
+        (room < ROOMS && bytes > 0).then(|| Area { at: self.rooms + room as usize * bytes, bytes })
     }
 
     /// The ring from one rank to another.
@@ -224,7 +241,7 @@ impl Layout {
         for (value, word) in found.iter_mut().zip(header) {
             *value = word.acquire(Site::Plain);
         }
-        let [magic, version, _, ranks, ring_entries, ring_bulk, board, pool, waiting] = found;
+        let [magic, version, _, ranks, ring_entries, ring_bulk, board, pool, room, waiting] = found;
         if (magic, version) != (MAGIC, VERSION) {
             return Err(LayoutError::Header);
         }
@@ -233,7 +250,7 @@ impl Layout {
             1 => Waiting::Shared,
             _ => return Err(LayoutError::Header),
         };
-        let layout = Self::new(Sizes { ranks, ring_entries, ring_bulk, board, pool, waiting })?;
+        let layout = Self::new(Sizes { ranks, ring_entries, ring_bulk, board, pool, room, waiting })?;
         if layout.header() != found || segment.bytes() != layout.end {
             return Err(LayoutError::Header);
         }
@@ -241,17 +258,23 @@ impl Layout {
     }
 
     fn header(&self) -> [u32; HEADER] {
-        let Sizes { ranks, ring_entries, ring_bulk, board, pool, waiting } = self.sizes;
-        let sizes = [ranks, ring_entries, ring_bulk, board, pool, u32::from(waiting == Waiting::Shared)];
+        let Sizes { ranks, ring_entries, ring_bulk, board, pool, room, waiting } = self.sizes;
+        let sizes = [ranks, ring_entries, ring_bulk, board, pool, room, u32::from(waiting == Waiting::Shared)];
         // FNV-1a over the words.
         let checksum = sizes.iter().fold(0x811c_9dc5_u32, |sum, word| (sum ^ word).wrapping_mul(0x0100_0193));
-        let [ranks, ring_entries, ring_bulk, board, pool, waiting] = sizes;
-        [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, board, pool, waiting]
+        let [ranks, ring_entries, ring_bulk, board, pool, room, waiting] = sizes;
+        [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, board, pool, room, waiting]
     }
 }
 
+/// Where what comes after so many areas begins.
+#[cfg_attr(feature = "optimize_for_size", inline(never))]
+fn after(at: usize, each: usize, count: usize) -> Option<usize> {
+    each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
+}
+
 /// Words of the header.
-const HEADER: usize = 9;
+const HEADER: usize = 10;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -259,7 +282,8 @@ mod tests {
     use core::ptr::NonNull;
 
     fn sizes(ranks: u32) -> Sizes {
-        Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..Sizes::of_node(ranks, Waiting::Shared) }
+        let (board, room) = (PAGE as u32, PAGE as u32);
+        Sizes { board, pool: 0, room, ring_bulk: 64, ..Sizes::of_node(ranks, Waiting::Shared) }
     }
 
     #[test]
@@ -271,6 +295,8 @@ mod tests {
                 areas.extend([layout.seat(rank), layout.board(rank), layout.pool(rank)].into_iter().flatten());
                 areas.extend((0..ranks).filter_map(|to| layout.ring(rank, to)));
             }
+            areas.extend((0..=ROOMS).filter_map(|room| layout.room(room)));
+            assert_eq!(layout.room(0).unwrap().bytes, PAGE * ranks as usize);
             areas.sort_by_key(|area| (area.at, area.bytes));
             for pair in areas.windows(2) {
                 assert!(pair[0].at + pair[0].bytes <= pair[1].at, "{pair:?}");

@@ -62,8 +62,9 @@ pub const HEADED: u32 = 13;
 pub const SHORT: usize = 1024;
 /// Bytes of the longest message that is copied through the ring without being announced.
 pub const EAGER_LIMIT: usize = 1 << 14;
-/// Most bytes of a fragment.
-pub const FRAGMENT_BYTES: u32 = 1 << 15;
+/// Bytes of a fragment; of a message of [`LONG`] bytes and more twice as many.
+const FRAGMENT_BYTES: u32 = 1 << 15;
+const LONG: usize = 1 << 18;
 /// Headers of all peers, and most and fewest of one.
 const HEADERS: u32 = 1 << 14;
 const HEADERS_MOST: u32 = 1024;
@@ -71,9 +72,16 @@ const HEADERS_LEAST: u32 = 8;
 
 /// Messages of one peer that are kept untaken, in a job of so many ranks. Equal on all ranks.
 pub const fn headers(ranks: u32) -> u16 {
-    let each = if ranks == 0 { HEADERS } else { HEADERS / ranks };
-    let each = if each > HEADERS_MOST { HEADERS_MOST } else { each };
+    let each = match HEADERS.checked_div(ranks) {
+        Some(each) if each <= HEADERS_MOST => each,
+        _ => HEADERS_MOST,
+    };
     if each < HEADERS_LEAST { HEADERS_LEAST as u16 } else { each as u16 }
+}
+
+/// Bytes of a fragment of a message that is so long, where the ring's bulk has room for them. The receiver takes any.
+pub const fn fragment(bytes: usize) -> u32 {
+    if bytes < LONG { FRAGMENT_BYTES } else { 2 * FRAGMENT_BYTES }
 }
 
 /// Where an announced message waits.

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::board::{Boards, SLOT_HEAD};
+use crate::board::{Boards, SLOT_HEAD, Seats};
 use crate::segment::Segment;
 
 /// Boards in the heap: small slots and chunks, so that short payload takes every path.
@@ -21,7 +21,18 @@ impl Ground {
         let (slots, inline, chunk) = (4, 56, 256);
         let bulk = 512 + slots as usize * (inline + SLOT_HEAD);
         let stride = bulk + slots as usize * chunk;
-        Self::of(Boards { ranks, at: 0, stride, line: 128, slots, inline, bulk, chunk, crowded: false })
+        Self::of(Boards {
+            ranks,
+            seats: Seats::ALL,
+            at: 0,
+            stride,
+            line: 128,
+            slots,
+            inline,
+            bulk,
+            chunk,
+            crowded: false,
+        })
     }
 
     pub(crate) fn of(boards: Boards) -> Self {

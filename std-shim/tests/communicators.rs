@@ -34,6 +34,8 @@ fn main() -> ExitCode {
             Some("many") => many_on_four(&world),
             Some("split") => splits(&world),
             Some("again") => contexts_are_used_again(&world),
+            Some("rooms") => rooms_are_used_again(&world),
+            Some("death") => return death_in_a_room(&world),
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         ("many_collectives_are_under_way_on_four_communicators", || everywhere("many")),
         ("splits_nest_and_order_by_key", splits_nest_and_order_by_key),
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
+        ("rooms_are_used_again_when_all_have_freed_them", rooms_are_used_again_when_all_have_freed_them),
+        ("a_death_in_one_room_leaves_the_others_alone", a_death_in_one_room_leaves_the_others_alone),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
@@ -76,6 +80,19 @@ fn splits_nest_and_order_by_key() {
 fn contexts_are_used_again_when_they_are_free() {
     for options in ["-n 2", "-n 3 --device udp"] {
         expect(&run(options, "again"), 0, &[]);
+    }
+}
+
+fn rooms_are_used_again_when_all_have_freed_them() {
+    for options in ["-n 2", "-n 4", "-n 4 --progress thread", "-n 6 --nodes 2"] {
+        expect(&run(options, "rooms"), 0, &[]);
+    }
+}
+
+fn a_death_in_one_room_leaves_the_others_alone() {
+    for mode in ["engine", "thread", "hybrid"] {
+        let options = format!("-n 4 --device shm --progress {mode} --on-death tell");
+        expect(&run(&options, "death"), 137, &["went on"; 3]);
     }
 }
 
@@ -243,6 +260,97 @@ fn contexts_are_used_again(world: &World) {
         }
         others.iter().for_each(|other| assert_eq!(sum_of(other, world), (0..world.size()).sum::<u32>()));
     }
+}
+
+/// One round of three kinds, each waited for.
+fn round_on(communicator: &Communicator, on: usize, world: &World, at: usize) {
+    let mut round = Round::new(on, communicator, world.rank().0, at);
+    communicator.all_reduce_into(&round.given, &mut round.sum, SystemOperation::sum()).expect("an allreduce");
+    communicator.all_gather_into(&round.given, &mut round.whole).expect("an allgather");
+    communicator.barrier().expect("a barrier");
+    let root = Rank(at as u32 % communicator.size());
+    communicator.broadcast_into(&mut round.shared, root).expect("a broadcast");
+    round.check(communicator);
+}
+
+/// More communicators than there are rooms, of groups that overlap, freed in an order of each rank's own, some of them while others still
+/// read what was shown last.
+fn rooms_are_used_again(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let mut random = fastrand::Rng::with_seed(rank.into());
+    let mut kept: Vec<Communicator> = Vec::new();
+    for turn in 0..120_usize {
+        let key = if turn % 3 == 0 { -(rank as i32) } else { 0 };
+        let color = [0, rank % 2, u32::from(rank < size / 2), u32::from(rank == turn as u32 % size)][turn % 4];
+        let made = world.split_by_color_with_key(color, key).expect("a split").expect("a member");
+        round_on(&made, turn, world, turn);
+        let nested = if turn % 5 == 0 { made.duplicate().ok() } else { None };
+        if let Some(nested) = &nested {
+            round_on(nested, turn, world, turn + 1);
+        }
+        // Nobody waits for those who read it.
+        let root = Rank(turn as u32 % made.size());
+        let mut last = if made.rank() == root { [turn; 9] } else { [0; 9] };
+        if made.rank() != root && random.u8(..) < 60 {
+            thread::sleep(Duration::from_micros(random.u64(..2000)));
+        }
+        made.broadcast_into(&mut last, root).expect("a broadcast");
+        assert_eq!(last, [turn; 9]);
+        if turn % 4 < 3 {
+            drop(made);
+        } else {
+            kept.push(made);
+        }
+        if kept.len() == 12 {
+            kept.iter().enumerate().for_each(|(on, one)| round_on(one, on, world, on));
+            random.shuffle(&mut kept);
+            kept.clear();
+        }
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Rank 1 dies. Those that had a room with it are told in that one; what has none of it goes on.
+fn death_in_a_room(world: &World) -> ExitCode {
+    let rank = world.rank().0;
+    let whole = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let rest = world.split_by_color((rank != 1).then_some(0)).expect("a split");
+    let spare = world.split_by_color((rank != 1).then_some(0)).expect("a split");
+    (0..4).for_each(|at| round_on(&whole, 0, world, at));
+    if rank == 1 {
+        kill_process(getpid(), Signal::KILL).expect("own process");
+    }
+    let (rest, spare) = (rest.expect("a member"), spare.expect("a member"));
+    let error = loop {
+        if let Err(error) = whole.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()) {
+            break error;
+        }
+    };
+    let dead = Rank(whole.size() - 2);
+    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == dead), "{error}");
+    assert!(
+        whole.barrier().is_err() && whole.broadcast_into(&mut [0_u8; 1 << 20], Rank(0)).is_err(),
+        "it stays failed"
+    );
+    (0..4).for_each(|at| round_on(&rest, 1, world, at));
+    // What fails over messages fails in the room, too: a member leaves one for the other.
+    if rank == 0 {
+        spare.revoke();
+    }
+    let ended = loop {
+        if let Err(error) = spare.barrier() {
+            break error;
+        }
+    };
+    assert!(matches!(ended, CollectiveError::Revoked), "{ended}");
+    // A room is free for the survivors although one of its members never freed it.
+    drop((whole, spare));
+    for at in 0..20 {
+        let again = rest.duplicate().expect("a duplicate");
+        round_on(&again, 2, world, at);
+    }
+    println!("went on");
+    ExitCode::SUCCESS
 }
 
 /// The same tags and lengths on three communicators at a time, received in another order than they were sent.
@@ -476,6 +584,21 @@ fn misuse(world: &World) {
     };
     assert!(named.0 < size && named != backwards.rank(), "{named}");
     assert_eq!(backwards.barrier().err().map(|_| ()), Some(()), "it stays failed");
+    // Also where some of them would go by other means than the others.
+    let odd = rank.0 == 0;
+    for misuse in 0..3 {
+        let other = world.duplicate().expect("a duplicate");
+        let mut data = vec![1_u64; if odd { 200_000 } else { 2 * size as usize }];
+        let ended = match misuse {
+            0 => other.all_reduce_in_place(&mut data, SystemOperation::sum()),
+            1 if odd => other.all_gather_in_place(&mut data[..2 * size as usize]),
+            1 => other.all_gather_into(&[1, 2], &mut data),
+            _ if odd => other.all_gather_into(&[1, 2], &mut data[..2 * size as usize]),
+            _ => other.barrier(),
+        };
+        let is_told = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+        assert!(is_told, "{misuse}: {ended:?}");
+    }
     assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
 }
 

@@ -30,7 +30,6 @@ fn main() -> ExitCode {
             Some("gather") => late(&world, gather),
             Some("half") => half(&world),
             Some("receive") => late(&world, receive),
-            Some("crossed") => hang(&world, crossed),
             Some("roots") => hang(&world, |world| broadcast(world, Rank((world.rank().0 + 1) % world.size()))),
             Some("elsewhere") => hang(&world, elsewhere),
             Some("slow") => slow(&world),
@@ -104,7 +103,6 @@ fn a_message_that_does_not_come_is_told() {
 
 fn who_is_elsewhere_is_named() {
     let cases = [
-        ("-n 3 --device shm", "crossed", 1, "missing: rank 0 (waits in barrier 2 of communicator 0)"),
         (
             "-n 3 --device udp",
             "roots",
@@ -201,17 +199,6 @@ fn half(world: &World) {
         thread::sleep(Duration::from_secs(3));
     }
     half.all_reduce_into(&[1_u8], &mut [0], SystemOperation::sum()).expect("a sum");
-}
-
-/// Barriers of a node have words of their own, so that nobody sees another's collective instead.
-fn crossed(world: &World) {
-    if world.rank() == Rank(1) {
-        sum(world, 1);
-        world.barrier().expect("a barrier");
-    } else {
-        world.barrier().expect("a barrier");
-        sum(world, 1);
-    }
 }
 
 /// One rank waits for a message instead.

@@ -4,7 +4,7 @@ use core::fmt::Debug;
 
 use half::{bf16, f16};
 use unisono::rank::Rank;
-use unisono::world::World;
+use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, Element, SystemOperation, UserOperation};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -13,7 +13,7 @@ const LENGTHS: [usize; 6] = [0, 1, 7, 129, 1023, 40_003];
 
 /// Compares what collectives give with what they should.
 pub struct Oracle<'w> {
-    world: &'w World,
+    world: &'w Communicator,
     compared: u64,
     wrong: u64,
 }
@@ -25,8 +25,8 @@ impl Debug for Oracle<'_> {
 }
 
 impl<'w> Oracle<'w> {
-    /// For this rank.
-    pub const fn new(world: &'w World) -> Self {
+    /// For this rank of a communicator.
+    pub const fn new(world: &'w Communicator) -> Self {
         Self { world, compared: 0, wrong: 0 }
     }
 

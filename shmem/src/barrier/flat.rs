@@ -3,7 +3,7 @@
 //! There rank 0 leaves first, so that whoever comes after it finds what it has written meanwhile, and nobody else is woken twice.
 
 use super::{PairBarrier, has_shown};
-use crate::board::Boards;
+use crate::board::{Boards, Seats};
 use crate::segment::{Segment, Site, Word};
 
 /// Flat flags, free-standing: whoever waits keeps the epoch.
@@ -11,6 +11,7 @@ use crate::segment::{Segment, Site, Word};
 pub struct FlatBarrier<'a> {
     own: &'a Word,
     words: &'a [Word],
+    seats: Seats,
     stride: usize,
     /// Where the first rank's word lies on its board, and those of the others.
     places: [usize; 2],
@@ -31,13 +32,14 @@ impl<'a> FlatBarrier<'a> {
         let [first, others] = lines;
         let own = segment.word(boards.phase_on(rank, if rank == 0 { first } else { others }))?;
         let places = lines.map(|line| (boards.phase_on(0, line) - boards.phase(0)) / 4);
-        Some(Self { own, words, stride: boards.stride / 4, places })
+        Some(Self { own, words, seats: boards.seats, stride: boards.stride / 4, places })
     }
 
     #[inline(always)]
     fn word(&self, rank: usize) -> Option<&'a Word> {
         let [first, others] = self.places;
-        self.words.get(rank * self.stride + if rank == 0 { first } else { others })
+        let seat = self.seats.get(rank as u32)? as usize;
+        self.words.get(seat * self.stride + if rank == 0 { first } else { others })
     }
 
     /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.

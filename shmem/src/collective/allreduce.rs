@@ -12,7 +12,7 @@ use super::{Course, Item, input, output};
 impl Course {
     pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
         match self.way() {
-            Way::Flat => {
+            Way::Flat | Way::Elsewhere => {
                 let (at, bytes) = self.span(lap);
                 // The output may be the input: it is written with the second operand.
                 let own = |p| p == self.rank && p < 2;

@@ -15,6 +15,8 @@ pub enum Way {
     Parallel,
     /// Buffers are lent and read by others directly; reductions combine shares.
     Pull,
+    /// By other means: here it is only shown that a rank does this, so that whoever does something else sees it.
+    Elsewhere,
 }
 
 /// Never.
@@ -52,6 +54,7 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     let halves = 2 * plan.grain <= boards.chunk;
     match (way, plan.verb) {
         (Way::Flat, _) => true,
+        (Way::Elsewhere, _) => cfg!(feature = "std"),
         (Way::Pull, _) if !cfg!(feature = "collectives") => false,
         // Exchanges are two steps.
         _ if boards.slots < 4 => false,
@@ -62,6 +65,21 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a collective is quicker over the boards of a room, whose chunks are short, than by messages: as many chunks as that is so for,
+/// measured at 2, 4 and 8 ranks on 2 cores.
+pub fn fits_room(plan: &Plan, boards: &Boards) -> bool {
+    let blocks = if matches!(plan.verb, Verb::Scatter | Verb::Alltoall) { boards.ranks as usize } else { 1 };
+    let most = match plan.verb {
+        Verb::Barrier | Verb::Broadcast => NEVER,
+        Verb::Gather | Verb::Allgather | Verb::Scan | Verb::Exscan => 16,
+        Verb::Scatter => 6,
+        Verb::Allreduce => 4,
+        Verb::Reduce | Verb::Alltoall => 2,
+        Verb::ReduceScatter => 1,
+    };
+    plan.grain <= boards.chunk && plan.bytes.saturating_mul(blocks) <= boards.chunk.saturating_mul(most)
 }
 
 /// The largest element that can be combined: one of it fits in a chunk.

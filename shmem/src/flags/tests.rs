@@ -491,6 +491,41 @@ fn ranks_that_do_not_do_the_same_are_told() {
 }
 
 #[test]
+fn who_goes_elsewhere_is_seen_by_who_does_not() {
+    let ground = Ground::new(3);
+    let group = || [0, 1, 2].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+    let mut ranks = group();
+    // More often than there are slots: nobody waits for anybody, but that far.
+    for sequence in 0..9 {
+        for (flags, rank) in ranks.iter_mut().zip(0..) {
+            flags.force(Some(Way::Elsewhere));
+            flags.start(CollectiveId { context: 0, sequence }, &plan(Verb::Gather, rank, 3, 1 << 20));
+            assert_eq!(flags.poll(), Turn::Final);
+        }
+    }
+    let [here, there, _] = &mut ranks;
+    assert!(!here.is_ahead(Rank(1)));
+    there.start(CollectiveId { context: 0, sequence: 9 }, &plan(Verb::Broadcast, 1, 3, 1 << 20));
+    assert_eq!(there.poll(), Turn::Final);
+    assert!(here.is_ahead(Rank(1)) && !here.is_ahead(Rank(2)));
+    here.force(None);
+    here.start(CollectiveId { context: 0, sequence: 9 }, &plan(Verb::Gather, 0, 3, 1));
+    let mut into = [0; 3];
+    let mut own = Buffers::new(ground.segment(), &[7], &mut into, Moves, Near);
+    let failed = loop {
+        match here.poll() {
+            Turn::Do(step, wish) => {
+                own.carry_out(wish).unwrap();
+                here.handle_done(step);
+            }
+            turn => break turn,
+        }
+    };
+    let Turn::Failed(failure) = failed else { panic!("{failed:?}") };
+    assert_eq!((failure.rank, failure.cause), (Rank(1), Cause::Disagrees));
+}
+
+#[test]
 fn a_rank_that_died_is_named_with_what_it_is_missing_from() {
     let ground = Ground::new(3);
     let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));

@@ -7,7 +7,7 @@ use loom::model::Builder;
 
 use super::assert_ranks_need;
 use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
-use crate::board::Boards;
+use crate::board::{Boards, Seats};
 use crate::segment::{Memory, STRIDE, Segment, Site};
 
 /// Looks at a barrier before a rank gives up for good, as if it were killed.
@@ -17,7 +17,18 @@ const FIRST: u32 = u32::MAX - 1;
 
 /// Boards of one word; behind them two cells for each rank.
 fn boards(ranks: u32) -> Boards {
-    Boards { ranks, at: 0, stride: 4, line: 0, slots: 1, inline: 16, bulk: 0, chunk: 0, crowded: false }
+    Boards {
+        ranks,
+        seats: Seats::ALL,
+        at: 0,
+        stride: 4,
+        line: 0,
+        slots: 1,
+        inline: 16,
+        bulk: 0,
+        chunk: 0,
+        crowded: false,
+    }
 }
 
 /// As those, of two lines each.

@@ -7,7 +7,7 @@ use loom::model::Builder;
 use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, Place, Plan, Rank, Turn, Verb};
 
 use super::assert_ranks_need;
-use crate::board::Boards;
+use crate::board::{Boards, Seats};
 use crate::flags::Flags;
 use crate::segment::{Memory, Segment, Site};
 use crate::wish::Wish;
@@ -19,7 +19,18 @@ const FIRST: u32 = u32::MAX;
 
 /// One slot: every step uses it again.
 fn boards(ranks: u32) -> Boards {
-    Boards { ranks, at: 0, stride: 32, line: 4, slots: 1, inline: 16, bulk: 32, chunk: 0, crowded: false }
+    Boards {
+        ranks,
+        seats: Seats::ALL,
+        at: 0,
+        stride: 32,
+        line: 4,
+        slots: 1,
+        inline: 16,
+        bulk: 32,
+        chunk: 0,
+        crowded: false,
+    }
 }
 
 /// One number in, one out; they are combined by adding.

@@ -17,6 +17,7 @@ pub(super) mod partition;
 mod persistent;
 mod pull;
 mod request;
+pub(super) mod rooms;
 pub(super) mod running;
 pub(super) mod schedule;
 mod store;
@@ -193,12 +194,17 @@ impl Communicator {
 
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
-            Some(on_node) if call.is_shown() => on_node.run(self, &call.plan, call.places, operate),
+            Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
+                on_node.run(self, &call.plan, call.places, operate)
+            }
             _ if call.is_alone() => {
                 call.places.copy_alone(call.plan.verb);
                 Ok(())
             }
             _ => {
+                if let Some(on_node) = &self.on_node {
+                    on_node.pass(self, &call.plan)?;
+                }
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate)) }?;
                 self.wait_for(begun)

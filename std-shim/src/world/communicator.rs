@@ -22,6 +22,7 @@ use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
 use super::watchdog::Doing;
+pub(super) use create::Agreed;
 pub use create::CreateError;
 pub use recover::{AgreeError, Agreement};
 

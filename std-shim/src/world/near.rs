@@ -15,10 +15,10 @@ use unisono_core::message::admission::Head as MessageHead;
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
+use unisono_shmem::copy::copy;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::note::{
-    self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check,
-    private,
+    self, EAGER_LIMIT, FRAGMENT, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check, private,
 };
 use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
@@ -348,9 +348,8 @@ impl Neighbour {
                 Err(_) => return Err(Corrupted),
             }
         }
-        let longest = FRAGMENT_BYTES.min(self.outward.longest());
         while let Some(Stream { placing, from, sent, request }) = self.streams.front().copied() {
-            let part = from.part(sent, longest as usize);
+            let part = from.part(sent, self.fragment(from.bytes));
             let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
             match put {
                 Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {
@@ -368,6 +367,11 @@ impl Neighbour {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Bytes of a fragment of a message that is so long.
+    fn fragment(&self, bytes: usize) -> usize {
+        note::fragment(bytes).min(self.longest()) as usize
     }
 
     /// Bytes of the longest piece.
@@ -424,7 +428,7 @@ pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) 
         unsafe { to.copy_from_nonoverlapping(from, 8) };
     } else {
         // SAFETY: as above.
-        unsafe { to.copy_from_nonoverlapping(from, bytes) };
+        unsafe { copy(from, to, bytes) };
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) use retire::{ASK, GONE, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
+use super::collective::rooms::Rooms;
 use super::collective::schedule::Choices;
 use super::collective::table::{Collectives, Outgoing};
 use super::group::Group;
@@ -49,7 +50,7 @@ use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::records::ProcessEndpoint;
+use crate::records::{ProcessEndpoint, grow};
 use crate::region::Regions;
 
 /// Datagrams that one round receives and sends at most.
@@ -168,7 +169,8 @@ impl Process {
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
         let digests = settings.digests();
         let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
-        let mut collectives = Collectives::new(seat.1, choices, |peer| {
+        let rooms = Rooms::new(near.as_ref().map(|near| near.node.clone()));
+        let mut collectives = Collectives::new(seat.1, choices, rooms, |peer| {
             let neighbour = near.as_ref().and_then(|near| near.at(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
@@ -287,6 +289,7 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        grow(endpoint, now);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
             // What was asked for is told now: the next call may be long in coming.

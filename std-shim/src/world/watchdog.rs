@@ -47,8 +47,8 @@ pub(super) struct Watch {
     patience: Option<u64>,
     inquiries: Vec<Inquiry>,
     waits: Vec<Wait>,
-    /// The collective through shared memory that a thread waits in.
-    shown: Option<Stuck>,
+    /// Collectives through shared memory that threads wait in.
+    shown: Vec<Stuck>,
     /// Questions and answers that have arrived.
     pub(super) heard: Vec<(PeerId, Question)>,
 }
@@ -71,22 +71,22 @@ impl Watch {
 
     /// A thread waits in a collective through shared memory.
     pub(super) fn show(&mut self, now: u64, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
-        match self.shown.as_mut().filter(|shown| shown.subject == subject) {
+        match self.shown.iter_mut().find(|shown| shown.subject == subject) {
             Some(shown) => {
                 shown.awaited.clear();
                 shown.awaited.extend(awaited);
             }
-            None => self.shown = Some(Stuck { subject, verb, since: now, awaited: awaited.collect() }),
+            None => self.shown.push(Stuck { subject, verb, since: now, awaited: awaited.collect() }),
         }
     }
 
     /// It waits there no more.
-    pub(super) fn hide(&mut self) {
-        self.shown = None;
+    pub(super) fn hide(&mut self, subject: Subject) {
+        self.shown.retain(|shown| shown.subject != subject);
     }
 
-    pub(super) const fn shown(&self) -> Option<&Stuck> {
-        self.shown.as_ref()
+    pub(super) fn shown(&self) -> &[Stuck] {
+        &self.shown
     }
 
     /// A thread waits for a message.

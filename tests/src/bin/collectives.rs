@@ -1,5 +1,5 @@
 //! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
-//! ranks against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! ranks, in their order and backwards, against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -78,6 +78,8 @@ enum Part {
     Oracle,
     /// Rank 0 calls another collective than the others.
     Verbs,
+    /// Rank 0 calls a barrier, the others do not.
+    Barriers,
     /// Rank 0 gives another length.
     Lengths,
     /// The last rank names another root.
@@ -99,8 +101,9 @@ enum Part {
 }
 
 /// How each misuse is called, on how many ranks, and what every rank says at the end.
-const MISUSES: [(&str, Part, u32); 7] = [
+const MISUSES: [(&str, Part, u32); 8] = [
     ("different collectives", Part::Verbs, 3),
+    ("a barrier on one rank", Part::Barriers, 3),
     ("different lengths", Part::Lengths, 3),
     ("different roots", Part::Roots, 3),
     ("different operations", Part::Operations, 2),
@@ -242,11 +245,13 @@ fn member(part: Part) -> ExitCode {
     let world = World::join().expect("a world");
     let rank = world.rank().0;
     let said = match part {
-        Part::Oracle => match Oracle::new(&world).run() {
+        Part::Oracle => match oracle(&world) {
             Ok((compared, wrong)) => format!("{compared} {wrong}"),
             Err(error) => error.to_string(),
         },
-        Part::Verbs | Part::Lengths | Part::Roots | Part::Operations | Part::Places => told(misuse(&world, part)),
+        Part::Verbs | Part::Barriers | Part::Lengths | Part::Roots | Part::Operations | Part::Places => {
+            told(misuse(&world, part))
+        }
         Part::Left if rank == 0 => "left".to_owned(),
         Part::Left => told((0..).try_for_each(|_| world.all_gather_into(&[rank], &mut [0; 3]))),
         Part::Threads => {
@@ -276,6 +281,13 @@ fn member(part: Part) -> ExitCode {
     // After an error there may be nothing to finish.
     let _ = world.finish();
     ExitCode::SUCCESS
+}
+
+/// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
+fn oracle(world: &World) -> Result<(u64, u64), Box<dyn std::error::Error>> {
+    let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
+    let (whole, other) = (Oracle::new(world).run()?, Oracle::new(&backwards).run()?);
+    Ok((whole.0 + other.0, whole.1 + other.1))
 }
 
 fn told(result: Result<(), CollectiveError>) -> String {
@@ -314,6 +326,7 @@ fn misuse(world: &World, part: Part) -> Result<(), CollectiveError> {
         match part {
             Part::Verbs if odd => world.all_gather_into(&[rank; 4], &mut all[..4 * size])?,
             Part::Verbs => world.all_reduce_into(&[rank; 4], &mut all[..4], sum)?,
+            Part::Barriers if odd => world.barrier()?,
             Part::Lengths => {
                 let length = if odd { 4 } else { 9 };
                 world.all_gather_into(&vec![rank; length], &mut all[..length * size])?;

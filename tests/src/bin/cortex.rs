@@ -4,8 +4,10 @@
 //!
 //! `cargo run --release -p unisono-tests --bin cortex`. What has to be installed: docs/building.md.
 
+extern crate alloc;
+
+use alloc::collections::VecDeque;
 use core::time::Duration;
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -81,7 +83,7 @@ fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
     print_sizes(&image)?;
     check_symbols(&image)?;
     let sizes = Sizes::of_node(NODE + 1, Waiting::Shared);
-    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, ..sizes })?;
+    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, room: 0, ..sizes })?;
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }

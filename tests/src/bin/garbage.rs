@@ -11,7 +11,7 @@ use unisono::environment::GivenSegment;
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
 use unisono_shmem::file::{Mapping, reopen};
-use unisono_shmem::layout::{Area, Layout, PAGE};
+use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
@@ -205,9 +205,13 @@ fn member(options: &Options) -> ExitCode {
         }
     };
     let own = world.rank();
+    // Half of the collectives go over boards of a room.
+    let backwards = world.split_by_color_with_key(0, -(own.0 as i32)).ok().flatten();
     let mut turns: Vec<(Collective, Rounds<'_>)> = Vec::new();
     for bytes in [8, 5000, 100_000] {
-        turns.extend(Collective::ALL.map(|collective| (collective, Rounds::new(&world, bytes))));
+        for on in [Some(&*world), backwards.as_ref()].into_iter().flatten() {
+            turns.extend(Collective::ALL.map(|collective| (collective, Rounds::new(on, bytes))));
+        }
     }
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut due, mut moved) = (None, Instant::now());
@@ -314,7 +318,7 @@ fn come_early(seed: u64) {
 fn vandalise(world: &World, kind: Kind, random: &mut fastrand::Rng) {
     let Some(node) = world.node() else { return };
     let (segment, layout, own) = (node.segment(), node.layout(), node.local());
-    let used = layout.pool(node.size() - 1).map_or(0, |area| area.at + area.bytes);
+    let used = layout.room(ROOMS - 1).map_or(0, |area| area.at + area.bytes);
     match kind {
         Kind::Everywhere | Kind::Early => write(segment, Area { at: 0, bytes: used }, || random.u32(..)),
         Kind::Own => own_areas(&layout, own).into_iter().for_each(|area| write(segment, area, || random.u32(..))),
@@ -349,7 +353,14 @@ fn own_areas(layout: &Layout, own: u32) -> Vec<Area> {
         let rest = layout.ring(own, other).map(|ring| Area { at: ring.at + 128, bytes: ring.bytes - 128 });
         areas.extend(tail.into_iter().chain(rest));
     }
+    areas.extend((0..ROOMS).filter_map(|room| room_board(layout, room, own)));
     areas
+}
+
+/// A rank's board in a room.
+fn room_board(layout: &Layout, room: u32, rank: u32) -> Option<Area> {
+    let bytes = layout.sizes().room as usize;
+    layout.room(room).map(|area| Area { at: area.at + rank as usize * bytes, bytes })
 }
 
 /// Bytes in pages that are in use all the time.
@@ -359,6 +370,8 @@ fn busy(layout: &Layout) -> Vec<usize> {
     for rank in 0..ranks {
         let board = layout.board(rank).map_or(0, |area| area.at);
         starts.extend((0..6).map(|page| board + page * PAGE));
+        let room = room_board(layout, 0, rank).map_or(0, |area| area.at);
+        starts.extend((0..6).map(|page| room + page * PAGE));
         starts.extend(layout.seat(rank).map(|area| area.at));
         for other in (0..ranks).filter(|other| *other != rank) {
             let ring = layout.ring(rank, other).map_or(0, |area| area.at);

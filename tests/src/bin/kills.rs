@@ -1,5 +1,5 @@
-//! Bar 6 of shared memory: a random rank is killed at a random moment while all loop over a collective; every survivor must
-//! name it and the collective, and nothing may be left behind. Also while ranks join, and while they finish.
+//! Bar 6 of shared memory: a random rank is killed at a random moment while all loop over a collective, of the World or of a communicator
+//! of all ranks backwards; every survivor must name it and the collective, and nothing may be left behind. Also while ranks join, and while they finish.
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
-use unisono::world::World;
 use unisono::world::collective::CollectiveError;
+use unisono::world::{Communicator, World};
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
 use unisono_tests::job::{Job, Remains, now, processes};
@@ -47,6 +47,9 @@ struct Options {
     collective: String,
     #[arg(long, hide = true, default_value_t = 8)]
     bytes: usize,
+    /// Of a communicator of its own.
+    #[arg(long, hide = true)]
+    backwards: bool,
     /// Survivors finish when this exists.
     #[arg(long, hide = true)]
     until: Option<PathBuf>,
@@ -85,6 +88,7 @@ struct Run {
     moment: Moment,
     collective: Collective,
     bytes: usize,
+    backwards: bool,
     ranks: usize,
     policy: &'static str,
     progress: &'static str,
@@ -115,6 +119,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 moment,
                 collective: Collective::ALL[i % Collective::ALL.len()],
                 bytes: SIZES[i / Collective::ALL.len() % SIZES.len()],
+                backwards: moment != Moment::Joining && random.bool(),
                 ranks,
                 policy: if random.bool() { "silent" } else { "tell" },
                 progress: PROGRESS[random.usize(0..PROGRESS.len())],
@@ -191,7 +196,9 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     }
     let part = if matches!(run.moment, Moment::Amid | Moment::Joining) { "loop" } else { "finish" };
     let path = until.to_string_lossy();
-    let arguments = ["--part", part, "--collective", run.collective.name(), "--bytes", &bytes, "--until", &path];
+    let mut arguments =
+        vec!["--part", part, "--collective", run.collective.name(), "--bytes", &bytes, "--until", &path];
+    arguments.extend(run.backwards.then_some("--backwards"));
     let mut job = Job::start(mark, &options, &arguments)?;
     let told = match run.moment {
         Moment::Amid => amid(run, &job)?,
@@ -316,7 +323,10 @@ fn member(options: &Options, part: Part) -> ExitCode {
     };
     let rank = world.rank();
     let collective = Collective::named(&options.collective).expect("a collective");
-    let mut rounds = Rounds::new(&world, options.bytes);
+    let backwards = || world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a communicator").expect("a member");
+    let other = options.backwards.then(backwards);
+    let on: &Communicator = other.as_ref().unwrap_or(&world);
+    let mut rounds = Rounds::new(on, options.bytes);
     let mut trouble = None;
     for round in 0.. {
         if round == WARM {
@@ -334,6 +344,7 @@ fn member(options: &Options, part: Part) -> ExitCode {
     }
     match trouble {
         Some(Trouble::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
+            let of = on.group().world_rank(of).unwrap_or(of);
             println!("told {rank} {of} {collective} {}", now());
         }
         Some(other) => println!("strange {rank} {other}"),

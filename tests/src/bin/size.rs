@@ -71,6 +71,7 @@ fn prove(report: &mut Report) -> Outcome<()> {
         ring_bulk: 1 << 13,
         board: 1 << 16,
         pool: 1 << 19,
+        room: 0,
         ..Sizes::of_node(RANKS, Waiting::Shared)
     };
     let layout = Layout::new(sizes)?;

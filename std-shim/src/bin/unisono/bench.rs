@@ -12,7 +12,7 @@ mod tune;
 use core::time::Duration;
 use serde_json::json;
 use unisono::rank::Rank;
-use unisono::world::World;
+use unisono::world::{Communicator, World};
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -130,6 +130,9 @@ pub(crate) struct Options {
     /// One object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Collectives and barriers of a duplicate of the World, not of the World
+    #[arg(long, global = true)]
+    pub(crate) duplicate: bool,
     /// Every rank's counters at the end, one object per line of the errors
     #[arg(long, global = true)]
     pub(crate) counters: bool,
@@ -166,6 +169,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     }
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
+    let duplicate = options.duplicate.then(|| world.duplicate()).transpose()?;
+    let on: &Communicator = duplicate.as_ref().unwrap_or(&world);
     let mut right = true;
     let mut facts = json!({ "bench": name, "device": device(&world), "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
@@ -227,12 +232,12 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
         Measure::Barrier => {
-            let time = collective::barrier(&world)?;
+            let time = collective::barrier(on)?;
             merge(&mut facts, json!({ "time_ns": time.round() }));
             line = format!("of {} ranks: {time:.0} ns", world.size());
         }
         Measure::Collective(Named { name, .. }) => {
-            let time = collective::collective(&world, name, bytes)?;
+            let time = collective::collective(on, name, bytes)?;
             let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
             merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
             line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
@@ -337,10 +342,10 @@ mod tests {
                 Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
             ),
         ] {
-            assert_eq!(parse(line), Ok(Options { measure, json: false, counters: false }), "{line}");
+            assert_eq!(parse(line), Ok(Options { measure, json: false, duplicate: false, counters: false }), "{line}");
             assert_eq!(
                 parse(&format!("{line} --json")),
-                Ok(Options { measure, json: true, counters: false }),
+                Ok(Options { measure, json: true, duplicate: false, counters: false }),
                 "{line}"
             );
         }

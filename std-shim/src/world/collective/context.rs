@@ -5,12 +5,14 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
 use unisono_core::device::PeerId;
 
 use super::CollectiveError;
+use super::node_group::CLOSED;
+use super::rooms::{Room, Rooms};
 use super::running::What;
 use crate::rank::Rank;
 use crate::world::group::Group;
@@ -50,6 +52,8 @@ pub(in crate::world) struct Context {
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait, where there are any.
     pub(in crate::world) way: Option<Arc<AtomicU32>>,
+    /// What it has in shared memory; the World has its own.
+    pub(in crate::world) room: Option<Room>,
     /// Nobody calls anything on it any more.
     is_freed: bool,
 }
@@ -60,6 +64,13 @@ impl Context {
         let gone = self.gone.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
+    }
+
+    /// Nothing is begun in its room any more.
+    pub(in crate::world) fn close_room(&self) {
+        if let (Some(way), Some(_)) = (&self.way, self.room) {
+            way.store(CLOSED, Ordering::Relaxed);
+        }
     }
 
     /// A member's number; of somebody else, which no message of a member names, the rank itself.
@@ -75,8 +86,8 @@ enum Place {
     /// Agreed on, and not begun yet.
     Reserved,
     Used(Box<Context>),
-    /// Something failed there.
-    Spent,
+    /// Something failed there, and this rank takes no part any more, because of that one.
+    Spent(Option<Rank>),
 }
 
 /// All of them.
@@ -99,6 +110,8 @@ pub(in crate::world) struct Contexts {
 pub(in crate::world) struct Offered {
     /// Free contexts of a window; none where `is_whole` is not so.
     pub(in crate::world) free: [u64; WINDOW as usize / 64],
+    /// Free rooms.
+    pub(in crate::world) rooms: u64,
     /// Another thread is not making one of another communicator.
     pub(in crate::world) is_whole: bool,
     /// Greater than those of all communicators that this rank has been a member of.
@@ -121,7 +134,7 @@ impl Contexts {
     pub(in crate::world) fn get(&self, context: u32) -> Option<&Context> {
         match self.places.get(context as usize)? {
             Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent => None,
+            Place::Free | Place::Reserved | Place::Spent(_) => None,
         }
     }
 
@@ -129,7 +142,7 @@ impl Contexts {
     pub(in crate::world) fn get_mut(&mut self, context: u32) -> Option<&mut Context> {
         match self.places.get_mut(context as usize)? {
             Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent => None,
+            Place::Free | Place::Reserved | Place::Spent(_) => None,
         }
     }
 
@@ -137,8 +150,17 @@ impl Contexts {
     pub(in crate::world) fn is_over(&self, context: u32) -> bool {
         match self.places.get(context as usize) {
             Some(Place::Used(used)) => used.failed.is_some(),
-            Some(Place::Spent) => true,
+            Some(Place::Spent(_)) => true,
             Some(Place::Free | Place::Reserved) | None => false,
+        }
+    }
+
+    /// Because of whom this rank takes no part there any more.
+    pub(in crate::world) fn over(&self, context: u32) -> Option<Rank> {
+        match self.places.get(context as usize)? {
+            Place::Used(used) => used.over,
+            Place::Spent(cause) => *cause,
+            Place::Free | Place::Reserved => None,
         }
     }
 
@@ -157,8 +179,9 @@ impl Contexts {
     /// A communicator begins.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
-        let (failed, over, gone, is_revoked, way, is_freed) = (None, None, Vec::new(), false, None, false);
-        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, is_freed };
+        let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
+        let (way, room) = (None, None);
+        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, room, is_freed };
         self.set(context, Place::Used(Box::new(begun)));
     }
 
@@ -179,23 +202,31 @@ impl Contexts {
     }
 
     /// This rank does not belong to the communicator; or it cannot say, and others may think it does.
-    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool) {
-        if matches!(self.places.get(context as usize), Some(Place::Reserved)) {
-            self.set(context, if is_known { Place::Free } else { Place::Spent });
+    /// False: it has begun.
+    pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool, own: Rank) -> bool {
+        let is_reserved = matches!(self.places.get(context as usize), Some(Place::Reserved));
+        if is_reserved {
+            self.set(context, if is_known { Place::Free } else { Place::Spent(Some(own)) });
         }
+        is_reserved
     }
 
     /// A communicator is to be made of the members of this one. Several at a time, by several threads: all ranks let the one of the
     /// lowest context have its way first (as MPICH does), and what is offered to one is not offered to another.
-    pub(in crate::world) fn offer(&mut self, parent: u32, first: u32, is_busy: impl Fn(u32) -> bool) -> Offered {
+    pub(in crate::world) fn offer(
+        &mut self,
+        (parent, first): (u32, u32),
+        rooms: &mut Rooms,
+        is_busy: impl Fn(u32) -> bool,
+    ) -> Offered {
         if !self.creating.contains(&parent) {
             self.creating.push(parent);
         }
         self.is_expecting = true;
         let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
         self.is_offered |= is_whole;
-        let free = if is_whole { self.map(first, is_busy) } else { [0; _] };
-        Offered { free, is_whole, generation: self.generation.wrapping_add(1) }
+        let (free, rooms) = if is_whole { (self.map(first, is_busy), rooms.offer()) } else { ([0; _], 0) };
+        Offered { free, rooms, is_whole, generation: self.generation.wrapping_add(1) }
     }
 
     /// What was offered is not needed any more. With `is_made`, whatever came of it is known to this rank.
@@ -208,11 +239,11 @@ impl Contexts {
         }
     }
 
-    /// Nobody calls anything on it any more.
-    pub(in crate::world) fn free(&mut self, context: u32) {
-        if let Some(used) = self.get_mut(context) {
-            used.is_freed = true;
-        }
+    /// Nobody calls anything on it any more. What it had in shared memory, and its members.
+    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(Room, Group)> {
+        let used = self.get_mut(context)?;
+        used.is_freed = true;
+        Some((used.room.take()?, used.members.clone()))
     }
 
     /// Which of [`WINDOW`] contexts from `first` on are free: bit by bit. A freed one is, once nothing is under way there.
@@ -233,7 +264,8 @@ impl Contexts {
         if !used.is_freed || is_busy(context) {
             return;
         }
-        let left = if used.failed.is_some() || used.is_revoked { Place::Spent } else { Place::Free };
+        let has_failed = used.failed.is_some() || used.is_revoked;
+        let left = if has_failed { Place::Spent(used.over) } else { Place::Free };
         self.set(context, left);
     }
 }
@@ -263,10 +295,12 @@ mod tests {
     fn one_that_failed_is_never_used_again() {
         let mut contexts = Contexts::new();
         contexts.begin(0, 0, Group::all(4), false);
-        contexts.get_mut(0).expect("in use").failed = Some(CollectiveError::Corrupted);
+        let used = contexts.get_mut(0).expect("in use");
+        (used.failed, used.over) = (Some(CollectiveError::Corrupted), Some(Rank(3)));
         contexts.free(0);
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(0).is_none() && contexts.is_over(0));
+        assert_eq!(contexts.over(0), Some(Rank(3)), "who asks is told why");
     }
 
     #[test]

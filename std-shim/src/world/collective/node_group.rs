@@ -1,4 +1,5 @@
-//! The ranks of a node as a group: their barrier, their flags, and how one waits for the others.
+//! Ranks of a node as a group, all of the job or those of a communicator that has a room: their barrier, their flags, and how one waits
+//! for the others.
 
 mod lines;
 
@@ -13,7 +14,7 @@ use unisono_core::collective::{
 };
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
-use unisono_shmem::choice::grain_max;
+use unisono_shmem::choice::{Way, fits_room, grain_max};
 use unisono_shmem::flags::Flags;
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
@@ -22,8 +23,11 @@ use unisono_shmem::rest::{Look, Rest};
 use unisono_shmem::segment::Site;
 
 use super::CollectiveError;
+use super::context::WORLD;
 use super::pull::Processes;
+use super::rooms::Room;
 use crate::node::{Node, Standing};
+use crate::rank::Rank;
 use crate::world::Communicator;
 use crate::world::lock::Lock;
 use crate::world::watchdog::{Means, Subject};
@@ -33,10 +37,11 @@ const POLLS: u32 = 512;
 /// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// How barriers wait: every rank has a core, or lets others run, or they do not any more; or it is not known yet where words lie.
+/// How barriers wait: every rank has a core, or lets others run; or it is not known yet where words lie.
 const SPINNING: u32 = 0;
 const SHARED: u32 = 1;
-pub(in crate::world) const REVOKED: u32 = 2;
+/// They fail, as everything that is begun does.
+pub(in crate::world) const CLOSED: u32 = 2;
 const UNSETTLED: u32 = 3;
 
 /// The buffers of a call.
@@ -56,10 +61,15 @@ impl Places<'_> {
     }
 }
 
-/// All ranks of the job, on one node.
+/// A group of ranks, which are on one node.
 pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,
     boards: Boards,
+    /// This rank's number in it.
+    own: u32,
+    /// Of the communicator, which may have a room.
+    context: u32,
+    room: Option<Room>,
     /// With the words where they begin, and where they lie at last, if they move; the line that this rank has said, plus one.
     barrier: FlatBarrier<'static>,
     settled: OnceLock<(FlatBarrier<'static>, PairBarrier<'static>)>,
@@ -88,9 +98,23 @@ impl NodeGroup {
         if size < 2 || node.size() != size {
             return None;
         }
-        let (boards, segment) = (Boards::of(&node.layout()), node.segment());
-        let barrier = FlatBarrier::new(segment, &boards, node.local())?;
-        let flags = Flags::new(segment, boards, node.local(), false, 0)?;
+        Self::of(node.clone(), Boards::of(&node.layout()), (WORLD, None), node.local())
+    }
+
+    /// The members of a communicator, that have these boards in its room.
+    pub(in crate::world) fn in_room(
+        node: Arc<Node>,
+        boards: Boards,
+        (context, room): (u32, Room),
+        rank: Rank,
+    ) -> Option<Self> {
+        Self::of(node, boards, (context, Some(room)), rank.0)
+    }
+
+    fn of(node: Arc<Node>, boards: Boards, (context, room): (u32, Option<Room>), own: u32) -> Option<Self> {
+        let segment = node.segment();
+        let barrier = FlatBarrier::new(segment, &boards, own)?;
+        let flags = Flags::new(segment, boards, own, false, 0)?;
         let state = State {
             flags,
             sequence: 0,
@@ -102,14 +126,19 @@ impl NodeGroup {
         let way = match node.waiting() {
             Waiting::Shared => SHARED,
             // Where more meet, whoever comes last decides.
-            Waiting::Dedicated if size == 2 && node.has_processes() => UNSETTLED,
+            Waiting::Dedicated if room.is_none() && boards.ranks == 2 && node.has_processes() => UNSETTLED,
             Waiting::Dedicated => SPINNING,
         };
+        // In a room words lie where they begin.
+        let pair = barrier.pair().filter(|_| room.is_some()).map(|pair| (barrier, pair));
         Some(Self {
-            node: node.clone(),
+            node,
             boards,
+            own,
+            context,
+            room,
             barrier,
-            settled: OnceLock::new(),
+            settled: pair.map_or_else(OnceLock::new, OnceLock::from),
             said: AtomicU32::new(0),
             way: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
@@ -117,7 +146,7 @@ impl NodeGroup {
         })
     }
 
-    /// To be set to [`REVOKED`] when nothing is to be done any more.
+    /// To be set to [`CLOSED`] when nothing is to be done any more.
     pub(in crate::world) fn way(&self) -> Arc<AtomicU32> {
         self.way.clone()
     }
@@ -148,8 +177,14 @@ impl NodeGroup {
             },
             SHARED => self.gather(communicator, epoch),
             UNSETTLED => self.settle(communicator, epoch),
-            _ => Err(CollectiveError::Revoked),
+            _ => Err(self.closed(communicator)),
         }
+    }
+
+    /// Why nothing is begun any more.
+    #[cold]
+    fn closed(&self, communicator: &Communicator) -> CollectiveError {
+        communicator.shared.lock().may_begin(self.context).err().unwrap_or(CollectiveError::Revoked)
     }
 
     #[inline(always)]
@@ -172,7 +207,7 @@ impl NodeGroup {
 
     /// Rank 0 waits for the others, they for it.
     fn gather(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
-        let (own, is_first) = (self.barrier.own(), self.node.local() == 0);
+        let (own, is_first) = (self.barrier.own(), self.own == 0);
         if !is_first {
             self.barrier.arrive(epoch);
             self.node.sleepers().wake(own);
@@ -202,36 +237,50 @@ impl NodeGroup {
                 continue;
             }
             let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
-            let subject = Subject { means: Means::Barrier, context: 0, sequence: epoch };
-            waiting.get_or_insert_with(|| Waits(communicator));
+            let subject = self.subject(Means::Barrier, epoch);
+            waiting.get_or_insert_with(|| Waits(communicator, subject));
             communicator
                 .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
-                .map_err(|error| self.fail(error))?;
+                .map_err(|error| self.fail(communicator, error))?;
             if look == Look::Everywhere {
-                self.look_for_missing(barrier, epoch)?;
+                self.look_for_missing(communicator, barrier, epoch)?;
             }
         }
         Ok(())
     }
 
-    fn look_for_missing(&self, barrier: &FlatBarrier<'static>, epoch: u32) -> Result<(), CollectiveError> {
+    fn look_for_missing(
+        &self,
+        communicator: &Communicator,
+        barrier: &FlatBarrier<'static>,
+        epoch: u32,
+    ) -> Result<(), CollectiveError> {
         if !self.node.is_intact() {
-            return Err(self.fail(CollectiveError::Corrupted));
+            return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         if let Some(failed) = self.state.lock().failed {
             return Err(failed);
         }
         // Whom the others wait for at last shows its arrival when it need not wait any more.
-        let is_last = self.node.waiting() == Waiting::Shared && self.node.local() == 0;
+        let is_last = self.node.waiting() == Waiting::Shared && self.own == 0;
         if barrier.own().own() != epoch.wrapping_sub(u32::from(is_last)) || !self.is_settled() {
-            return Err(self.fail(CollectiveError::Corrupted));
+            return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
-            let id = CollectiveId { context: 0, sequence: epoch };
-            Err(self.fail(Failure { rank: Member(rank), cause, id, verb: Verb::Barrier }.into()))
+            let failure = Failure { rank: Member(rank), cause, id: self.id(epoch), verb: Verb::Barrier };
+            Err(self.fail(communicator, failure.into()))
         };
         if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
             return failed(rank, Cause::Corrupt);
+        }
+        let does_otherwise = |rank: &u32| {
+            let is_behind = barrier.has_arrived(*rank, epoch) == Some(false);
+            is_behind
+                && self.state.lock().flags.is_ahead(Member(*rank))
+                && barrier.has_arrived(*rank, epoch) == Some(false)
+        };
+        if let Some(rank) = self.others().find(does_otherwise) {
+            return failed(rank, Cause::Disagrees);
         }
         let is_behind = |rank| barrier.has_arrived(rank, epoch) == Some(false);
         match self.gone(is_behind, is_behind) {
@@ -241,7 +290,32 @@ impl NodeGroup {
     }
 
     fn others(&self) -> impl Iterator<Item = u32> {
-        (0..self.node.size()).filter(|&rank| rank != self.node.local())
+        (0..self.boards.ranks).filter(|&rank| rank != self.own)
+    }
+
+    /// The rank of the node that a member is.
+    fn local(&self, rank: u32) -> u32 {
+        self.boards.seats.get(rank).unwrap_or(u32::MAX)
+    }
+
+    fn standing(&self, rank: u32) -> Standing {
+        self.node.standing(self.local(rank))
+    }
+
+    /// Whether a member takes part in none of its collectives any more.
+    fn has_retired(&self, rank: u32) -> bool {
+        let Some(room) = self.room else { return self.node.has_retired(self.local(rank)) };
+        let word = self.node.segment().word(self.boards.retired(rank));
+        word.is_some_and(|word| word.acquire(Site::Plain) == room.generation)
+    }
+
+    const fn id(&self, sequence: u32) -> CollectiveId {
+        CollectiveId { context: self.context, sequence }
+    }
+
+    fn subject(&self, means: Means, sequence: u32) -> Subject {
+        let generation = self.room.map_or(0, |room| room.generation);
+        Subject { means, context: self.context << 16 | generation & 0xffff, sequence }
     }
 
     /// A rank that is behind for good: the first one that is not alive, else one that is waited for and has retired. Whoever retires
@@ -249,13 +323,12 @@ impl NodeGroup {
     fn gone(&self, is_behind: impl Fn(u32) -> bool, is_awaited: impl Fn(u32) -> bool) -> Option<u32> {
         let dead = || {
             // It may have done its part before it went.
-            let is_dead =
-                |rank: &u32| is_behind(*rank) && self.node.standing(*rank) != Standing::Alive && is_behind(*rank);
+            let is_dead = |rank: &u32| is_behind(*rank) && self.standing(*rank) != Standing::Alive && is_behind(*rank);
             self.others().find(is_dead)
         };
         dead().or_else(|| {
-            let retired = self.others().find(|&rank| self.node.has_retired(rank) && is_awaited(rank));
-            let cause = || self.others().find(|&rank| self.node.standing(rank) == Standing::Dead);
+            let retired = self.others().find(|&rank| self.has_retired(rank) && is_awaited(rank));
+            let cause = || self.others().find(|&rank| self.standing(rank) == Standing::Dead);
             retired.map(|rank| dead().or_else(cause).unwrap_or(rank))
         })
     }
@@ -273,22 +346,57 @@ impl NodeGroup {
     }
 
     /// From now on every collective fails.
-    fn fail(&self, error: CollectiveError) -> CollectiveError {
+    fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
-        self.node.retire();
+        self.retire(communicator, error);
         error
+    }
+
+    /// Tells the others that this rank takes part in none any more; those over messages end, where they are of this group alone.
+    fn retire(&self, communicator: &Communicator, error: CollectiveError) {
+        match self.room {
+            None => self.node.retire(),
+            Some(_) => communicator.shared.lock().fail_with(self.context, error),
+        }
+    }
+
+    fn processes(&self) -> Processes<'_> {
+        Processes { node: &self.node, seats: &self.boards.seats }
     }
 
     /// Whether a process whose memory cannot be read is alive all the same: memory ends a little before everything else does.
     fn lives_on(&self, rank: u32) -> bool {
         let until = Instant::now() + ENDING;
-        while self.node.standing(rank) == Standing::Alive {
+        while self.standing(rank) == Standing::Alive {
             if Instant::now() >= until {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         false
+    }
+
+    /// Whether a collective goes through the boards: in a room what is short enough for its chunks.
+    pub(super) fn carries(&self, plan: &Plan) -> bool {
+        self.room.is_none() || fits_room(plan, &self.boards)
+    }
+
+    /// Shows that this rank calls a collective that goes by messages: who calls another one, which does not, sees that.
+    pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<(), CollectiveError> {
+        let mut state = self.state.lock();
+        self.expect_open(communicator, &state)?;
+        state.wanted = plan.verb;
+        state.flags.force(Some(Way::Elsewhere));
+        let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
+        state.flags.force(None);
+        passed
+    }
+
+    fn expect_open(&self, communicator: &Communicator, state: &State) -> Result<(), CollectiveError> {
+        if self.way.load(Ordering::Relaxed) == CLOSED {
+            return Err(self.closed(communicator));
+        }
+        state.failed.map_or(Ok(()), Err)
     }
 
     pub(super) fn run(
@@ -299,12 +407,7 @@ impl NodeGroup {
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
         let mut state = self.state.lock();
-        if self.way.load(Ordering::Relaxed) == REVOKED {
-            return Err(CollectiveError::Revoked);
-        }
-        if let Some(failed) = state.failed {
-            return Err(failed);
-        }
+        self.expect_open(communicator, &state)?;
         if plan.grain > state.grain_max {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }
@@ -320,7 +423,7 @@ impl NodeGroup {
     /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
     #[cold]
     fn agree(&self, communicator: &Communicator, state: &mut State) -> Result<(), CollectiveError> {
-        let (own, size) = (self.node.local(), self.node.size());
+        let (own, size) = (self.own, self.boards.ranks);
         let nonce =
             core::hint::black_box(u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(own));
         let shown = [(&raw const nonce).expose_provenance() as u64, nonce].map(u64::to_ne_bytes).concat();
@@ -342,9 +445,8 @@ impl NodeGroup {
             let (Some((address, nonce)), mut found) = (shown.split_first_chunk::<8>(), [0; 8]) else { return false };
             let address = u64::from_ne_bytes(*address);
             // SAFETY: the word on the stack is as long.
-            let pulled = unsafe {
-                Processes(&self.node).pull(Member(rank), address, core::ptr::NonNull::from(&mut found).cast(), 8)
-            };
+            let pulled =
+                unsafe { self.processes().pull(Member(rank), address, core::ptr::NonNull::from(&mut found).cast(), 8) };
             pulled.is_ok() && found == nonce
         };
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
@@ -366,14 +468,14 @@ impl NodeGroup {
         places: Places<'_>,
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
-        let (segment, remote) = (self.node.segment(), Processes(&self.node));
+        let (segment, remote) = (self.node.segment(), self.processes());
         let mut buffers = match places {
             Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
             Places::Both(both) => Buffers::in_place(segment, both, operate, remote),
         };
         state.sequence = state.sequence.wrapping_add(1);
         let flags = &mut state.flags;
-        flags.start(CollectiveId { context: 0, sequence: state.sequence }, plan);
+        flags.start(self.id(state.sequence), plan);
         let shared = self.node.waiting() == Waiting::Shared;
         let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
         let error = loop {
@@ -388,13 +490,8 @@ impl NodeGroup {
                         (rest, polls) = (None, 0);
                     }
                     Err(Refused::Unreadable(rank)) if self.lives_on(rank.0) => {
-                        break Failure {
-                            rank,
-                            cause: Cause::Corrupt,
-                            id: CollectiveId { context: 0, sequence: state.sequence },
-                            verb: plan.verb,
-                        }
-                        .into();
+                        break Failure { rank, cause: Cause::Corrupt, id: self.id(state.sequence), verb: plan.verb }
+                            .into();
                     }
                     Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
                     Err(Refused::Bounds) => break CollectiveError::Corrupted,
@@ -409,8 +506,8 @@ impl NodeGroup {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    let subject = Subject { means: Means::Slots, context: 0, sequence: state.sequence };
-                    waiting.get_or_insert_with(|| Waits(communicator));
+                    let subject = self.subject(Means::Slots, state.sequence);
+                    waiting.get_or_insert_with(|| Waits(communicator, subject));
                     if let Err(error) = communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))
                     {
                         break error;
@@ -428,7 +525,7 @@ impl NodeGroup {
                             flags.handle_failed(Member(rank));
                         } else if let Some(rank) = flags.contradicting()
                             // Who failed takes back what it lent.
-                            && !self.node.has_retired(rank.0)
+                            && !self.has_retired(rank.0)
                         {
                             flags.handle_corrupt(rank);
                         }
@@ -438,7 +535,7 @@ impl NodeGroup {
                 Turn::Failed(failure) => break failure.into(),
             }
         };
-        self.node.retire();
+        self.retire(communicator, error);
         flags.withdraw();
         // Before the caller has its buffers back.
         fence(Ordering::SeqCst);
@@ -448,11 +545,11 @@ impl NodeGroup {
 }
 
 /// Others are told what this thread waits for until this is dropped.
-struct Waits<'c>(&'c Communicator);
+struct Waits<'c>(&'c Communicator, Subject);
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.shared.lock().hide_waiting();
+        self.0.shared.lock().hide_waiting(self.1);
     }
 }
 
@@ -467,13 +564,15 @@ impl Communicator {
         awaited: impl Iterator<Item = Member>,
     ) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
-        process.show_waiting(subject, verb, awaited);
+        let named = |member: Member| self.members.world_rank(Rank(member.0));
+        process.show_waiting(subject, verb, awaited.filter_map(named));
         process.progress(false);
         if look == Look::Everywhere {
             process.look_near(None);
         }
-        if process.collectives.contexts.get(self.context).is_some_and(|context| context.is_revoked) {
-            return Err(CollectiveError::Revoked);
+        let of = process.collectives.contexts.get(self.context);
+        if let Some(failed) = of.filter(|of| of.is_revoked || of.room.is_some()).and_then(|of| of.failed) {
+            return Err(failed);
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
     }

@@ -4,18 +4,23 @@ use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
 use unisono_core::collective::Rank as Member;
+use unisono_shmem::board::Seats;
 use unisono_shmem::payload::{Refused, Remote};
 
 use crate::node::Node;
 
-/// The ranks of a node, by `process_vm_readv(2)`.
+/// The ranks of a group on a node, by `process_vm_readv(2)`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Processes<'a>(pub(super) &'a Node);
+pub(super) struct Processes<'a> {
+    pub(super) node: &'a Node,
+    pub(super) seats: &'a Seats,
+}
 
 impl Remote for Processes<'_> {
     unsafe fn pull(&mut self, of: Member, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
         let refused = Refused::Unreadable(of);
-        let process = self.0.pid(of.0).and_then(|process| i32::try_from(process).ok()).ok_or(refused)?;
+        let process = self.seats.get(of.0).and_then(|local| self.node.pid(local));
+        let process = process.and_then(|process| i32::try_from(process).ok()).ok_or(refused)?;
         let mut done = 0;
         while done < bytes {
             // SAFETY: within the destination, as the caller promises.

@@ -14,6 +14,7 @@ use unisono_core::schedule::Operation;
 use unisono_core::span::Span as Bytes;
 
 use super::context::{Context, Contexts, EVERY, Gone, Offered};
+use super::rooms::Rooms;
 use super::running::{Running, What};
 use super::schedule::Choices;
 use super::store::{Kept, Store};
@@ -129,6 +130,7 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) transfers: Transfers,
     pub(in crate::world) store: Store,
     pub(in crate::world) contexts: Contexts,
+    pub(in crate::world) rooms: Rooms,
     /// Between ranks of one node, and others.
     pub(in crate::world) choices: [Choices; 2],
     /// Memory of the machine's slots, since they were first used.
@@ -167,7 +169,7 @@ pub(in crate::world) struct Collectives {
 
 impl Collectives {
     /// None yet. `limit` says how long a message to a peer may be that comes before its receive.
-    pub(in crate::world) fn new(size: u32, choices: [Choices; 2], limit: impl Fn(PeerId) -> u32) -> Self {
+    pub(in crate::world) fn new(size: u32, choices: [Choices; 2], rooms: Rooms, limit: impl Fn(PeerId) -> u32) -> Self {
         let credit = SLOTS.checked_div(size).unwrap_or(SLOTS).clamp(2, CREDIT);
         let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
         let slots = (credit * size.saturating_sub(1)) as usize;
@@ -188,6 +190,7 @@ impl Collectives {
             transfers: Transfers::default(),
             store: Store::new(),
             contexts: Contexts::new(),
+            rooms,
             choices,
             slots: vec![None; slots],
             ready: VecDeque::new(),
@@ -436,11 +439,11 @@ impl Collectives {
     /// Which contexts from `first` on are free for a communicator of this one's members: no collective of theirs is under way, and no
     /// message.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> Offered {
-        let Self { running, transfers, contexts, .. } = self;
+        let Self { running, transfers, contexts, rooms, .. } = self;
         let running = running.iter().flatten().map(|running| running.executor.id().context);
         let mut busy: Vec<u32> = running.chain(transfers.contexts()).collect();
         busy.sort_unstable();
-        contexts.offer(parent, first, |context| busy.binary_search(&context).is_ok())
+        contexts.offer((parent, first), rooms, |context| busy.binary_search(&context).is_ok())
     }
 
     /// A communicator begins.

@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Communicator;
 use crate::rank::Rank;
 use crate::world::collective::context::{CONTEXTS, WINDOW};
+use crate::world::collective::rooms::Room;
 use crate::world::collective::schedule::mix;
 use crate::world::collective::{CollectiveError, UserOperation};
 use crate::world::group::Group;
@@ -49,6 +50,8 @@ struct Terms {
     /// 1: everybody shares memory with all ranks of its node.
     shares_node: u64,
     generation: u64,
+    /// Rooms of nodes' memory that are free.
+    rooms: u64,
     settings: u64,
     /// Whose settings these are.
     whose: u64,
@@ -64,6 +67,7 @@ impl Terms {
         both.free.iter_mut().zip(second.free).for_each(|(word, other)| *word &= other);
         both.is_whole &= second.is_whole;
         both.shares_node &= second.shares_node;
+        both.rooms &= second.rooms;
         both.generation = first.generation.max(second.generation);
         both.differs = first.differs.min(second.differs);
         if first.settings != second.settings {
@@ -80,10 +84,18 @@ impl Terms {
 
 /// What all members have agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Agreed {
-    pub(super) context: u32,
-    pub(super) generation: u32,
-    pub(super) shares_node: bool,
+pub(in crate::world) struct Agreed {
+    pub(in crate::world) context: u32,
+    pub(in crate::world) generation: u32,
+    pub(in crate::world) shares_node: bool,
+    /// Of its node's memory, for those whose members share one.
+    pub(in crate::world) room: Option<Room>,
+}
+
+/// The first room that is free everywhere.
+pub(super) fn first_room(rooms: u64, generation: u32) -> Option<Room> {
+    let number = rooms.trailing_zeros();
+    (number < u64::BITS).then_some(Room { number, generation })
 }
 
 /// A context that no other communicator of this process gets meanwhile.
@@ -96,7 +108,7 @@ struct Reserved<'c> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.parent.shared.lock().collectives.contexts.give_back(self.agreed.context, self.is_known);
+        self.parent.shared.lock().unreserve(&self.agreed, &self.parent.members, self.is_known);
     }
 }
 
@@ -179,6 +191,7 @@ impl Communicator {
                 is_whole: offered.is_whole.into(),
                 shares_node: shares_node.into(),
                 generation: offered.generation.into(),
+                rooms: offered.rooms,
                 settings,
                 whose: self.rank.0.into(),
                 differs: NOBODY,
@@ -198,8 +211,10 @@ impl Communicator {
             if let Some(found) = found {
                 let agreed = found.map(|context| {
                     let generation = terms.generation as u32;
-                    process.collectives.contexts.reserve(context, generation);
-                    Agreed { context, generation, shares_node: terms.shares_node != 0 }
+                    let room = first_room(terms.rooms, generation);
+                    let agreed = Agreed { context, generation, shares_node: terms.shares_node != 0, room };
+                    process.reserve(&agreed);
+                    agreed
                 });
                 let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
                 process.collectives.contexts.take_back(self.context, &offered, true, is_made);
@@ -221,16 +236,18 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: Agreed, members: Group, rank: Rank) -> Self {
-        let Agreed { context, generation, shares_node } = agreed;
+        let Agreed { context, generation, shares_node, room } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
+        let on_node = room.and_then(|room| process.open_room(context, room, rank));
         drop(process);
+        tracing::debug!(context, in_room = on_node.is_some(), "communicator");
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
         Self {
             shared,
             node,
-            on_node: None,
+            on_node,
             context,
             named: named(context, generation),
             members,
@@ -254,8 +271,8 @@ mod tests {
     fn terms(rank: u64, free: u64, settings: u64) -> Terms {
         let mut all = [0; WINDOW as usize / 64];
         all[1] = free;
-        let (is_whole, shares_node, generation) = (1, u64::from(rank != 2), 10 - rank);
-        Terms { free: all, is_whole, shares_node, generation, settings, whose: rank, differs: NOBODY }
+        let (is_whole, shares_node, generation, rooms) = (1, u64::from(rank != 2), 10 - rank, 0b1010 | 1 << rank);
+        Terms { free: all, is_whole, shares_node, generation, rooms, settings, whose: rank, differs: NOBODY }
     }
 
     #[test]
@@ -263,6 +280,8 @@ mod tests {
         let [a, b, c] = [terms(0, 0b1110, 7), terms(1, 0b0110, 7), terms(2, 0b1100, 7)];
         let all = a.with(&b).with(&c);
         assert_eq!((all.lowest_free(), all.shares_node, all.generation, all.differs), (Some(66), 0, 10, NOBODY));
+        assert_eq!(first_room(all.rooms, 10), Some(Room { number: 1, generation: 10 }));
+        assert_eq!(first_room(0, 10), None);
         assert_eq!(all, c.with(&b.with(&a)));
         assert_eq!(a.with(&terms(3, 1, 7)).lowest_free(), None);
     }

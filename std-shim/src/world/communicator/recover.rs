@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::create::Agreed;
+use super::create::{Agreed, first_room};
 use super::{Communicator, Failure};
 use crate::bootstrap::{Ballot, Name, Ranks, Verdict, WORDS_MAX};
 use crate::rank::Rank;
@@ -17,6 +17,8 @@ use crate::world::progress::Awaits;
 /// Words of a window of contexts.
 const FREE: usize = WINDOW as usize / 64;
 const _: () = assert!(FREE < WORDS_MAX);
+/// Where free rooms lie in the word behind these.
+const ROOMS_AT: u32 = 8;
 
 /// Why there is no agreement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -90,7 +92,7 @@ impl Communicator {
             let offered = process.collectives.offer_contexts(self.context, first);
             let shares_node = process.shares_its_node();
             drop(process);
-            let flags = u64::from(offered.is_whole) | u64::from(shares_node) << 1;
+            let flags = u64::from(offered.is_whole) | u64::from(shares_node) << 1 | offered.rooms << ROOMS_AT;
             let words = offered.free.into_iter().chain([flags]).collect();
             let decided = self.decide(words, offered.generation);
             let found = decided.map(|(Verdict { words, most, .. }, failed)| {
@@ -102,21 +104,22 @@ impl Communicator {
             let mut process = self.shared.lock();
             let is_made = found.is_ok();
             let is_over = !matches!(&found, Ok((None, flags, ..)) if flags & 1 == 0 || first + WINDOW < CONTEXTS);
-            if let Ok((Some(context), _, generation, _)) = &found {
-                process.collectives.contexts.reserve(*context, *generation);
-            }
+            let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
+                let (generation, room) = (*generation, first_room(flags >> ROOMS_AT, *generation));
+                Some(Agreed { context: (*context)?, generation, shares_node: flags & 2 != 0, room })
+            });
+            agreed.iter().for_each(|agreed| process.reserve(agreed));
             process.collectives.contexts.take_back(self.context, &offered, is_over, is_made);
             drop(process);
-            let (free, flags, generation, failed) = found?;
-            if let Some(context) = free {
+            let (_, flags, _, failed) = found?;
+            if let Some(agreed) = agreed {
                 let living = self.members.difference(&failed);
                 let own = self.members.world_rank(self.rank).and_then(|own| living.number(own));
                 let Some(rank) = own else {
                     // Nobody sends it anything there.
-                    self.shared.lock().collectives.contexts.give_back(context, true);
+                    self.shared.lock().unreserve(&agreed, &living, true);
                     return Err(AgreeError::Excluded);
                 };
-                let agreed = Agreed { context, generation, shares_node: flags & 2 != 0 };
                 return Ok(self.open(agreed, living, rank));
             }
             if is_over {

@@ -12,7 +12,7 @@ use super::retire::Word;
 use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
 use crate::world::collective::context::EVERY;
-use crate::world::collective::node_group::REVOKED;
+use crate::world::collective::node_group::CLOSED;
 use crate::world::collective::partition::Tables;
 use crate::world::collective::running::{Combine, Running};
 use crate::world::collective::schedule::{layout, mix, varying_layout};
@@ -286,8 +286,23 @@ impl Process {
         let number = of.number(rank);
         // It may speak of a collective that is over here.
         of.failed.get_or_insert(of.last.failure(number, cause).into());
+        of.close_room();
         self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
         self.retire(now, context, if cause == Cause::Missing { rank } else { self.rank });
+    }
+
+    /// So do they after one in shared memory has.
+    pub(in crate::world) fn fail_with(&mut self, context: u32, error: CollectiveError) {
+        let now = self.now();
+        let Some(of) = self.collectives.contexts.get_mut(context) else { return };
+        let error = *of.failed.get_or_insert(error);
+        of.close_room();
+        let cause = match error {
+            CollectiveError::Missing { rank, .. } => of.members.world_rank(rank),
+            _ => None,
+        };
+        self.end_collectives_of(context, |_| error);
+        self.retire(now, context, cause.unwrap_or(self.rank));
     }
 
     /// What a rank has to do, it will not.
@@ -301,6 +316,7 @@ impl Process {
         for context in self.collectives.contexts.all() {
             if let Some(of) = self.collectives.contexts.get_mut(context) {
                 of.failed.get_or_insert(CollectiveError::Ended(failure));
+                of.close_room();
             }
             self.end_collectives_of(context, |_| CollectiveError::Ended(failure));
         }
@@ -311,7 +327,7 @@ impl Process {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| !of.is_revoked) else { return };
         of.is_revoked = true;
         if let Some(way) = &of.way {
-            way.store(REVOKED, Ordering::Relaxed);
+            way.store(CLOSED, Ordering::Relaxed);
         }
         of.failed = Some(CollectiveError::Revoked);
         let members = of.members.clone();

@@ -6,6 +6,9 @@ use unisono_core::span::Region;
 use super::Process;
 use crate::rank::Rank;
 use crate::region::Extent;
+use crate::world::collective::NodeGroup;
+use crate::world::collective::rooms::Room;
+use crate::world::communicator::Agreed;
 use crate::world::group::Group;
 use crate::world::mailbox::Wanted;
 use crate::world::request::Failure;
@@ -34,6 +37,37 @@ impl Process {
     /// A communicator begins.
     pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         self.collectives.open(context, generation, members, is_near);
+    }
+
+    /// All have agreed on a communicator: what it needs is free no more.
+    pub(in crate::world) fn reserve(&mut self, agreed: &Agreed) {
+        self.collectives.contexts.reserve(agreed.context, agreed.generation);
+        agreed.room.into_iter().for_each(|room| self.collectives.rooms.reserve(room));
+    }
+
+    /// This rank does not belong to the communicator; or it cannot say, and some of these ranks may think it does.
+    pub(in crate::world) fn unreserve(&mut self, agreed: &Agreed, among: &Group, is_known: bool) {
+        if !self.collectives.contexts.give_back(agreed.context, is_known, self.rank) {
+            return;
+        }
+        match agreed.room {
+            Some(room) if is_known => self.collectives.rooms.give_back(room),
+            Some(room) => self.collectives.rooms.free(room, among),
+            None => {}
+        }
+    }
+
+    /// The collectives of a communicator in a room; of none where its members do not share a node, or are one.
+    pub(in crate::world) fn open_room(&mut self, context: u32, room: Room, rank: Rank) -> Option<NodeGroup> {
+        let of = self.collectives.contexts.get_mut(context)?;
+        let (is_near, size, members) = (of.is_near, of.members.size(), &of.members);
+        let boards = self.collectives.rooms.boards(room, members).filter(|_| is_near && size > 1);
+        let group = boards.and_then(|(node, boards)| NodeGroup::in_room(node, boards, (context, room), rank));
+        match &group {
+            Some(group) => (of.room, of.way) = (Some(room), Some(group.way())),
+            None => self.collectives.rooms.give_back(room),
+        }
+        group
     }
 
     /// Whether something may be begun there.
@@ -95,7 +129,9 @@ impl Process {
 
     /// Nobody calls anything on a communicator any more.
     pub(in crate::world) fn free_context(&mut self, context: u32) {
-        self.collectives.contexts.free(context);
+        if let Some((room, members)) = self.collectives.contexts.free(context) {
+            self.collectives.rooms.free(room, &members);
+        }
     }
 
     /// This process has finished: whatever is called on a communicator that outlives the World ends.

@@ -36,6 +36,9 @@ impl Process {
     /// This rank begins no collective any more.
     pub(in crate::world) fn retire_at_end(&mut self) {
         self.collectives.is_over = true;
+        for context in self.collectives.contexts.all() {
+            self.leave_room(context);
+        }
         let now = self.now();
         for (asker, context) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, context);
@@ -49,11 +52,19 @@ impl Process {
     pub(super) fn retire(&mut self, now: u64, context: u32, cause: Rank) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.over.is_none()) else { return };
         of.over = Some(cause);
+        self.leave_room(context);
         for (asker, about) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, about);
         }
         if !self.is_whole() {
             self.push(now);
+        }
+    }
+
+    /// Who waits for this rank in what a context has of the node's memory is told.
+    fn leave_room(&self, context: u32) {
+        if let Some(room) = self.collectives.contexts.get(context).and_then(|of| of.room) {
+            self.collectives.rooms.retire(room);
         }
     }
 
@@ -84,7 +95,7 @@ impl Process {
 
     /// A rank wants to hear when this one takes no part in a context any more.
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
-        match self.collectives.contexts.get(context).and_then(|of| of.over) {
+        match self.collectives.contexts.over(context) {
             Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
             None if self.collectives.is_over => self.tell_word(now, from, Word::Gone, EVERY, self.rank),
             None if self.collectives.askers.contains(&(from, context)) => {}

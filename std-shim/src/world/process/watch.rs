@@ -1,6 +1,6 @@
 //! What is stuck for too long: whom this rank asks, and what it answers itself.
 
-use unisono_core::collective::{Rank as Member, Verb};
+use unisono_core::collective::Verb;
 use unisono_core::device::PeerId;
 use unisono_shmem::note;
 
@@ -15,7 +15,7 @@ impl Process {
     pub(super) fn watch(&mut self, now: u64) {
         let Some(patience) = self.collectives.watch.patience() else { return };
         let is_late = |stuck: &Stuck| now.saturating_sub(stuck.since) >= patience;
-        let shown = self.collectives.watch.shown().filter(|stuck| is_late(stuck)).cloned();
+        let shown = self.collectives.watch.shown().iter().filter(|stuck| is_late(stuck)).cloned();
         let stuck: Vec<Stuck> = self.collectives.waited_for().filter(is_late).chain(shown).collect();
         self.collectives.watch.look(now, self.rank, self.size, &stuck);
         self.ask_on(now);
@@ -61,7 +61,7 @@ impl Process {
         match subject.means {
             Means::Messages => self.collectives.standing(subject),
             Means::Slots | Means::Barrier => {
-                let shown = self.collectives.watch.shown().filter(|shown| shown.subject == subject);
+                let shown = self.collectives.watch.shown().iter().find(|shown| shown.subject == subject);
                 shown.map(|shown| Standing::entered(shown.awaited.iter().copied()))
             }
         }
@@ -70,7 +70,7 @@ impl Process {
 
     /// What a thread of this process waits for.
     fn doing(&self) -> Doing {
-        let stuck = self.collectives.watch.shown().cloned().or_else(|| self.collectives.waited_for().next());
+        let stuck = self.collectives.watch.shown().last().cloned().or_else(|| self.collectives.waited_for().next());
         let collective = stuck.map(|Stuck { subject, verb, .. }| {
             let (communicator, sequence) = (subject.communicator(), subject.sequence);
             Doing::Collective { verb, communicator, sequence }
@@ -90,18 +90,13 @@ impl Process {
     }
 
     /// A thread waits in a collective through shared memory, for these ranks.
-    pub(in crate::world) fn show_waiting(
-        &mut self,
-        subject: Subject,
-        verb: Verb,
-        awaited: impl Iterator<Item = Member>,
-    ) {
+    pub(in crate::world) fn show_waiting(&mut self, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
         let now = self.latest;
-        self.collectives.watch.show(now, subject, verb, awaited.map(|rank| Rank(rank.0)));
+        self.collectives.watch.show(now, subject, verb, awaited);
     }
 
     /// It waits there no more.
-    pub(in crate::world) fn hide_waiting(&mut self) {
-        self.collectives.watch.hide();
+    pub(in crate::world) fn hide_waiting(&mut self, subject: Subject) {
+        self.collectives.watch.hide(subject);
     }
 }

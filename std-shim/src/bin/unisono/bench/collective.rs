@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use unisono::rank::Rank;
-use unisono::world::World;
+use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use zerocopy::IntoBytes;
 
@@ -41,7 +41,7 @@ pub(crate) enum Name {
 }
 
 /// The median of batches of barriers, in nanoseconds per barrier.
-pub(super) fn barrier(world: &World) -> Result<f64, CollectiveError> {
+pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
     let each = if crowded(world) { 100 } else { 1000 };
     let batch = || -> Result<f64, CollectiveError> {
         let started = Instant::now();
@@ -62,7 +62,7 @@ pub(super) fn barrier(world: &World) -> Result<f64, CollectiveError> {
 ///
 /// Before each call every rank writes its whole input anew (of a broadcast and a scatter: the root), and an untimed barrier follows: a
 /// program communicates what it has just computed, and what nobody writes would be found in the readers' caches.
-pub(super) fn collective(world: &World, name: Name, bytes: usize) -> Result<f64, CollectiveError> {
+pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Result<f64, CollectiveError> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
     let many = |many| words * if many { size } else { 1 };
@@ -107,7 +107,7 @@ pub(super) fn collective(world: &World, name: Name, bytes: usize) -> Result<f64,
 }
 
 /// How many calls fill the time, when one takes so many nanoseconds: all ranks hear it from the first.
-fn calls(world: &World, each: f64) -> Result<usize, CollectiveError> {
+fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
     let mut count = [((TIME_NS / each.max(1.0)) as u64).clamp(LEAST, MOST)];
     world.broadcast_into(&mut count, ROOT)?;
     Ok(count[0] as usize)
@@ -118,6 +118,6 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn crowded(world: &World) -> bool {
+fn crowded(world: &Communicator) -> bool {
     std::thread::available_parallelism().is_ok_and(|processors| world.size() as usize > processors.get())
 }

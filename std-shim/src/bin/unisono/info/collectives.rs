@@ -15,7 +15,7 @@ use unisono_core::collective::{Order, Plan, Rank, Verb};
 use unisono_core::schedule::{Algorithm, Choice, Link};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::{Way, way};
-use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
+use unisono_shmem::layout::{Layout, RANKS_MAX, ROOMS, Sizes, Waiting};
 
 /// The job whose collectives are asked for.
 #[derive(Args, Clone, Debug)]
@@ -89,8 +89,8 @@ impl Row {
 
 /// What the collectives of a job go over.
 enum Means {
-    /// The node's memory; whether ranks can read each other's.
-    Shared(Boards, bool),
+    /// The node's memory; whether ranks can read each other's; bytes of a room's chunk, if there are rooms.
+    Shared(Boards, bool, Option<usize>),
     Messages(Carrier),
 }
 
@@ -170,10 +170,10 @@ impl Job {
             override_refused: None,
         };
         match means {
-            Means::Shared(boards, pulls) => {
+            Means::Shared(boards, pulls, _) => {
                 let algorithm = match way(plan, boards, *pulls) {
                     _ if plan.verb == Verb::Barrier => "flat",
-                    Way::Flat => "flat",
+                    Way::Flat | Way::Elsewhere => "flat",
                     Way::Parallel => "parallel",
                     Way::Pull => "pull",
                 };
@@ -209,19 +209,29 @@ impl Means {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let sizes = Sizes::of_node(ranks, Waiting::of(ranks as usize, processors));
         let layout = Layout::new(sizes).map_err(Refusal::failed)?;
-        Ok(Self::Shared(Boards::of(&layout), memory::can_be_read()))
+        let room = Boards::in_room(&layout, 0, &[0]).map(|boards| boards.chunk);
+        Ok(Self::Shared(Boards::of(&layout), memory::can_be_read(), room))
     }
 }
 
 fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
     let Job { ranks, nodes, .. } = job;
     match means {
-        Means::Shared(boards, pulls) => writeln!(
-            to,
-            "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
-            if boards.crowded { "share processors" } else { "have a processor each" },
-            if *pulls { "read" } else { "cannot read" }
-        )?,
+        Means::Shared(boards, pulls, room) => {
+            writeln!(
+                to,
+                "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
+                if boards.crowded { "share processors" } else { "have a processor each" },
+                if *pulls { "read" } else { "cannot read" }
+            )?;
+            match room {
+                Some(chunk) => writeln!(
+                    to,
+                    "other communicators: {ROOMS} of a rank's at a time, too, what takes a few chunks of {chunk} bytes; else by messages"
+                )?,
+                None => writeln!(to, "other communicators: by messages")?,
+            }
+        }
         Means::Messages(carrier) => {
             let Link { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
             writeln!(

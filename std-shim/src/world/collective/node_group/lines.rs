@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::collective::{Cause, CollectiveId, Failure, Rank as Member, Verb};
+use unisono_core::collective::{Cause, Failure, Rank as Member, Verb};
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::segment::{Site, Word};
 
@@ -33,7 +33,7 @@ impl NodeGroup {
     /// The first barrier of two ranks, which this one has just entered.
     #[cold]
     pub(super) fn settle(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
-        let (own, home) = (self.node.local(), self.barrier);
+        let (own, home) = (self.own, self.barrier);
         self.meet(communicator, &home, epoch)?;
         let of = |rank| (0..ROUNDS).flat_map(|_| 0..self.boards.lines()).map(move |line| (rank, line));
         let mut trials = of(0).chain(of(1)).peekable();
@@ -64,9 +64,9 @@ impl NodeGroup {
         let lines = if own == 0 { [chosen, theirs] } else { [theirs, chosen] };
         let settled = FlatBarrier::on(self.node.segment(), &self.boards, own, lines);
         let Some(settled) = settled.and_then(|settled| Some((settled, settled.pair()?))) else {
-            let id = CollectiveId { context: 0, sequence: self.epoch.load(Ordering::Relaxed) };
+            let id = self.id(self.epoch.load(Ordering::Relaxed));
             let failure = Failure { rank: Member(other), cause: Cause::Corrupt, id, verb: Verb::Barrier };
-            return Err(self.fail(failure.into()));
+            return Err(self.fail(communicator, failure.into()));
         };
         tracing::debug!(?lines, each = ?quickest / (BATCH - 1), "barriers");
         let _ = self.settled.set(settled);
@@ -78,7 +78,7 @@ impl NodeGroup {
     /// The barrier with one rank's word on this line, and the other's where it begins.
     fn with(&self, rank: u32, line: u32) -> FlatBarrier<'static> {
         let lines = if rank == 0 { [line, 0] } else { [0, line] };
-        FlatBarrier::on(self.node.segment(), &self.boards, self.node.local(), lines).unwrap_or(self.barrier)
+        FlatBarrier::on(self.node.segment(), &self.boards, self.own, lines).unwrap_or(self.barrier)
     }
 
     /// As [`meet`](Self::meet), for the last time before words lie as in `next`, or where they begin.
@@ -108,7 +108,7 @@ impl NodeGroup {
 
     fn say(&self, line: u32) {
         if self.said.swap(line + 1, Ordering::Relaxed) == 0
-            && let Some(word) = self.saying(self.node.local())
+            && let Some(word) = self.saying(self.own)
         {
             word.publish(line + 1, Site::Plain);
         }
@@ -116,6 +116,6 @@ impl NodeGroup {
 
     /// Whether what this rank said stands there: the other one waits elsewhere if not.
     pub(super) fn is_settled(&self) -> bool {
-        self.said_by(self.node.local()) == self.said.load(Ordering::Relaxed)
+        self.said_by(self.own) == self.said.load(Ordering::Relaxed)
     }
 }
