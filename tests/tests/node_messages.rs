@@ -38,7 +38,6 @@ fn roomy<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHa
     Builder::new().stack_size(1 << 26).spawn(body).expect("a thread")
 }
 
-/// In parts, none of which is built on the stack: see [`Store::lend`].
 fn node(member: Member<'static>) -> Messages<'static> {
     Messages::new(member, Box::leak(Box::<Memory>::default()).lend()).expect("enough is lent")
 }
@@ -242,7 +241,6 @@ fn what_was_sent_before_a_death_still_arrives_and_the_rest_ends() {
                 // Its rings have room: it says farewell at once.
                 one.leave(&mut idle);
             } else {
-                drop(one);
                 seat.bury();
             }
             let mut other = other;
@@ -333,9 +331,9 @@ proptest! {
                 messages.poll();
             }
             let sent = honest.start_send(pattern(20_000, 7), 0, 3, Mode::Synchronous).expect("it lives");
-            let mut into = memory(20_000);
+            let into = memory(20_000);
             let mut serve = || _ = honest.poll();
-            let received = messages.receive(&mut into, Some(2), Some(3), &mut serve);
+            let received = messages.receive(into, Some(2), Some(3), &mut serve);
             while honest.take(sent).is_none() {
                 messages.poll();
                 honest.poll();
