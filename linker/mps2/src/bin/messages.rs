@@ -4,12 +4,12 @@
 #![no_main]
 
 use static_cell::ConstStaticCell;
-use unisono_mps2::{clock::Clock, semihosting, shared, stack};
+use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared, stack};
+use unisono_node::Idle as _;
 use unisono_node::member::{JoinError, Member};
 use unisono_node::messages::{MessageError, Messages, Mode, Store};
 use unisono_shmem::note;
 use unisono_shmem::seat::Sitter;
-use unisono_shmem::segment::Site;
 
 /// Of the node: two processes and this board, which comes last.
 const RANKS: usize = 3;
@@ -66,17 +66,9 @@ extern "C" fn main() -> ! {
 
 fn run(clock: &mut Clock) -> Result<u32, Trouble> {
     let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
-    // The clock is read on every fruitless poll, so that its 24 bits suffice, and every millisecond the heart beats.
-    let (heart, mut beats, mut last) = (member.heart(), 0_u32, clock.now());
-    let mut idle = || {
-        let now = clock.now();
-        if now.wrapping_sub(last) >= 1000 {
-            (last, beats) = (now, beats.wrapping_add(1));
-            heart.publish(beats, Site::Plain);
-        }
-    };
+    let mut idle = Heart::new(clock, &member);
     while !member.is_complete() {
-        idle();
+        idle.idle();
     }
     let (store, buffer) = STORE.try_take().zip(BUFFER.try_take()).ok_or(Trouble::Memory)?;
     let mut messages = Messages::new(member, store.lend()).ok_or(Trouble::Memory)?;
