@@ -4,13 +4,13 @@
 //! collectives there has failed: at once, or whenever that is. What it said before arrives before.
 
 use unisono_core::device::PeerId;
+use unisono_shmem::note;
 
 use super::Process;
 use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::{Awaited, Outgoing};
-use crate::world::near;
 
 /// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
 pub(in crate::world) const ASK: u8 = 240;
@@ -80,7 +80,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &said));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::WORD, 0], &said).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([note::WORD, 0], &said).is_err()) {
             self.disown(to);
         }
     }
