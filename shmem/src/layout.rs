@@ -112,7 +112,7 @@ impl Sizes {
     /// more than 64 ranks.
     pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
         let (ring_entries, ring_bulk) = match ranks {
-            0..=8 => (64, 1 << 17),
+            0..=8 => (64, 1 << 18),
             9..=16 => (64, 1 << 16),
             17..=64 => (32, 1 << 13),
             _ => (16, 1 << 11),

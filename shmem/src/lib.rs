@@ -5,7 +5,7 @@
 //! is read is copied out before it is parsed. Every primitive is a polled step; waiting is outside.
 //!
 //! [`segment`] is the only file of the heart that knows raw memory, but for [`payload`] and [`kernel`], which copy and combine
-//! payload, and [`lent`], for copies to and from lent memory. [`layout`] says where everything lies; [`seat`] says who is
+//! payload, [`lent`], for copies to and from lent memory, and [`mod@copy`], for long ones. [`layout`] says where everything lies; [`seat`] says who is
 //! there. A [`ring`] carries messages from one rank to another, and [`device`] the core's datagrams over rings.
 //! [`mod@barrier`] and [`flags`] are the collectives, over the [`board`] of each rank; [`choice`] picks their algorithms,
 //! [`wish`] is what they ask of the rim.
@@ -17,6 +17,8 @@
 pub mod barrier;
 pub mod board;
 mod collective;
+#[cfg(not(loom))]
+pub mod copy;
 #[cfg(not(loom))]
 pub mod device;
 #[cfg(all(feature = "std", target_os = "linux", not(loom)))]

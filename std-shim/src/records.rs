@@ -35,7 +35,7 @@ impl<const W: usize> Storage<W, 32> for Boxed {
 pub struct Sizes {
     /// Ranks of the job.
     pub peers: usize,
-    /// Peers that can have something unacknowledged, or a gap, at a time; at most 65 535.
+    /// Peers that can have something unacknowledged, or a gap, at a time; at most 65 535. Of a growing pool, at first.
     pub windows: usize,
     /// Operations that can be under way.
     pub operations: usize,
@@ -51,6 +51,11 @@ impl Sizes {
         Self { peers, windows: peers.clamp(1, 256), operations: 4096, placements: 1024, notices: 64 }
     }
 
+    /// As [`of_job`](Self::of_job), with windows for the first peers that are active only: [`grow`] follows those that are.
+    pub fn growing(peers: usize) -> Self {
+        Self { windows: FIRST_WINDOWS, ..Self::of_job(peers) }
+    }
+
     /// The records, all unused.
     pub fn pools<const W: usize>(&self) -> Pools<Boxed, W, 32> {
         Pools {
@@ -61,6 +66,37 @@ impl Sizes {
             placements: vec![Placement::FREE; self.placements].into(),
             notices: vec![Notice::FREE; self.notices].into(),
         }
+    }
+}
+
+/// Windows that a growing pool has at first, and at most.
+const FIRST_WINDOWS: usize = 8;
+const MOST_WINDOWS: usize = 256;
+
+/// Doubles an endpoint's windows when all are in use, up to 256: memory follows the peers that are active, not those that are known. Two
+/// comparisons otherwise.
+#[inline]
+pub fn grow<const W: usize>(endpoint: &mut Endpoint<Boxed, W, 32>, now: u64) {
+    if endpoint.lacks_windows() {
+        lend(endpoint, now);
+    }
+}
+
+#[cold]
+fn lend<const W: usize>(endpoint: &mut Endpoint<Boxed, W, 32>, now: u64) {
+    endpoint.lend_windows(now, |senders, receivers| {
+        double(senders, Sender::FREE);
+        double(receivers, ReceiveWindow::EMPTY);
+    });
+}
+
+fn double<R: Clone>(records: &mut Box<[R]>, unused: R) {
+    let most = (records.len() * 2).min(MOST_WINDOWS);
+    if records.len() < most {
+        let mut more = core::mem::take(records).into_vec();
+        more.reserve_exact(most - more.len());
+        more.resize(most, unused);
+        *records = more.into();
     }
 }
 
@@ -86,4 +122,48 @@ impl admission::Storage for BoxedMessages {
 /// Hash buckets for so many records.
 pub fn buckets(records: usize) -> Box<[u32]> {
     vec![0; records * 4 + 8].into()
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_core::device::{Limits, PeerId, Ticket};
+    use unisono_core::endpoint::Config;
+    use unisono_core::peer::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn windows_follow_the_peers_that_are_active() {
+        const PEERS: u32 = 40;
+        let limits = Limits {
+            mtu: 1024,
+            receive_slots: 64,
+            holdable: 16,
+            granularity_ns: 1000,
+            lossless: true,
+            interrupts: false,
+        };
+        let config = Config::new(PeerId(0), Incarnation(1), &limits);
+        let mut endpoint = ProcessEndpoint::new(0, config, Sizes::growing(4096).pools());
+        for peer in 1..=PEERS {
+            endpoint.meet(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
+            endpoint.send(0, PeerId(peer), b"head", None).expect("an operation is free");
+        }
+        let mut reached = [false; 1 + PEERS as usize];
+        let mut ticket = Ticket::default();
+        let mut send_all = |endpoint: &mut ProcessEndpoint| {
+            while let Some(transmit) = endpoint.poll_transmit(0, ticket.next(), &mut [0; 64]) {
+                (ticket, reached[transmit.to.0 as usize]) = (ticket.next(), true);
+            }
+            reached.iter().filter(|reached| **reached).count()
+        };
+        let mut windows = FIRST_WINDOWS;
+        while windows < PEERS as usize {
+            assert_eq!(send_all(&mut endpoint), windows);
+            grow(&mut endpoint, 0);
+            windows *= 2;
+        }
+        assert_eq!(send_all(&mut endpoint), PEERS as usize);
+        assert!(!endpoint.lacks_windows(), "64 windows, 40 peers");
+    }
 }

@@ -170,7 +170,7 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { Silence::Death } else { Silence::Question };
-        let endpoint = Endpoint::new(0, config, Sizes::of_job(size as usize).pools());
+        let endpoint = Endpoint::new(0, config, Sizes::growing(size as usize).pools());
         let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
         let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
         let mut process =

@@ -13,16 +13,16 @@ use core::error::Error;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::records::{ProcessEndpoint, Sizes};
+use unisono::records::{ProcessEndpoint, Sizes, grow};
 use unisono::region::{Address, Regions};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
+use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
-pub use compare::{Contender, median};
+pub use compare::{Contender, median, stir};
 pub use direct::direct_failure;
 use direct::{DirectDevice, Size};
 pub use faults::{link_failure, overrun, queue_failure, removal};
@@ -45,13 +45,18 @@ pub fn device(adapter: &str, peers: u32) -> Outcome<Ud<Address>> {
     Ok(Ud::new(&Domain::open(Some(adapter))?, &Options::new(peers, KEY))?)
 }
 
-/// Lets all devices know each other, as peers 0 and so on.
+/// Lets all devices know each other, as peers 0 and so on, each with an address handle.
 pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
     let paths: Vec<_> = devices.iter().map(|device| device.local()).collect();
     for device in devices {
         for (peer, path) in (0..).map(PeerId).zip(&paths) {
             let mtu = device.limits().mtu;
             device.set_path(peer, *path, mtu)?;
+            device.ask(Wish::Resolve(peer));
+            let resolved = |fact| matches!(fact, Fact::Path { peer: of, .. } if of == peer);
+            within(Duration::from_secs(5), "an address handle", || {
+                Ok(device.poll_fact().filter(|fact| resolved(*fact)))
+            })?;
         }
     }
     Ok(())
@@ -135,7 +140,7 @@ impl<D: Device<Address = Address>> End<D> {
         let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
         Self {
             clock,
-            endpoint: ProcessEndpoint::new(0, config, Sizes::of_job(size as usize).pools()),
+            endpoint: ProcessEndpoint::new(0, config, Sizes::growing(size as usize).pools()),
             regions,
             device,
             above: Counted::default(),
@@ -156,7 +161,20 @@ impl<D: Device<Address = Address>> End<D> {
     /// As [`drive`](Self::drive), at that time.
     pub fn drive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, above, .. } = self;
+        grow(endpoint, now);
         drive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
+    }
+
+    /// Takes what has arrived. Returns whether there was anything.
+    pub fn receive_at(&mut self, now: u64) -> bool {
+        let Self { endpoint, device, regions, above, .. } = self;
+        receive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
+    }
+
+    /// Lets what is to be sent leave.
+    pub fn transmit_at(&mut self, now: u64) {
+        let Self { endpoint, device, regions, above, .. } = self;
+        transmit(now, Lane::Polled, endpoint, device, regions, above, BUDGET);
     }
 
     /// The next event.

@@ -19,6 +19,7 @@ mod multicast;
 mod pages;
 mod queue;
 mod receive_pool;
+mod resolver;
 mod send_ring;
 mod tally;
 
@@ -42,7 +43,7 @@ use std::time::Instant;
 
 use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
 
-use address_table::AddressTable;
+use address_table::{AddressTable, Resolved};
 use events::{Events, Report};
 use multicast::Membership;
 use queue::{Depth, Queue};
@@ -102,8 +103,9 @@ struct Half {
 impl Half {
     fn new(domain: &Arc<Domain>, options: &Options, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
         let key = options.key & (u32::MAX >> 1);
-        let completions = options.completions.unwrap_or(slots + holdable);
-        let depth = Depth { sends: send_ring::ENTRIES, receives: slots, completions };
+        let posted = ReceivePool::posted(slots);
+        let completions = options.completions.unwrap_or(posted + holdable);
+        let depth = Depth { sends: send_ring::ENTRIES, receives: posted, completions };
         let ring = SendRing::new(domain, domain.mtu() as usize, key)?;
         let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
         let mut queue = Queue::new(domain, depth, key)?;
@@ -195,7 +197,7 @@ impl<A> Ud<A> {
             events: Some(events),
             polled,
             interrupt,
-            table: AddressTable::new(Arc::clone(domain), options.peers),
+            table: AddressTable::new(domain, options.peers)?,
             tally: Arc::default(),
             facts: VecDeque::new(),
             state: State::Up,
@@ -343,6 +345,7 @@ impl<A> Ud<A> {
                 Report::Fatal => self.close(),
             }
         }
+        self.hear();
         self.look();
         if self.state == State::Closed {
             return;
@@ -353,6 +356,28 @@ impl<A> Ud<A> {
                 if half.mend(&self.tally) {
                     self.facts.push_back(Fact::Up);
                 }
+            }
+        }
+    }
+
+    /// Takes the address handles that were made, and posts what waited for them.
+    fn hear(&mut self) {
+        if !self.table.has_answers() && !self.polled.ring.has_parked() && !self.interrupt.ring.has_parked() {
+            return;
+        }
+        let Self { table, tally, facts, polled, interrupt, .. } = self;
+        let mut failed = Vec::new();
+        for Resolved { peer, made, wished } in table.answers(tally) {
+            if !made {
+                failed.push(peer);
+            }
+            if wished {
+                facts.push_back(table.fact(peer, made));
+            }
+        }
+        for half in [polled, interrupt] {
+            if half.ring.has_parked() {
+                half.ring.unpark(&failed, half.queue.as_mut(), table, tally);
             }
         }
     }
@@ -436,6 +461,10 @@ impl<A: Lent> Device for Ud<A> {
             Lane::Interrupt => interrupt,
         };
         let completed = half.ring.poll(half.queue.as_mut(), tally);
+        if half.ring.has_parked() {
+            self.hear();
+            return self.half(lane).ring.poll(None, &Tally::default());
+        }
         if !half.ring.failed {
             return completed;
         }
@@ -445,6 +474,9 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+        if self.table.has_answers() {
+            self.hear();
+        }
         let Self { polled, interrupt, tally, table, .. } = self;
         let half = match lane {
             Lane::Polled => polled,
@@ -491,15 +523,14 @@ impl<A: Lent> Device for Ud<A> {
         if half.pool.has_waiting() { Armed::Pending } else { Armed::Armed }
     }
 
-    /// An address handle is made at once, by [`Wish::Resolve`] or by the first posting.
+    /// An address handle is made by a thread of its own, for [`Wish::Resolve`] or the first posting. That one waits for it when it is
+    /// short, at most 2 ms, and is lost otherwise.
     fn ask(&mut self, wish: Wish) {
         match wish {
             Wish::Resolve(peer) => {
-                let made = self.table.resolve(peer, &self.tally);
-                self.facts.push_back(match self.table.mtu(peer).filter(|_| made) {
-                    Some(mtu) => Fact::Path { peer, mtu },
-                    None => Fact::NoPath(peer),
-                });
+                if let Some(made) = self.table.resolve(peer) {
+                    self.facts.push_back(self.table.fact(peer, made));
+                }
             }
             Wish::Forget(peer) => self.table.forget(peer),
         }

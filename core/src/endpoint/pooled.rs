@@ -118,7 +118,33 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         *record = Sender::FREE;
         self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
-        // The first of the queues that wait for a window gets it.
+        self.serve_windowless(now);
+    }
+
+    /// Whether a pool of windows is empty: a peer more, and something waits. Who can lends more.
+    pub const fn lacks_windows(&self) -> bool {
+        self.free_senders.is_empty() || self.free_receivers.is_empty()
+    }
+
+    /// Takes more windows: `lend` puts unused records behind those of the two pools, which stay where they are. Queues that wait for a
+    /// window get one.
+    pub fn lend_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
+        let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
+        lend(&mut self.senders, &mut self.receivers);
+        let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
+        for i in before[0]..senders.len() {
+            self.free_senders.push(senders, i as u32, |sender| &mut sender.link);
+        }
+        for i in before[1]..receivers.len() {
+            self.free_receivers.push(receivers, i as u32, |receiver| &mut receiver.link);
+        }
+        while !self.windowless.is_empty() && !self.free_senders.is_empty() {
+            self.serve_windowless(now);
+        }
+    }
+
+    /// The first of the queues that wait for a window gets a free one.
+    fn serve_windowless(&mut self, now: Now<S, W, BITS>) {
         if let Some(first) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
             let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {

@@ -33,6 +33,7 @@ use unisono_core::message::admission::{Credit, Head as MessageHead};
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
+use unisono_shmem::copy::copy;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
@@ -65,8 +66,9 @@ pub(super) const STEP_ANNOUNCE: u32 = 12;
 pub(super) const EAGER_LIMIT: usize = 1 << 14;
 /// As that, when it lies in the segment and announcing it saves a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
-/// Bytes of a fragment.
+/// Bytes of a fragment; of a message of [`LONG`] bytes and more twice as many.
 const FRAGMENT_BYTES: u32 = 1 << 15;
+const LONG: usize = 1 << 18;
 
 /// A message that was announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -457,9 +459,8 @@ impl Neighbour {
                 Err(_) => return Err(Corrupted),
             }
         }
-        let longest = FRAGMENT_BYTES.min(self.outward.longest());
         while let Some(Stream { placing, from, sent, request }) = self.streams.front().copied() {
-            let part = from.part(sent, longest as usize);
+            let part = from.part(sent, self.fragment(from.bytes));
             let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
             match put {
                 Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {
@@ -477,6 +478,12 @@ impl Neighbour {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Bytes of a fragment of a message that is so long.
+    fn fragment(&self, bytes: usize) -> usize {
+        let bytes = if bytes < LONG { FRAGMENT_BYTES } else { 2 * FRAGMENT_BYTES };
+        bytes.min(self.longest()) as usize
     }
 
     /// Bytes of the longest piece.
@@ -547,7 +554,7 @@ pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) 
         unsafe { to.copy_from_nonoverlapping(from, 8) };
     } else {
         // SAFETY: as above.
-        unsafe { to.copy_from_nonoverlapping(from, bytes) };
+        unsafe { copy(from, to, bytes) };
     }
 }
 

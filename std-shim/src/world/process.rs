@@ -49,7 +49,7 @@ use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::records::ProcessEndpoint;
+use crate::records::{ProcessEndpoint, grow};
 use crate::region::Regions;
 
 /// Datagrams that one round receives and sends at most.
@@ -288,6 +288,7 @@ impl Process {
             }
         }
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        grow(endpoint, now);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
             // What was asked for is told now: the next call may be long in coming.

@@ -90,6 +90,8 @@ enum Check {
         /// Who
         contender: String,
     },
+    /// Wakes up on both processors every 10 ms, for ever
+    Stir,
     /// Memory against the number of peers
     Memory,
     /// One line of it, in a process of its own: KiB of the process, of its rings and of the kernel, address handles
@@ -174,6 +176,7 @@ fn run(check: &Check) -> Outcome<()> {
             let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
             println!("{} {}", one.latency(pair()?)?, one.rate(pair()?)?.unwrap_or(f64::NAN));
         }
+        Check::Stir => verbs::stir()?,
         Check::Memory => return memory(),
         Check::Footprint { known, active } => {
             let one = verbs::footprint(pair()?, *known, *active)?;
@@ -208,6 +211,7 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let chosen = |one: &Contender| only.is_empty() || only.iter().any(|name| name == one.name());
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(chosen).collect();
     let mut figures = vec![[Vec::new(), Vec::new()]; Contender::ALL.len()];
+    let mut stirring = Command::new(env::current_exe()?).arg("stir").spawn()?;
     for turn in 1..=turns {
         print!("turn {turn:<3}");
         for one in &contenders {
@@ -219,6 +223,7 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
         }
         println!();
     }
+    stirring.kill()?;
     let mut report = Report::new(2, false);
     for (kind, (name, unit)) in [("one_way", "us"), ("delivered", "MB/s")].into_iter().enumerate() {
         for one in &contenders {

@@ -1,5 +1,6 @@
 //! What known and active peers cost: the process, and the kernel (seed Fig. 3).
 
+use core::time::Duration;
 use std::fs;
 
 use unisono_core::device::{Cause, Device, Lane, PeerId, Token, Transmit};
@@ -43,6 +44,10 @@ pub fn footprint(adapters: [&str; 2], known: u32, active: u32) -> Outcome<Footpr
         token.post(&Transmit { to, at, head: 1, payload: None, solicited: false, cause }, None);
     }
     end.device.flush(Lane::Polled);
+    super::within(Duration::from_secs(5), "address handles", || {
+        end.device.poll_fact();
+        Ok((end.device.handles() == active as usize).then_some(()))
+    })?;
     const { assert!(RECORD <= 24) };
     let [process, kernel] = [process()?.saturating_sub(before[0]), kernel()?.saturating_sub(before[1])];
     let rings_kib = end.device.ring_bytes() as u64 >> 10;

@@ -102,9 +102,10 @@ fn qemu(parts: &Parts, task: &Task<'_>) -> Command {
     qemu.args(["-display", "none", "-serial", "stdio"]);
     qemu.arg("-kernel").arg(packages.join("vmlinux")).arg("-initrd").arg(initramfs);
     let (devices, limit) = (task.devices, task.limit.as_secs());
-    // Without `tsc` every look at the clock leaves the translated code, and waits for the other processor's.
+    // Without `tsc` every look at the clock leaves the translated code, and waits for the other processor's. Where programs lie decides what of
+    // them meets in the translator's table of jumps: at random addresses latencies differ by half from run to run.
     qemu.arg("-append")
-        .arg(format!("console=ttyS0 quiet panic=-1 hugepages=96 mitigations=off tsc=reliable clocksource=tsc devices={devices} limit={limit}"));
+        .arg(format!("console=ttyS0 quiet panic=-1 hugepages=96 mitigations=off tsc=reliable clocksource=tsc norandmaps devices={devices} limit={limit}"));
     qemu.arg("-virtfs").arg(share_option(share));
     qemu.stdin(Stdio::null()).stdout(Stdio::piped());
     qemu

@@ -1,6 +1,5 @@
 //! Where peers are, one record of 23 bytes each, and the address handles of those that datagrams go to.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
@@ -9,10 +8,11 @@ use core::ptr::NonNull;
 use std::collections::HashMap;
 
 use rdma_core_sys as sys;
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::{Fact, Lane, PeerId};
 
-use super::domain::Domain;
+use super::domain::{Domain, OpenError};
 use super::gid::Gid;
+use super::resolver::Resolver;
 use super::tally::Tally;
 
 /// Most address handles at a time: more than datagrams can be under way, so that one of them is always idle.
@@ -93,6 +93,54 @@ pub(super) struct Source {
     pub(super) queue: u32,
 }
 
+/// An address handle, on its way between threads.
+#[derive(Debug)]
+struct Made(NonNull<sys::ibv_ah>);
+
+// SAFETY: rdma-core lets any thread use or destroy what another made; one at a time has it.
+unsafe impl Send for Made {}
+
+impl Made {
+    /// # Safety
+    /// Nothing that is posted names it.
+    unsafe fn destroy(self) {
+        // SAFETY: made by `maker`, given back once; the caller's promise.
+        unsafe { sys::ibv_destroy_ah(self.0.as_ptr()) };
+    }
+}
+
+/// The protection domain, for the thread that makes handles.
+struct Pd(NonNull<sys::ibv_pd>);
+
+// SAFETY: rdma-core's control calls may come from any thread; the thread ends before the domain is closed.
+unsafe impl Send for Pd {}
+
+impl Pd {
+    const fn get(&self) -> *mut sys::ibv_pd {
+        self.0.as_ptr()
+    }
+}
+
+/// Where a posting goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Destination {
+    /// By this handle, to the queue pair of this number.
+    Ready(NonNull<sys::ibv_ah>, u32),
+    /// The handle is being made.
+    Pending,
+    /// There is no path, or too many handles are being made.
+    Nowhere,
+}
+
+/// What came of a handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Resolved {
+    pub(super) peer: PeerId,
+    pub(super) made: bool,
+    /// Somebody wished for it; else a posting wanted it.
+    pub(super) wished: bool,
+}
+
 struct Handle {
     peer: u32,
     raw: NonNull<sys::ibv_ah>,
@@ -102,7 +150,6 @@ struct Handle {
 
 /// Records by peer, handles by use.
 pub(super) struct AddressTable {
-    domain: Arc<Domain>,
     records: Vec<Record>,
     handles: Vec<Handle>,
     places: HashMap<u32, usize>,
@@ -111,22 +158,29 @@ pub(super) struct AddressTable {
     /// The last peer and where its handle is: most datagrams go where the one before went.
     last: (u32, usize),
     postings: u64,
+    /// Makes handles. `None`: the domain is closed.
+    resolver: Option<Resolver<Made>>,
+    /// Peers whose handle is being made, and whether somebody wished for it.
+    asked: HashMap<u32, bool>,
 }
 
 // SAFETY: the handles are used by the owner of the table only.
 unsafe impl Send for AddressTable {}
 
 impl AddressTable {
-    pub(super) fn new(domain: Arc<Domain>, peers: u32) -> Self {
-        Self {
-            domain,
+    pub(super) fn new(domain: &Domain, peers: u32) -> Result<Self, OpenError> {
+        let resolver =
+            Resolver::start(maker(domain)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
+        Ok(Self {
+            resolver: Some(resolver),
+            asked: HashMap::new(),
             records: alloc::vec![NO_PATH; peers as usize],
             handles: Vec::new(),
             places: HashMap::new(),
             retired: Vec::new(),
             last: (0, usize::MAX),
             postings: 0,
-        }
+        })
     }
 
     pub(super) fn set(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
@@ -150,10 +204,12 @@ impl AddressTable {
         Ok(())
     }
 
-    /// Bytes of the largest datagram to the peer, where there is a path.
-    pub(super) fn mtu(&self, peer: PeerId) -> Option<u32> {
-        let record = self.records.get(peer.0 as usize)?;
-        (record.mtu != 0).then(|| 1 << record.mtu.min(31))
+    /// What is reported of a peer whose handle was made, or not.
+    pub(super) fn fact(&self, peer: PeerId, made: bool) -> Fact {
+        match self.records.get(peer.0 as usize) {
+            Some(record) if made && record.mtu != 0 => Fact::Path { peer, mtu: 1 << record.mtu.min(31) },
+            _ => Fact::NoPath(peer),
+        }
     }
 
     /// Whether the source is one of the peer's queue pairs.
@@ -163,14 +219,10 @@ impl AddressTable {
         record.lanes.contains(&[a, b, c]) && source.gid.is_none_or(|gid| gid == record.gid)
     }
 
-    /// Where a posting to the peer's lane goes: the handle, made now if need be, and the queue pair number.
-    pub(super) fn destination(
-        &mut self,
-        peer: PeerId,
-        lane: Lane,
-        tally: &Tally,
-    ) -> Option<(NonNull<sys::ibv_ah>, u32)> {
-        let record = *self.records.get(peer.0 as usize).filter(|record| record.mtu != 0)?;
+    /// Where a posting to the peer's lane goes. A handle that there is not is asked for.
+    pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination {
+        let known = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0);
+        let Some(record) = known.copied() else { return Destination::Nowhere };
         let [polled, interrupt] = record.lanes;
         let [a, b, c] = match lane {
             Lane::Polled => polled,
@@ -179,20 +231,70 @@ impl AddressTable {
         self.postings += 1;
         let place = match self.last {
             (last, place) if last == peer.0 && place < self.handles.len() => place,
-            _ => match self.places.get(&peer.0) {
-                Some(place) => *place,
-                None => self.make(peer, record.gid, tally)?,
+            _ => match self.places.get(&peer.0).copied() {
+                Some(place) => place,
+                None if self.ask(peer.0, record.gid, false) => return Destination::Pending,
+                None => return Destination::Nowhere,
             },
         };
         self.last = (peer.0, place);
-        let handle = self.handles.get_mut(place)?;
+        let Some(handle) = self.handles.get_mut(place) else { return Destination::Nowhere };
         handle.used = self.postings;
-        Some((handle.raw, u32::from_le_bytes([a, b, c, 0])))
+        Destination::Ready(handle.raw, u32::from_le_bytes([a, b, c, 0]))
     }
 
-    /// Makes the peer's handle, if there is a path.
-    pub(super) fn resolve(&mut self, peer: PeerId, tally: &Tally) -> bool {
-        self.destination(peer, Lane::Polled, tally).is_some()
+    /// Somebody wishes for the peer's handle. `None`: it is being made, and [`answers`](Self::answers) will say what came of it.
+    pub(super) fn resolve(&mut self, peer: PeerId) -> Option<bool> {
+        match self.destination(peer, Lane::Polled) {
+            Destination::Ready(..) => Some(true),
+            Destination::Nowhere => Some(false),
+            Destination::Pending => {
+                self.asked.insert(peer.0, true);
+                None
+            }
+        }
+    }
+
+    /// Asks for a handle, once. `false`: nobody can make it.
+    fn ask(&mut self, peer: u32, gid: Gid, wished: bool) -> bool {
+        if self.asked.contains_key(&peer) {
+            return true;
+        }
+        let asked = self.resolver.as_ref().is_some_and(|resolver| resolver.ask(peer, gid));
+        if asked {
+            self.asked.insert(peer, wished);
+        }
+        asked
+    }
+
+    /// Whether handles were made, or could not be. One load.
+    pub(super) fn has_answers(&self) -> bool {
+        self.resolver.as_ref().is_some_and(Resolver::has_answered)
+    }
+
+    /// Takes the handles that were made since the last call.
+    pub(super) fn answers(&mut self, tally: &Tally) -> Vec<Resolved> {
+        let answers = self.resolver.as_ref().map(Resolver::answers).unwrap_or_default();
+        let mut resolved = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let wished = self.asked.remove(&answer.peer).unwrap_or(false);
+            let record = self.records.get(answer.peer as usize).copied().unwrap_or(NO_PATH);
+            let moved = record.gid != answer.gid;
+            if moved && let Some(made) = answer.made {
+                // SAFETY: of a path that the peer had before; never posted with.
+                unsafe { made.destroy() };
+                if self.ask(answer.peer, record.gid, wished) {
+                    continue;
+                }
+            } else if let Some(Made(raw)) = answer.made {
+                tally.handles_made.add(1);
+                self.insert(answer.peer, raw);
+                resolved.push(Resolved { peer: PeerId(answer.peer), made: true, wished });
+                continue;
+            }
+            resolved.push(Resolved { peer: PeerId(answer.peer), made: false, wished });
+        }
+        resolved
     }
 
     /// The peer's handle is not needed for now.
@@ -205,27 +307,15 @@ impl AddressTable {
         self.handles.len()
     }
 
-    fn make(&mut self, peer: PeerId, gid: Gid, tally: &Tally) -> Option<usize> {
-        let (_, pd) = self.domain.parts()?;
+    fn insert(&mut self, peer: u32, raw: NonNull<sys::ibv_ah>) {
         self.reap();
-        if self.handles.len() == HANDLES_MAX {
-            let oldest = self.handles.iter().min_by_key(|handle| handle.used).map(|handle| PeerId(handle.peer))?;
-            self.retire(oldest);
+        if self.handles.len() == HANDLES_MAX
+            && let Some(oldest) = self.handles.iter().min_by_key(|handle| handle.used)
+        {
+            self.retire(PeerId(oldest.peer));
         }
-        // SAFETY: numbers and an address; all zeros are some.
-        let mut attributes = unsafe { MaybeUninit::<sys::ibv_ah_attr>::zeroed().assume_init() };
-        attributes.is_global = 1;
-        attributes.port_num = self.domain.port();
-        attributes.grh.dgid = sys::ibv_gid { raw: gid.0 };
-        attributes.grh.sgid_index = self.domain.gid().index;
-        attributes.grh.hop_limit = 64;
-        // SAFETY: an open protection domain and filled attributes.
-        let raw = NonNull::new(unsafe { sys::ibv_create_ah(pd.as_ptr(), &mut attributes) })?;
-        tally.handles_made.add(1);
-        let place = self.handles.len();
-        self.handles.push(Handle { peer: peer.0, raw, used: self.postings });
-        self.places.insert(peer.0, place);
-        Some(place)
+        self.places.insert(peer, self.handles.len());
+        self.handles.push(Handle { peer, raw, used: self.postings });
     }
 
     /// Takes the peer's handle out. What was posted with it may still be under way.
@@ -246,21 +336,44 @@ impl AddressTable {
         self.retired.retain(|(raw, used)| {
             let idle = postings.wrapping_sub(*used) > IDLE;
             if idle {
-                // SAFETY: made by `make`, taken out of the table, and everything posted with it is complete.
+                // SAFETY: made by `maker`, taken out of the table, and everything posted with it is complete.
                 unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
             }
             !idle
         });
     }
 
-    /// Gives every handle back. The queues are gone.
+    /// Gives every handle back, when the one that is being made is. The queues are gone.
     pub(super) fn clear(&mut self) {
+        let untaken = self.resolver.take().map(|mut resolver| resolver.stop()).unwrap_or_default();
+        for made in untaken.into_iter().filter_map(|answer| answer.made) {
+            // SAFETY: never posted with.
+            unsafe { made.destroy() };
+        }
+        self.asked.clear();
         self.places.clear();
         self.last = (0, usize::MAX);
         let retired = self.retired.drain(..).map(|(raw, _)| raw);
         for raw in self.handles.drain(..).map(|handle| handle.raw).chain(retired) {
-            // SAFETY: made by `make`, and nothing is posted any more.
+            // SAFETY: made by `maker`, and nothing is posted any more.
             unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
         }
     }
+}
+
+/// Makes a handle for a GID. May look for the neighbour first, and wait for it.
+fn maker(domain: &Domain) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
+    let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
+    let (pd, port, index) = (Pd(pd), domain.port(), domain.gid().index);
+    Ok(move |gid: Gid| {
+        // SAFETY: numbers and an address; all zeros are some.
+        let mut attributes = unsafe { MaybeUninit::<sys::ibv_ah_attr>::zeroed().assume_init() };
+        attributes.is_global = 1;
+        attributes.port_num = port;
+        attributes.grh.dgid = sys::ibv_gid { raw: gid.0 };
+        attributes.grh.sgid_index = index;
+        attributes.grh.hop_limit = 64;
+        // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
+        NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made)
+    })
 }

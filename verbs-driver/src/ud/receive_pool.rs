@@ -22,6 +22,10 @@ pub(super) const ROUTE: usize = 40;
 /// Where a datagram begins in its slot: a multiple of the cache line, with the header before it.
 const START: usize = 64;
 
+/// Slots that are given back to the adapter in one call. As many more are posted at first, so that those not given back yet are
+/// not missed.
+const BATCH: u32 = 16;
+
 /// Whose a slot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
@@ -58,6 +62,9 @@ pub(super) struct ReceivePool {
     waiting: VecDeque<u32>,
     requests: Box<[sys::ibv_recv_wr]>,
     pieces: Box<[sys::ibv_sge]>,
+    /// Slots that go to the adapter together: the first and the last of a chain, and how many.
+    chain: Option<(u32, u32)>,
+    chained: u32,
     /// Whether the header is an IPv4 one, in its last 20 bytes.
     ipv4: bool,
     pub(super) failed: bool,
@@ -67,8 +74,14 @@ pub(super) struct ReceivePool {
 unsafe impl Send for ReceivePool {}
 
 impl ReceivePool {
-    /// `slots` slots that are posted, and `holdable` that can take the place of ones set aside.
+    /// Slots that are posted so that `slots` datagrams can always wait.
+    pub(super) const fn posted(slots: u32) -> u32 {
+        slots + BATCH
+    }
+
+    /// So that `slots` datagrams can wait, and `holdable` be set aside.
     pub(super) fn new(domain: &Arc<Domain>, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
+        let slots = Self::posted(slots);
         let refused = |what| move |error| OpenError::Refused { what, error };
         let (count, room) = (slots + holdable, ROUTE as u32 + domain.mtu());
         let stride = (START + domain.mtu() as usize).next_multiple_of(64);
@@ -102,6 +115,8 @@ impl ReceivePool {
             waiting: VecDeque::with_capacity(slots as usize),
             requests: (0..count).map(request).collect(),
             pieces,
+            chain: None,
+            chained: 0,
             ipv4: domain.is_ethernet() && domain.gid().gid.ipv4().is_some(),
             memory,
             _registration: registration,
@@ -122,23 +137,47 @@ impl ReceivePool {
     /// Posts every slot that is the adapter's: at first, and after the queue was made anew.
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;
+        (self.chain, self.chained) = (None, 0);
         for slot in 0..self.fillings.len() as u32 {
             if self.is(slot, Owner::Adapter) && !self.waiting.contains(&slot) {
                 self.post(slot, Some(&mut *queue));
             }
         }
+        self.flush(Some(queue));
     }
 
-    /// Gives a slot to the adapter.
+    /// Gives a slot to the adapter, together with those after it.
     fn post(&mut self, slot: u32, queue: Option<&mut Queue>) {
         let Some(filling) = self.fillings.get_mut(slot as usize) else { return };
         filling.owner = Owner::Adapter;
         debug_assert!(self.pieces.get(slot as usize).is_some_and(|piece| piece.length == self.room));
         let Some(request) = self.requests.get_mut(slot as usize) else { return };
         request.next = ptr::null_mut();
+        let request = ptr::from_mut(request);
+        self.chain = match self.chain {
+            None => Some((slot, slot)),
+            Some((first, before)) => {
+                if let Some(before) = self.requests.get_mut(before as usize) {
+                    before.next = request;
+                }
+                Some((first, slot))
+            }
+        };
+        self.chained += 1;
+        if self.chained >= BATCH {
+            self.flush(queue);
+        }
+    }
+
+    /// Hands the chain to the adapter.
+    fn flush(&mut self, queue: Option<&mut Queue>) {
+        let chain = self.chain.take();
+        self.chained = 0;
         let Some(queue) = queue.filter(|_| !self.failed) else { return };
-        // SAFETY: a slot that nobody else uses from now on, in memory that is registered as long as the pool lives.
-        if !unsafe { queue.post_receives(request) } {
+        let Some((first, _)) = chain else { return };
+        let first = self.requests.as_mut_ptr().wrapping_add(first as usize);
+        // SAFETY: slots that nobody else uses from now on, in memory that is registered as long as the pool lives.
+        if !unsafe { queue.post_receives(first) } {
             self.failed = true;
         }
     }

@@ -1,16 +1,22 @@
 //! The send entries of a lane: heads and room for copied payload in registered memory, work requests in a chain until the
-//! flush, which asks for one completion.
+//! flush, which asks for one completion, if any.
+//!
+//! What travels in the work queue entry is finished when it is flushed: the adapter has a copy. So a chain of short datagrams asks for
+//! a completion only when the queue has taken a quarter of its entries since the last that did.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use core::ptr;
+use core::ptr::{self, NonNull};
+use core::time::Duration;
+use std::time::Instant;
 
 use rdma_core_sys as sys;
-use unisono_core::device::{HEAD, Ticket, Token, Transmit};
+use unisono_core::device::{HEAD, Lane, PeerId, Ticket, Token, Transmit};
 
-use super::address_table::AddressTable;
+use super::address_table::{AddressTable, Destination};
 use super::domain::{Domain, OpenError, Registration};
 use super::lent::Lent;
 use super::pages::Pages;
@@ -19,8 +25,21 @@ use super::tally::Tally;
 
 /// Postings under way at most.
 pub(super) const ENTRIES: u32 = 256;
+/// After so many postings without a completion one is asked for.
+const QUIET: u32 = ENTRIES / 4;
+/// Short datagrams that wait for an address handle at most, and how long: they hold up what is complete.
+const PARKED: usize = 32;
+const PATIENCE: Duration = Duration::from_millis(2);
 /// Bytes of all heads.
 const HEADS: usize = ENTRIES as usize * HEAD;
+
+/// An entry that waits for an address handle. Its bytes are the ring's own.
+struct Parked {
+    ticket: Ticket,
+    to: PeerId,
+    at: Lane,
+    since: Instant,
+}
 
 /// Free entries, the chain that is not flushed, and the tickets of a lane.
 pub(super) struct SendRing {
@@ -37,7 +56,18 @@ pub(super) struct SendRing {
     last: Ticket,
     flushed: Ticket,
     /// The last entry that asked for a completion, while it has not come.
-    signalled: Option<Ticket>,
+    signalled: Option<u64>,
+    /// The last entry whose bytes the adapter reads from memory, while they may be read.
+    gathered: Option<Ticket>,
+    /// Requests that may be in the adapter's queue or in the chain, and those of them behind the last that asked for a completion.
+    occupied: u32,
+    behind: u32,
+    /// Requests that were ever in the chain: the upper half of their numbers, above the ticket.
+    serial: u32,
+    /// In the order of their tickets.
+    parked: VecDeque<Parked>,
+    /// Calls of `poll`.
+    looks: u32,
     completed: Ticket,
     /// A completion or a posting failed: the queue must be made anew.
     pub(super) failed: bool,
@@ -68,6 +98,12 @@ impl SendRing {
             last: Ticket::default(),
             flushed: Ticket::default(),
             signalled: None,
+            gathered: None,
+            occupied: 0,
+            behind: 0,
+            serial: 0,
+            parked: VecDeque::new(),
+            looks: 0,
             completed: Ticket::default(),
             failed: false,
         })
@@ -94,8 +130,8 @@ impl SendRing {
 
     /// Whether an entry is free, after a look at the completions if need be.
     pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
-        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0);
-        if used(self) == ENTRIES {
+        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.occupied);
+        if used(self) >= ENTRIES {
             self.poll(queue, tally);
         }
         used(self) < ENTRIES
@@ -128,21 +164,23 @@ impl SendRing {
     ) {
         let (entry, head) = (self.next(), usize::from(transmit.head).min(HEAD));
         self.last = self.last.next();
-        let Some((handle, number)) = table.destination(transmit.to, transmit.at, tally) else {
-            tally.lost_no_path.add(1);
-            return;
-        };
+        let destination = table.destination(transmit.to, transmit.at);
         let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
         let lent = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
         let key = self.registration.key();
         let first = sys::ibv_sge { addr: self.memory.address(entry * HEAD), length: head as u32, lkey: key };
         let mut second = None;
         let fits = head + lent <= inline;
+        let parks = destination == Destination::Pending && fits && self.parked.len() < PARKED;
+        if !parks && !matches!(destination, Destination::Ready(..)) {
+            tally.lost_no_path.add(1);
+            return;
+        }
         match payload.filter(|_| lent > 0).map(|payload| (payload, payload.key())) {
             None => {}
-            Some((payload, _)) if fits => second = Some((payload.start().addr().get() as u64, 0)),
-            Some((payload, Some(key))) => second = Some((payload.start().addr().get() as u64, key)),
-            Some((payload, None)) => {
+            Some((payload, _)) if fits && !parks => second = Some((payload.start().addr().get() as u64, 0)),
+            Some((payload, Some(key))) if !parks => second = Some((payload.start().addr().get() as u64, key)),
+            Some((payload, _)) => {
                 let at = HEADS + entry * self.mtu;
                 // SAFETY: the entry is free.
                 if let Some(room) = unsafe { self.memory.get_mut(at, lent) } {
@@ -164,16 +202,35 @@ impl SendRing {
         if fits {
             flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
             tally.sent_inline.add(1);
+        } else {
+            self.gathered = Some(self.last);
         }
         if transmit.solicited {
             flags |= sys::ibv_send_flags::IBV_SEND_SOLICITED.0;
         }
-        request.wr_id = self.last.0.into();
-        request.next = ptr::null_mut();
         request.sg_list = pieces.as_mut_ptr();
         request.num_sge = count;
         request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND;
         request.send_flags = flags;
+        match destination {
+            Destination::Ready(handle, number) => self.append(entry, handle, number),
+            _ => self.parked.push_back(Parked {
+                ticket: self.last,
+                to: transmit.to,
+                at: transmit.at,
+                since: Instant::now(),
+            }),
+        }
+    }
+
+    /// Adds a filled entry to the chain.
+    fn append(&mut self, entry: usize, handle: NonNull<sys::ibv_ah>, number: u32) {
+        self.occupied = self.occupied.saturating_add(1);
+        self.behind = self.behind.saturating_add(1);
+        let Some(request) = self.requests.get_mut(entry) else { return };
+        self.serial = self.serial.wrapping_add(1);
+        request.wr_id = u64::from(self.serial) << 32 | u64::from(self.last.0);
+        request.next = ptr::null_mut();
         request.wr.ud = sys::ud_t { ah: handle.as_ptr(), remote_qpn: number, remote_qkey: self.key };
         let request = ptr::from_mut(request);
         self.chain = match self.chain {
@@ -187,18 +244,59 @@ impl SendRing {
         };
     }
 
-    /// Hands the chain to the adapter; its last entry asks for a completion.
+    /// Whether something waits for an address handle.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Posts what waited for a handle that there is now. What waited in vain, or too long, is lost.
+    pub(super) fn unpark(
+        &mut self,
+        failed: &[PeerId],
+        queue: Option<&mut Queue>,
+        table: &mut AddressTable,
+        tally: &Tally,
+    ) {
+        let mut posted = false;
+        for _ in 0..self.parked.len() {
+            let Some(one) = self.parked.pop_front() else { break };
+            let destination =
+                if failed.contains(&one.to) { Destination::Nowhere } else { table.destination(one.to, one.at) };
+            match destination {
+                Destination::Ready(handle, number) => {
+                    self.append((one.ticket.0 % ENTRIES) as usize, handle, number);
+                    posted = true;
+                }
+                Destination::Pending if one.since.elapsed() < PATIENCE => self.parked.push_back(one),
+                _ => tally.lost_no_path.add(1),
+            }
+        }
+        if posted {
+            self.hand_over(0, queue, tally);
+        }
+        self.settle();
+    }
+
+    /// Hands the chain to the adapter. Its last entry asks for a completion when memory is read, or when none was asked for in a while.
     pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         if self.flushed == self.last {
             return;
         }
-        let (chain, count) = (self.chain.take(), self.last.0.wrapping_sub(self.flushed.0));
+        let count = self.last.0.wrapping_sub(self.flushed.0);
+        self.hand_over(count, queue, tally);
+    }
+
+    fn hand_over(&mut self, count: u32, queue: Option<&mut Queue>, tally: &Tally) {
+        let chain = self.chain.take();
         self.flushed = self.last;
         match (chain, queue) {
             (Some((first, last)), Some(queue)) if !self.failed => {
-                if let Some(request) = self.requests.get_mut(last) {
+                if (self.gathered.is_some() || self.behind >= QUIET)
+                    && let Some(request) = self.requests.get_mut(last)
+                {
                     request.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-                    self.signalled = Some(Ticket(request.wr_id as u32));
+                    self.signalled = Some(request.wr_id);
+                    self.behind = 0;
                 }
                 let first = self.requests.as_mut_ptr().wrapping_add(first);
                 tally.send_calls.add(1);
@@ -212,26 +310,35 @@ impl SendRing {
                     tally.lost_in_error.add(count.into());
                 }
             }
-            (Some(_), _) => {
+            (Some(_), queue) => {
                 tally.lost_in_error.add(count.into());
-                self.settle();
+                if queue.is_none() {
+                    self.forget();
+                }
             }
-            (None, _) => self.settle(),
+            (None, _) => {}
         }
+        self.settle();
     }
 
-    /// Takes completions. Returns the last ticket that is complete.
+    /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all the same, which
+    /// is looked for now and then.
     pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
-        let Some(queue) = queue.filter(|_| self.signalled.is_some()) else { return self.completed };
+        self.looks = self.looks.wrapping_add(1);
+        let expected = self.signalled.is_some() || self.behind > 0 && self.looks.is_multiple_of(QUIET);
+        let Some(queue) = queue.filter(|_| expected) else { return self.completed };
         loop {
             let count = queue.poll_sent(|completion| {
                 let ticket = Ticket(completion.number as u32);
-                if self.completed.is_within(ticket) {
-                    self.completed = ticket;
+                let upto = self.bound(ticket);
+                if self.completed.is_within(upto) {
+                    self.completed = upto;
                 }
-                if self.signalled == Some(ticket) {
+                if self.signalled == Some(completion.number) {
                     self.signalled = None;
+                    self.occupied = self.behind;
                 }
+                self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
                 if !completion.ok {
                     tally.failed.add(1);
                     self.failed = true;
@@ -245,16 +352,26 @@ impl SendRing {
         self.completed
     }
 
-    /// Lost entries behind the last completion are complete with it.
+    /// What is flushed is complete when nothing of it is read from memory.
     fn settle(&mut self) {
-        if self.signalled.is_none() && !self.failed {
-            self.completed = self.flushed;
+        if self.gathered.is_none() && !self.failed {
+            self.completed = self.bound(self.flushed);
+        }
+    }
+
+    /// What is parked is not complete, nor what came after it.
+    fn bound(&self, ticket: Ticket) -> Ticket {
+        match self.parked.front() {
+            Some(first) if first.ticket.is_within(ticket) => Ticket(first.ticket.0.wrapping_sub(1)),
+            _ => ticket,
         }
     }
 
     /// The queue was made anew, or is gone: nothing is under way.
     pub(super) fn forget(&mut self) {
-        self.signalled = None;
+        (self.signalled, self.gathered) = (None, None);
+        (self.occupied, self.behind) = (0, 0);
+        self.parked.clear();
         self.failed = false;
         self.settle();
     }

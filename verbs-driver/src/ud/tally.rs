@@ -29,7 +29,7 @@ pub struct Tally {
     pub sent_copied: Counter,
     /// Doorbells: calls that posted sends.
     pub send_calls: Counter,
-    /// Lost: the peer has no path, or its address handle was refused.
+    /// Lost: the peer has no path, or its address handle was refused or took too long.
     pub lost_no_path: Counter,
     /// Lost: the queue was in error, or the device closed.
     pub lost_in_error: Counter,

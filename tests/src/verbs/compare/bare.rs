@@ -10,7 +10,7 @@ use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, PeerId, Received, 
 use unisono_core::span::Span;
 use unisono_verbs::ud::Ud;
 
-use super::{DATAGRAMS, SHORT, Side, TRIPS, median, pin};
+use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
 use crate::verbs::{Outcome, device, introduce};
 
 const _: () = assert!(SHORT as usize == HEAD);
@@ -67,21 +67,21 @@ pub(super) fn latency(adapters: [&str; 2]) -> Outcome<f64> {
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> Outcome<Ud<Address>> {
             pin(Side::There)?;
-            for _ in 0..TRIPS {
+            for _ in 0..WARM + TRIPS {
                 wait(&mut there)?;
                 send(&mut there, 0);
             }
             Ok(there)
         });
         let mut trips = Vec::new();
-        for _ in 0..TRIPS {
+        for _ in 0..WARM + TRIPS {
             let started = Instant::now();
             send(&mut here, 1);
             wait(&mut here)?;
             trips.push(started.elapsed().as_secs_f64() * 1e6 / 2.0);
         }
         echo.join().map_err(|_| "the echo panicked")??;
-        Ok(median(&trips))
+        Ok(median(&trips[WARM as usize..]))
     })
 }
 

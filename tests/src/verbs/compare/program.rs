@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use super::{DATAGRAMS, SHORT, Side, TRIPS};
+use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM};
 use crate::verbs::Outcome;
 
 /// A program that takes longer has failed.
@@ -58,7 +58,7 @@ fn ucx([here, there]: [&str; 2], test: &str, count: u32, bytes: u32) -> [Vec<Str
         all.into_iter().map(str::to_owned).collect()
     };
     let [count, bytes] = [count, bytes].map(|number| number.to_string());
-    [one(there, &[]), one(here, &["-t", test, "-n", &count, "-w", "100", "-s", &bytes, "127.0.0.1"])]
+    [one(there, &[]), one(here, &["-t", test, "-n", &count, "-w", &WARM.to_string(), "-s", &bytes, "127.0.0.1"])]
 }
 
 pub(super) fn libfabric_latency([here, there]: [&str; 2]) -> Outcome<f64> {
