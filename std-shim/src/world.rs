@@ -178,7 +178,10 @@ impl World {
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
             Some(node) => node.waiting() == Waiting::Shared,
-            None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
+            None => match settings.tuning.said_sharing() {
+                Some(ranks) => ranks > 1,
+                None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
+            },
         };
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;

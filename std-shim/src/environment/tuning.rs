@@ -231,6 +231,11 @@ impl Tuning {
         self.sharing.unwrap_or(1)
     }
 
+    /// As [`sharing`](Self::sharing), where somebody has said it.
+    pub const fn said_sharing(&self) -> Option<u16> {
+        self.sharing
+    }
+
     /// So many ranks share a processor.
     pub const fn set_sharing(&mut self, ranks: u16) {
         self.sharing = Some(ranks);
