@@ -90,7 +90,7 @@ impl Row {
 /// What the collectives of a job go over.
 enum Means {
     /// The node's memory; whether ranks can read each other's; bytes of a room's chunk, if there are rooms.
-    Shared(Boards, bool, Option<usize>),
+    Shared(Box<Boards>, bool, Option<usize>),
     Messages(Carrier),
 }
 
@@ -211,7 +211,7 @@ impl Means {
         let sizes = Sizes::of_node(ranks, Waiting::of(ranks as usize, processors));
         let layout = Layout::new(sizes).map_err(Refusal::failed)?;
         let room = Boards::in_room(&layout, 0, &[0]).map(|boards| boards.chunk);
-        Ok(Self::Shared(Boards::of(&layout), memory::can_be_read(), room))
+        Ok(Self::Shared(Box::new(Boards::of(&layout)), memory::can_be_read(), room))
     }
 }
 
