@@ -31,6 +31,8 @@ pub mod layout;
 pub mod lent;
 #[cfg(all(feature = "std", target_os = "linux", not(loom)))]
 pub mod life;
+#[cfg(not(loom))]
+pub mod note;
 #[cfg(all(feature = "std", target_os = "linux", not(loom)))]
 pub mod pages;
 #[cfg(not(loom))]

@@ -1,7 +1,8 @@
 //! Who sits where: one seat per rank, written by its rank alone.
 //!
 //! ```text
-//! word 0   nobody, somebody, somebody who does no more collectives, or somebody who has left or failed
+//! word 0   nobody, somebody, somebody who does no more collectives, or somebody who has left or failed; of a process that has ended, the
+//!          process that stands in for a node writes that it failed
 //!      1   rank in the job
 //!      2   incarnation
 //!      3   process number, for people: the system says who holds a seat (`life`)
@@ -102,6 +103,15 @@ impl<'a> Seat<'a> {
         Some(own)
     }
 
+    /// Writes that whoever sat there has failed, for those who cannot ask the system: of a rank that was seen to sit, and whose process was
+    /// seen to have ended after that, so that it writes no more. One that has left stays so.
+    pub fn bury(&self) {
+        let state = self.words[0].acquire(Site::Plain);
+        if [TAKEN, RETIRED].contains(&state) {
+            self.words[0].publish(FAILED, Site::Plain);
+        }
+    }
+
     fn canary_sings(&self, incarnation: u32) -> bool {
         let mut words = self.words.iter().enumerate().skip(BEATS + 1);
         words.all(|(index, word)| word.acquire(Site::Plain) == canary(incarnation, index))
@@ -179,6 +189,21 @@ mod tests {
         let mut memory = vec![0_u32; layout().bytes() / 4];
         // SAFETY: the vector outlives the segment and is used through it alone.
         test(unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), layout().bytes()) });
+    }
+
+    #[test]
+    fn the_dead_are_buried_and_those_who_left_rest() {
+        with_segment(|segment| {
+            let [one, other] = [0, 1].map(|local| Seat::of(segment, &layout(), local).unwrap());
+            one.bury();
+            assert_eq!(one.occupant(), Occupant::Nobody);
+            let (own, leaves) = (one.take(SITTER).unwrap(), other.take(SITTER).unwrap());
+            own.retire();
+            leaves.leave();
+            one.bury();
+            other.bury();
+            assert_eq!((one.occupant(), other.occupant()), (Occupant::Failed(SITTER), Occupant::Left(SITTER)));
+        });
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub mod hub;
 pub mod incast;
 #[cfg(feature = "rim")]
 pub mod job;
+#[cfg(feature = "rim")]
+pub mod letters;
 pub mod models;
 #[cfg(feature = "rim")]
 pub mod mps2;

@@ -318,6 +318,24 @@ impl<A> Ud<A> {
         }
     }
 
+    /// Whether a datagram waits on the lane.
+    pub fn look(&mut self, lane: Lane) -> bool {
+        if self.table.has_answers() {
+            self.hear();
+        }
+        let Self { polled, interrupt, tally, .. } = self;
+        let half = match lane {
+            Lane::Polled => polled,
+            Lane::Interrupt => interrupt,
+        };
+        if !half.pool.has_waiting()
+            && let Some(queue) = &mut half.queue
+        {
+            half.pool.poll(queue, tally);
+        }
+        half.pool.has_waiting()
+    }
+
     const fn half(&mut self, lane: Lane) -> &mut Half {
         match lane {
             Lane::Polled => &mut self.polled,
@@ -346,7 +364,7 @@ impl<A> Ud<A> {
             }
         }
         self.hear();
-        self.look();
+        self.examine();
         if self.state == State::Closed {
             return;
         }
@@ -383,7 +401,7 @@ impl<A> Ud<A> {
     }
 
     /// Looks at an adapter that is down or suspect, from time to time. Without either, this compares two numbers.
-    fn look(&mut self) {
+    fn examine(&mut self) {
         let doubtful = self.state == State::Down || self.state == State::Up && self.suspect > self.looked;
         if !doubtful || self.looked.elapsed() < LOOK {
             return;
@@ -474,19 +492,14 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
-        if self.table.has_answers() {
-            self.hear();
+        if !self.look(lane) {
+            return None;
         }
-        let Self { polled, interrupt, tally, table, .. } = self;
+        let Self { polled, interrupt, table, .. } = self;
         let half = match lane {
             Lane::Polled => polled,
             Lane::Interrupt => interrupt,
         };
-        if !half.pool.has_waiting()
-            && let Some(queue) = &mut half.queue
-        {
-            half.pool.poll(queue, tally);
-        }
         let slot = half.pool.next()?;
         Some(half.pool.datagram(slot, table))
     }

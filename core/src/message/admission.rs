@@ -38,13 +38,15 @@ mod send;
 mod short;
 mod turn;
 
+use core::marker::PhantomData;
+
 use super::envelope::{Envelope, Tag};
 use super::matching::{self, Matching, MessageId, ReceiveId};
 use super::queues::Queues;
 use crate::device::PeerId;
 use crate::list::{List, NONE};
 use crate::placement::{Key, PlacementId};
-use crate::storage::Records;
+use crate::storage::Pool;
 
 pub use head::{Head, KINDS};
 pub use lose::Lost;
@@ -61,11 +63,11 @@ use send::CLASSES;
 /// Where the records lie.
 pub trait Storage: matching::Storage<Receive, Message> {
     /// Messages that are held, or whose payload may be asked for.
-    type Sends: Records<Send>;
+    type Sends: Pool<Send>;
     /// One record per rank.
-    type Peers: Records<Peer>;
+    type Peers: Pool<Peer>;
     /// One word per slot of the pool.
-    type Slots: Records<u32>;
+    type Slots: Pool<u32>;
 }
 
 /// What both sides agree on.
@@ -85,9 +87,9 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Lent<S: Storage> {
     /// Receives.
-    pub receives: <S as matching::Storage<Receive, Message>>::Receives,
+    pub receives: S::Receives,
     /// Messages: [`Config::headers`] per peer, and some for matched probes.
-    pub messages: <S as matching::Storage<Receive, Message>>::Messages,
+    pub messages: S::Messages,
     /// Sends.
     pub sends: S::Sends,
     /// Peers, by their rank.
@@ -95,7 +97,7 @@ pub struct Lent<S: Storage> {
     /// Slots of the pool.
     pub slots: S::Slots,
     /// Hash tables.
-    pub buckets: [<S as matching::Storage<Receive, Message>>::Buckets; 3],
+    pub buckets: [S::Buckets; 3],
 }
 
 /// Something to do. What comes for one peer is done in this order.
@@ -242,7 +244,7 @@ pub struct Admission<S: Storage> {
     config: Config,
     matching: Matching<S, Receive, Message>,
     sends: S::Sends,
-    queued: Queues<<S as matching::Storage<Receive, Message>>::Buckets, CLASSES>,
+    queued: Queues<S::Buckets, CLASSES>,
     free_sends: List,
     /// How many of them.
     sends_left: u32,
@@ -261,6 +263,8 @@ pub struct Admission<S: Storage> {
     holding: List,
     probe: Option<Probe>,
     probes: u32,
+    /// Copied and compared where these are.
+    records: PhantomData<(S::Receives, S::Messages)>,
 }
 
 impl<S: Storage> Admission<S> {
@@ -295,6 +299,7 @@ impl<S: Storage> Admission<S> {
             holding: List::EMPTY,
             probe: None,
             probes: 0,
+            records: PhantomData,
         })
     }
 

@@ -21,7 +21,7 @@ use super::envelope::{Envelope, PATTERNS, Pattern};
 use super::queues::{Key, Link, Queued, Queues};
 use crate::device::PeerId;
 use crate::list::{List, NONE};
-use crate::storage::Records;
+use crate::storage::Pool;
 
 /// What is kept beside a receive or a message.
 pub trait Body: Copy + Eq + Hash + Debug + Default {}
@@ -31,11 +31,11 @@ impl<T: Copy + Eq + Hash + Debug + Default> Body for T {}
 /// Where receives and messages are kept. Records: at most 2³² − 2 each; buckets: 4 per record are enough, 6 in all needed.
 pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
     /// Receives that are posted, or have met and are not done with.
-    type Receives: Records<Posted<R>>;
+    type Receives: Pool<Posted<R>>;
     /// Messages that are kept, or taken and not done with.
-    type Messages: Records<Kept<M>>;
+    type Messages: Pool<Kept<M>>;
     /// Of both hash tables.
-    type Buckets: Records<u32>;
+    type Buckets: Pool<u32>;
 }
 
 /// A receive.

@@ -4,7 +4,7 @@
 //! expected, whatever stands in this queue and in others; no memory beyond the links in the records and one word per bucket.
 
 use crate::list::NONE;
-use crate::storage::Records;
+use crate::storage::Pool;
 
 /// Where a record stands in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Queues<B, const CLASSES: u8> {
     seed: u32,
 }
 
-impl<B: Records<u32>, const CLASSES: u8> Queues<B, CLASSES> {
+impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     /// Empty. The seed makes the hash differ from process to process.
     pub(super) fn new(mut buckets: B, seed: u32) -> Self {
         buckets.as_mut().fill(NONE);

@@ -3,13 +3,16 @@
 //!
 //! - [`member`]: the seat, the heart, who else is there.
 //! - [`group`]: barrier, broadcast, allreduce.
-//! - [`mailbox`]: messages over the rings.
-//! - [`rounds`]: a program that checks itself, which the proofs run on both sides.
+//! - [`messages`]: messages with processes and nodes, matched as World's.
+//! - [`mailbox`]: messages over bare rings, between two who know what to expect.
+//! - [`rounds`], [`letters`]: programs that check themselves, which the proofs run on both sides.
 #![no_std]
 
 pub mod group;
+pub mod letters;
 pub mod mailbox;
 pub mod member;
+pub mod messages;
 pub mod rounds;
 
 /// What a rank does between two polls that were fruitless: nothing, sleep until an interrupt, serve a device.

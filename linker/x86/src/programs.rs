@@ -1,8 +1,10 @@
 //! What the proofs have a node do.
 
+mod letters;
 mod vandal;
 
 use unisono_node::group::{Group, GroupError};
+use unisono_node::letters::Trouble as LetterTrouble;
 use unisono_node::mailbox::{Mailbox, ReceiveError};
 use unisono_node::member::Member;
 use unisono_node::rounds;
@@ -27,6 +29,9 @@ pub(crate) enum Trouble {
     /// As it did.
     #[expect(dead_code, reason = "read by Debug")]
     Receive(ReceiveError),
+    /// A message failed, or is another one.
+    #[expect(dead_code, reason = "read by Debug")]
+    Letters(LetterTrouble),
     /// A result is not what it has to be, in this round.
     #[expect(dead_code, reason = "read by Debug")]
     Wrong(&'static str, u32),
@@ -48,18 +53,28 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
             say!("{rounds} rounds, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
+        Some("letters") => {
+            let (began, bursts) = (clock::ticks(), arguments.number("bursts").unwrap_or(100));
+            let come = letters::exchange(member, bursts, || {})?;
+            say!("{come} letters, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
+            Ok(())
+        }
         Some("barriers") => barriers(member, rounds),
         Some("echo") => echo(member, rounds),
         Some("trouble") => {
             let (kind, delay) = (arguments.value("kind").unwrap_or_default(), arguments.number("delay").unwrap_or(0));
             let (began, mut due) = (clock::ticks(), true);
-            collectives(member, u32::MAX, || {
+            let strike = || {
                 let passed = clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000);
                 if due && passed >= u64::from(delay) {
                     due = false;
                     vandal::strike(member, kind, arguments.number("seed").unwrap_or(1));
                 }
-            })
+            };
+            match arguments.value("amid") {
+                Some("letters") => letters::exchange(member, u32::MAX, strike).map(drop),
+                _ => collectives(member, u32::MAX, strike),
+            }
         }
         _ => Err(Trouble::NoProgram),
     }

@@ -1,11 +1,12 @@
-//! How collectives over messages are done: as the user says, `bruck:k=2,segments=4`, as a table of what was measured says, or as the
-//! model chooses (`unisono_core::schedule::choose`).
+//! How collectives over messages are done: as the user says, `bruck:k=2,segments=4`, as a table of what was measured says, the user's or
+//! that which is built in, or as the model chooses (`unisono_core::schedule::choose`).
 
 mod table;
 
 use alloc::sync::Arc;
 use core::fmt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 pub use table::{Line, LineError, Span, Table, TableError, lines_of};
 use unisono_core::collective::{Plan, Verb};
@@ -27,6 +28,9 @@ pub const VERBS: [(Verb, &str, &str); 11] = [
     (Verb::Scan, "scan", "SCAN"),
     (Verb::Exscan, "exscan", "EXSCAN"),
 ];
+
+/// What was measured where this was built.
+const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
 /// The most segments that can be asked for.
 pub const SEGMENTS_MAX: u32 = 4096;
@@ -168,6 +172,8 @@ fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most
 pub enum Reason {
     /// It is quickest by the model.
     Model,
+    /// It was quickest where this was built.
+    BuiltIn,
     /// It was quickest when it was measured.
     Table,
     /// The user said so.
@@ -248,14 +254,14 @@ impl Tuning {
 
     /// Equal on ranks that choose the same.
     pub fn digest(&self) -> u64 {
-        let begin = table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325);
+        let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
         let said = VERBS.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
         let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
     }
 
-    /// How a collective is done: as the user says if that fits the call, else as a table says if that does, else as the model
-    /// chooses. The same on all ranks where `plan` differs in the rank only.
+    /// How a collective is done: as the user says if that fits the call, else as a table says if that does, else as the one that
+    /// is built in, else as the model chooses. The same on all ranks where `plan` differs in the rank only.
     ///
     /// # Errors
     /// There is no schedule for it at all: a rank outside the group, or too many ranks.
@@ -272,13 +278,16 @@ impl Tuning {
         let given = |wanted: Override| choose_given(plan, varying, &link, &wanted.given);
         let wanted = self.get(plan.verb).map(given);
         let refused = wanted.and_then(Result::err);
-        let measured = || self.table.as_ref()?.0.find(carrier, plan).and_then(|wanted| given(wanted).ok());
+        let found = |table: &Table, reason| {
+            let wanted = table.find(carrier, self.sharing(), plan)?;
+            Some((given(wanted).ok()?, reason))
+        };
+        let measured = || self.table.as_ref().and_then(|(table, _)| found(table, Reason::Table));
         let (choice, reason) = match wanted {
             Some(Ok(choice)) => (choice, Reason::Override),
-            _ => match measured() {
-                Some(choice) => (choice, Reason::Table),
-                None => (choose(plan, varying, &link), Reason::Model),
-            },
+            _ => { measured() }
+                .or_else(|| found(built_in(), Reason::BuiltIn))
+                .unwrap_or_else(|| (choose(plan, varying, &link), Reason::Model)),
         };
         Schedule::new(choice.call(plan, varying)).map(|_| Decision { choice, reason, refused })
     }
@@ -290,6 +299,12 @@ impl Tuning {
         let said = VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
         said.chain(table).chain(sharing)
     }
+}
+
+/// Where the model was found to be worse by more than a tenth.
+fn built_in() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(|| Table::read(BUILT_IN).unwrap_or_default())
 }
 
 /// The verb that a variable tunes.
@@ -395,6 +410,25 @@ mod tests {
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, Reason::Model);
         let variables: Vec<_> = tuning.variables().collect();
         assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);
+    }
+
+    #[test]
+    fn what_is_built_in_decides_before_the_model() {
+        assert!(Table::read(BUILT_IN).is_ok_and(|table| table != Table::default() && table == *built_in()));
+        let mut crowded = Tuning::default();
+        crowded.share(4, 2);
+        let said = |tuning: &Tuning, plan: &Plan, carrier| {
+            let decision = tuning.decide(plan, false, carrier).expect("a choice");
+            (decision.choice.algorithm, decision.reason)
+        };
+        let long = Plan { bytes: 1 << 16, ..plan(Verb::Allreduce, 4) };
+        assert_eq!(said(&crowded, &long, Carrier::Udp), (Algorithm::Ring, Reason::BuiltIn));
+        // Elsewhere, with a processor for each rank, and in rank order it is not known.
+        assert_eq!(said(&crowded, &long, Carrier::Rings).1, Reason::Model);
+        assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, Reason::Model);
+        assert_eq!(said(&crowded, &Plan { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
+        crowded.set(Override::new(Verb::Allreduce, "halving").expect("good"));
+        assert_eq!(said(&crowded, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
     }
 
     #[test]

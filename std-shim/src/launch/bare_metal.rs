@@ -2,7 +2,8 @@
 //!
 //! The image has the node's segment as a device and takes its seat there; nobody else of the node need know what it is. Launcher and
 //! system, however, know processes: this one joins the job in the image's name and holds the seat's lock as long as the image's
-//! heart beats. When it stops, the emulator ends, or the launcher says so, the lock goes, and with it the rank.
+//! heart beats. When it stops, the emulator ends, or the launcher says so, the lock goes, and with it the rank. The image cannot ask the
+//! system who lives: this process does, and writes onto the seats of processes that have ended that they failed.
 
 use super::crew::bind_life;
 use crate::{
@@ -27,14 +28,17 @@ use std::{
 use unisono_shmem::{
     file::{FileError, Mapping, reopen},
     layout::Layout,
-    life::Life,
+    life::{Holder, Life},
     seat::{Occupant, Seat},
+    segment::Segment,
 };
 
 /// A heart that stands still for this long has stopped.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two looks at heart, emulator and launcher.
 const LOOKS: Duration = Duration::from_millis(2);
+/// Seats whose processes are asked for in one look: of 256, all within 64 ms.
+const ASKED: u32 = 8;
 /// How long the others may take to come to the end.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -239,11 +243,13 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let started = started.map_err(|error| StandInError::Emulator { command: machine.emulator.clone(), error });
     let mut emulator = Running { emulator: started?, lines: Some(lines) };
     let mut heart = Heart { beats: 0, sat: false, since: Instant::now(), patience: settings.assembly() };
+    let mut others = Others { life: &life, segment: mapping.segment(), layout: &layout, own: local, next: 0 };
     let status = loop {
         if let Some(status) = emulator.emulator.try_wait()? {
             break status;
         }
         heart.look(place)?;
+        others.look();
         while let Some(notice) = membership.poll() {
             if matches!(notice, Notice::Aborted { .. } | Notice::Lost(_)) {
                 return Err(StandInError::Aborted);
@@ -281,6 +287,31 @@ impl Drop for Running {
         let _ = self.emulator.kill();
         let _ = self.emulator.wait();
         self.lines.take().map(JoinHandle::join);
+    }
+}
+
+/// The other ranks of the node, as the system sees them.
+struct Others<'a> {
+    life: &'a Life,
+    segment: Segment<'static>,
+    layout: &'a Layout,
+    own: u32,
+    next: u32,
+}
+
+impl Others<'_> {
+    /// Buries some of those that have ended since the last looks.
+    fn look(&mut self) {
+        for _ in 0..ASKED.min(self.layout.sizes().ranks) {
+            let local = self.next;
+            self.next = (local + 1) % self.layout.sizes().ranks;
+            let Some(seat) = Seat::of(self.segment, self.layout, local).filter(|_| local != self.own) else { continue };
+            // Only who sits has held its lock before.
+            let sits = matches!(seat.occupant(), Occupant::Sits(_) | Occupant::Retired(_));
+            if sits && matches!(self.life.holder(local), Ok(Holder::Nobody)) {
+                seat.bury();
+            }
+        }
     }
 }
 

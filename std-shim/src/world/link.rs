@@ -128,7 +128,7 @@ impl Link {
         match self {
             Self::Udp(device) => device.look(Lane::Polled),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => true,
+            Self::Verbs(device) => device.look(Lane::Polled),
         }
     }
 

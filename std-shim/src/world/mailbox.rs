@@ -12,23 +12,18 @@ use unisono_core::message::matching::{Kept, MessageId, Posted, ReceiveId};
 use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
+use unisono_shmem::note::{self, SHORT};
 
-use super::near;
 use super::parcel::Parcels;
 use super::request::{Failure, Requests, Status, Tag, message_of};
 use crate::rank::Rank;
 use crate::records::{ProcessMessages, buckets};
 use crate::region::{Extent, Regions};
 
-/// Bytes of a payload that is kept with its header. Equal on all ranks.
-pub(super) const SHORT: usize = 1024;
 /// Bytes of a slot of the pool.
 const SLOT: usize = 1 << 14;
 /// Bytes of the pool unless said otherwise.
 pub(super) const POOL: usize = 1 << 20;
-/// Headers of all peers, and most of one.
-const HEADERS: u32 = 1 << 14;
-const HEADERS_MOST: u32 = 1024;
 /// Messages from held ones that matched probes may take beyond those.
 const SPARE: usize = 64;
 /// Requests that there are records for at first.
@@ -61,7 +56,7 @@ pub(super) enum Errand {
     /// Memory is to be granted for a message, from this byte on.
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
     /// Copy what a rank of this node announced.
-    Fetch { from: PeerId, place: near::Place, into: Extent, fetched: usize, ends: Fetched },
+    Fetch { from: PeerId, place: note::Place, into: Extent, fetched: usize, ends: Fetched },
     /// The peer granted memory for a message of ours.
     Place { to: PeerId, parcel: u32, placement: PlacementId, key: Key, more: bool },
     /// The peer has taken a message of ours, or could not.
@@ -116,7 +111,7 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
-        let headers = HEADERS.checked_div(size).unwrap_or(HEADERS).clamp(8, HEADERS_MOST);
+        let headers = note::headers(size);
         let (slot, messages) = (SLOT.min(pool), headers as usize * size as usize + SPARE);
         let mut allocate = |bytes: usize| regions.allocate(bytes);
         let slots = pool.checked_div(slot).unwrap_or(0);
@@ -126,8 +121,7 @@ impl Mailbox {
         let mut seed = [0; 4];
         // What is not random is only easier to be crowded on purpose.
         let _ = getrandom::fill(&mut seed);
-        let config =
-            Config { headers: headers as u16, short: SHORT as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
+        let config = Config { headers, short: SHORT as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
         let lent = Lent {
             receives: vec![Posted::default(); REQUESTS].into(),
             messages: vec![Kept::default(); messages].into(),
@@ -448,4 +442,4 @@ impl unisono_core::device::Memory for SharedRegions<'_> {
     }
 }
 
-const _: () = assert!(Head::EAGER + SHORT <= near::EAGER_LIMIT);
+const _: () = assert!(Head::EAGER + SHORT <= note::EAGER_LIMIT);

@@ -1,24 +1,6 @@
 //! The other ranks of this node, and the rings to and from them.
 //!
-//! A note is what it is about and a tag or a number; the first that fits of these carries a message:
-//! ```text
-//! eager     tag        what it says of the other's messages in the note: settled since then (8), freed (16); payload, in the
-//!                      entry or in the bulk: short messages of the first context that leave at once
-//! eager in  tag        as that; payload, context, which stands in the entry
-//! headed    check      payload, head (core, `message::admission`), which stands in the entry: other eager messages
-//! head      check      any other head
-//! ```
-//! What was announced the receiver copies, once, from the segment or out of the other process, and says so; or it grants memory
-//! under a number of its own, and the sender fills the bulk with `fragment`s one behind the other. Where an announced message
-//! lies: its address or offset, doubled, and 1 for an offset.
-//!
-//! ```text
-//! step           0      head of a collective's message · payload, in the entry or in the bulk
-//! step announce  0      head of what is too long for that · the sender's number · where · bytes · check · address or offset (64)
-//! word           0      what is said of a communicator (`process/retire.rs`)
-//! ```
-//! The receiver of that says `done`, or `go` with a number for the fragments. `hello` tells where a nonce lies, to try the copy out of another process; `bye` and `abort` end a
-//! rank's part.
+//! What they say to each other: [`unisono_shmem::note`].
 
 mod pace;
 mod pool;
@@ -29,12 +11,15 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_core::device::{Memory, PeerId};
-use unisono_core::message::admission::{Credit, Head as MessageHead};
+use unisono_core::message::admission::Head as MessageHead;
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
 use unisono_shmem::copy::copy;
 use unisono_shmem::layout::Waiting;
+use unisono_shmem::note::{
+    self, EAGER_LIMIT, FRAGMENT, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check, private,
+};
 use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
@@ -48,27 +33,8 @@ pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
 pub(super) use source::{Nonce, Source};
 
-pub(super) const EAGER: u32 = 0;
-pub(super) const EAGER_IN: u32 = 1;
-pub(super) const GO: u32 = 2;
-pub(super) const FRAGMENT: u32 = 3;
-pub(super) const DONE: u32 = 4;
-pub(super) const HEAD: u32 = 5;
-pub(super) const HELLO: u32 = 6;
-pub(super) const BYE: u32 = 7;
-pub(super) const ABORT: u32 = 8;
-pub(super) const WORD: u32 = 9;
-pub(super) const HEADED: u32 = 13;
-pub(super) const STEP: u32 = 11;
-pub(super) const STEP_ANNOUNCE: u32 = 12;
-
-/// Bytes of the longest message that is copied through the ring without being announced.
-pub(super) const EAGER_LIMIT: usize = 1 << 14;
-/// As that, when it lies in the segment and announcing it saves a copy.
+/// Bytes of the longest message that is copied through the ring, when it lies in the segment and announcing it saves a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
-/// Bytes of a fragment; of a message of [`LONG`] bytes and more twice as many.
-const FRAGMENT_BYTES: u32 = 1 << 15;
-const LONG: usize = 1 << 18;
 
 /// A message that was announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,29 +43,6 @@ pub(super) struct Announced {
     pub(super) sending: u32,
     pub(super) bytes: u32,
     pub(super) place: Place,
-}
-
-/// Where a message waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
-    /// At this address of the other process.
-    Private(u64),
-    /// At this byte of the segment.
-    Shared(u64),
-}
-
-impl Place {
-    /// As one word.
-    pub(super) const fn to_word(self) -> u64 {
-        match self {
-            Self::Private(at) => at << 1,
-            Self::Shared(at) => at << 1 | 1,
-        }
-    }
-
-    pub(super) const fn of_word(word: u64) -> Self {
-        if word & 1 == 0 { Self::Private(word >> 1) } else { Self::Shared(word >> 1) }
-    }
 }
 
 impl Announced {
@@ -135,16 +78,6 @@ impl Announced {
         let announced = Self { sending: word(0)?, bytes: word(2)?, place };
         (bytes == announced.to_bytes()).then_some(announced)
     }
-}
-
-/// A copy of a payload that is so long.
-pub(super) fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    if payload.bytes() != BYTES {
-        return None;
-    }
-    payload.read(&mut bytes)?;
-    Some(bytes)
 }
 
 /// What waits for room in a ring, in order.
@@ -193,8 +126,7 @@ pub(super) struct Neighbour {
     sleepers: Sleepers<'static>,
     queue: VecDeque<Queued>,
     streams: VecDeque<Stream>,
-    /// The number of settled messages that was said last, there and here.
-    settled: [u32; 2],
+    pub(super) settled: Settled,
 }
 
 impl Neighbour {
@@ -276,47 +208,10 @@ impl Neighbour {
         Ok(())
     }
 
-    /// The note of a short message that says this. `None`: it takes a head.
-    #[inline(always)]
-    pub(super) const fn note(&mut self, what: u32, credit: Credit, tag: u32) -> Option<[u32; 2]> {
-        let [_, said] = &mut self.settled;
-        let more = credit.settled.wrapping_sub(*said);
-        if more > 0xff {
-            return None;
-        }
-        *said = credit.settled;
-        Some([what | more << 8 | (credit.freed as u32) << 16, tag])
-    }
-
-    /// What such a note says.
-    #[inline(always)]
-    pub(super) const fn credit(&mut self, note: u32) -> Credit {
-        let [heard, _] = &mut self.settled;
-        *heard = heard.wrapping_add(note >> 8 & 0xff);
-        Credit { freed: (note >> 16) as u16, settled: *heard }
-    }
-
     /// As [`tell`](Self::tell), a head without payload.
     pub(super) fn tell_head(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
-        self.say(head);
+        self.settled.say(head);
         self.tell([HEAD, check(head.as_ref())], head.as_ref())
-    }
-
-    /// A head leaves behind those before it.
-    fn say(&mut self, head: &MessageHead) {
-        let [_, said] = &mut self.settled;
-        *said = settled(head.as_ref());
-    }
-
-    /// A head that has arrived. `None`: it is none.
-    #[inline]
-    pub(super) fn hear_head(&mut self, note: u32, shown: &[u8]) -> Option<()> {
-        if check(shown) != note {
-            return None;
-        }
-        let [heard, _] = &mut self.settled;
-        *heard = settled(shown);
-        Some(())
     }
 
     /// Puts a head and the payload of `bytes` bytes.
@@ -329,7 +224,7 @@ impl Neighbour {
         from: NonNull<u8>,
         bytes: u32,
     ) -> Result<(), PutError> {
-        self.say(head);
+        self.settled.say(head);
         // SAFETY: as the caller says.
         unsafe { self.put_with([HEADED, check(head.as_ref())], head.as_ref(), from, bytes) }
     }
@@ -345,18 +240,12 @@ impl Neighbour {
         from: NonNull<u8>,
         bytes: u32,
     ) -> Result<(), PutError> {
-        let (length, total) = (bytes as usize, back.len() + bytes as usize);
-        if total <= INLINE {
-            let mut entry = [0; INLINE];
-            let (front, rest) = entry.split_at_mut(length);
-            // SAFETY: as the caller says; `front` has room for them and is another object.
-            unsafe { from.copy_to_nonoverlapping(NonNull::from(front).cast(), length) };
-            rest.iter_mut().zip(back).for_each(|(into, byte)| *into = *byte);
-            return self.put(note, entry.get(..total).unwrap_or_default());
-        }
+        // SAFETY: as the caller says; `front` has room for them and is another object.
+        let fill =
+            |front: &mut [u8]| unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *front).cast(), front.len()) };
         // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
-        let fill = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
-        self.outward.put_piece_beside(note, back, bytes, fill)?;
+        let fill_piece = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
+        note::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
         Ok(())
     }
@@ -415,7 +304,7 @@ impl Neighbour {
 
     /// Puts this head and its payload once there is room.
     pub(super) fn queue(&mut self, head: MessageHead, from: Span, request: u32) {
-        self.say(&head);
+        self.settled.say(&head);
         self.queue.push_back(Queued::Eager { head, from, request });
     }
 
@@ -482,8 +371,7 @@ impl Neighbour {
 
     /// Bytes of a fragment of a message that is so long.
     fn fragment(&self, bytes: usize) -> usize {
-        let bytes = if bytes < LONG { FRAGMENT_BYTES } else { 2 * FRAGMENT_BYTES };
-        bytes.min(self.longest()) as usize
+        note::fragment(bytes).min(self.longest()) as usize
     }
 
     /// Bytes of the longest piece.
@@ -526,20 +414,6 @@ impl Neighbour {
             self.sleepers.wake(word);
         }
     }
-}
-
-/// Tells what somebody else wrote over a head: its sender would wait for ever.
-#[inline]
-fn check(head: &[u8]) -> u32 {
-    let mix = |sum: u32, word: u32| (sum ^ word).wrapping_mul(0x9e37_79b9).rotate_left(13);
-    let (words, rest) = head.as_chunks();
-    let sum = words.iter().fold(head.len() as u32, |sum, word| mix(sum, u32::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, byte| mix(sum, u32::from(*byte)))
-}
-
-/// What a head says is settled.
-fn settled(head: &[u8]) -> u32 {
-    head.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// Copies a payload to where `room` bytes are, as much as fits.
@@ -596,7 +470,7 @@ impl Near {
                 sleepers: node.sleepers(),
                 queue: VecDeque::new(),
                 streams: VecDeque::new(),
-                settled: [0; 2],
+                settled: Settled::default(),
             };
             // Fresh rings have room; garbage in one is found when it is looked at.
             let _ = neighbour.put([HELLO, 0], &nonce.greeting());

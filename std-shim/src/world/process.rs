@@ -25,6 +25,7 @@ use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
+use unisono_shmem::note::EAGER_LIMIT;
 
 pub(super) use collectives::Outcome;
 pub(super) use contexts::named;
@@ -41,7 +42,7 @@ use super::keys::Keys;
 use super::link::Link;
 use super::mail::Mail;
 use super::mailbox::{Mailbox, SharedRegions};
-use super::near::{EAGER_LIMIT, Near};
+use super::near::Near;
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of};
 use super::small::{Cell, SmallCells};

@@ -1,8 +1,10 @@
 //! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two processes do
-//! collectives with it. They end with a typed error within the bound; nobody crashes, panics or waits for ever.
+//! collectives with it, or exchange messages. They end with a typed error within the bound; nobody crashes, panics or waits for ever. The same
+//! holds for the image when one of the processes is killed.
 //!
 //! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. What has to be there: docs/bare-metal.md.
 
+use core::convert::Infallible;
 use core::time::Duration;
 use std::fs;
 use std::process::ExitCode;
@@ -12,11 +14,12 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::launch::{BareMetal, bare_metal::HEARTBEAT};
 use unisono::world::collective::CollectiveError;
-use unisono::world::{World, collective::SystemOperation};
+use unisono::world::{Failure, World, collective::SystemOperation};
 use unisono_node::rounds;
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::bare_metal::build;
 use unisono_tests::job::{Job, now};
+use unisono_tests::letters::{Desk, Trouble as LetterTrouble};
 
 /// Until when both processes have ended: a heart has to stand still first, where only that tells.
 const BOUND: Duration = HEARTBEAT.saturating_add(Duration::from_secs(1));
@@ -32,6 +35,9 @@ struct Options {
     /// Jobs of each kind of garbage.
     #[arg(long, default_value_t = 10)]
     garbage: usize,
+    /// Of both, jobs that exchange messages besides: one for so many that do collectives.
+    #[arg(long, default_value_t = 2)]
+    per_letters: usize,
     #[arg(long, default_value_t = 7)]
     seed: u64,
     /// One JSON object per line.
@@ -40,6 +46,8 @@ struct Options {
     /// A rank of a job.
     #[arg(long, hide = true)]
     member: bool,
+    #[arg(long, hide = true)]
+    letters: bool,
     #[arg(long, hide = true)]
     mark: Option<String>,
     /// What the image is told.
@@ -54,8 +62,17 @@ enum Trouble {
     Emulator(Signal),
     /// A signal to the process that stands in for it.
     StandIn,
+    /// A signal to another rank: the image ends by that.
+    Process,
     /// The image does it itself.
     Itself(&'static str),
+}
+
+/// What the ranks do meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Amid {
+    Collectives,
+    Letters,
 }
 
 const KILLS: [(&str, Trouble); 8] = [
@@ -74,7 +91,7 @@ const GARBAGE: [(&str, Trouble); 2] =
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.member {
-        return member();
+        return member(options.letters);
     }
     match build(1) {
         Ok(machine) => judge(&options, &machine),
@@ -87,12 +104,12 @@ fn main() -> ExitCode {
 
 fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
     let (mut random, mut report) = (fastrand::Rng::with_seed(options.seed), Report::new(4, options.json));
-    let mut figures = |name: &str, troubles: &mut dyn Iterator<Item = (&'static str, Trouble)>| {
+    let mut figures = |name: &str, amid: Amid, troubles: &mut dyn Iterator<Item = (&'static str, Trouble)>| {
         let (mut times, mut runs, mut well, mut stopped) = (Vec::new(), 0, 0, Vec::new());
         for (what, trouble) in troubles {
             runs += 1;
             let (delay, seed) = (random.u64(0..20_000), random.u32(..));
-            match carry_out(machine, trouble, delay, seed) {
+            match carry_out(machine, amid, trouble, delay, seed) {
                 Ok(after) => {
                     well += 1;
                     let heart = matches!(trouble, Trouble::Emulator(Signal::STOP) | Trouble::Itself("hang"));
@@ -111,39 +128,52 @@ fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
             }
         }
     };
-    figures("killed", &mut KILLS.into_iter().cycle().take(options.kills));
+    let per = options.per_letters.max(1);
+    figures("killed", Amid::Collectives, &mut KILLS.into_iter().cycle().take(options.kills));
+    figures("killed amid messages", Amid::Letters, &mut KILLS.into_iter().cycle().take(options.kills / per));
+    let processes = core::iter::repeat_n(("process killed", Trouble::Process), options.garbage);
+    figures("process killed amid messages", Amid::Letters, &mut processes.into_iter());
     for one in GARBAGE {
-        figures(one.0, &mut core::iter::repeat_n(one, options.garbage));
+        figures(one.0, Amid::Collectives, &mut core::iter::repeat_n(one, options.garbage));
+        let name = format!("{}, amid messages", one.0);
+        figures(&name, Amid::Letters, &mut core::iter::repeat_n(one, options.garbage / per));
     }
     report.end()
 }
 
 /// One job. Returns after how many milliseconds its processes ended.
-fn carry_out(machine: &BareMetal, trouble: Trouble, delay: u64, seed: u32) -> Result<Vec<f64>, String> {
+fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed: u32) -> Result<Vec<f64>, String> {
     let mark = format!("bare-deaths-{}-{seed}", std::process::id());
     let image = machine.image.display().to_string();
     let options =
         ["-n", "3", "--bare-metal", "1", "--on-death", "silent", "--image", &image, "--emulator", &machine.emulator];
     let (kind, delays) = match trouble {
         Trouble::Itself(kind) => (kind, delay),
-        Trouble::Emulator(_) | Trouble::StandIn => ("none", 1 << 31),
+        Trouble::Emulator(_) | Trouble::StandIn | Trouble::Process => ("none", 1 << 31),
     };
     let words = [format!("kind={kind}"), format!("delay={delays}"), format!("seed={seed}")];
     let [kind, delays, seed] = &words;
-    let mut job = Job::start(&mark, &options, &["--member", "program=trouble", kind, delays, seed])?;
+    let common = ["--member", "program=trouble", kind, delays, seed];
+    let mut job = match amid {
+        Amid::Collectives => Job::start(&mark, &options, &common)?,
+        Amid::Letters => Job::start(&mark, &options, &[&common[..], &["--letters", "amid=letters"]].concat())?,
+    };
     let until = Instant::now() + Duration::from_secs(20);
-    let (mut ready, mut ended, mut struck) = (0, Vec::new(), None);
-    while ended.len() < PROCESSES {
+    let (mut ready, mut ended, mut struck, mut first) = (0, Vec::new(), None, None);
+    // What the image says takes longer than the processes' ends.
+    while ended.len() < PROCESSES || struck.is_none() {
         let line = job.line(until).ok_or_else(|| format!("{} processes wait for ever", PROCESSES - ended.len()))?;
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["ready", ..] => {
+            ["ready", rank, process] => {
                 ready += 1;
+                first = if rank == "0" { process.parse().ok().and_then(Pid::from_raw) } else { first };
                 if ready == PROCESSES && !matches!(trouble, Trouble::Itself(_)) {
                     std::thread::sleep(Duration::from_micros(delay));
                     struck = Some(now());
                     let (emulator, stand_in) = machinery(&mark)?;
                     let (process, signal) = match trouble {
                         Trouble::Emulator(signal) => (emulator, signal),
+                        Trouble::Process => (first.ok_or("rank 0 is nobody")?, Signal::KILL),
                         _ => (stand_in, Signal::KILL),
                     };
                     kill_process(process, signal).map_err(|error| error.to_string())?;
@@ -151,6 +181,8 @@ fn carry_out(machine: &BareMetal, trouble: Trouble, delay: u64, seed: u32) -> Re
             }
             ["strikes"] => struck = Some(now()),
             ["ended", _, at, "typed"] => ended.push(at.parse::<u128>().unwrap_or(u128::MAX)),
+            // The image is the second one to end.
+            [said, ..] if trouble == Trouble::Process && is_typed(said) => ended.push(now()),
             ["ended", ..] => return Err(format!("a process says {line:?}")),
             // What the image says of its own end.
             _ => {}
@@ -160,6 +192,11 @@ fn carry_out(machine: &BareMetal, trouble: Trouble, delay: u64, seed: u32) -> Re
     job.clean()?;
     let struck = struck.ok_or("nothing befell it")?;
     Ok(ended.into_iter().map(|at| at.saturating_sub(struck) as f64 / 1e6).collect())
+}
+
+/// Whether an image says that a rank failed.
+fn is_typed(said: &str) -> bool {
+    ["Letters(Message(Failed(", "Group(Rank("].iter().any(|error| said.starts_with(error))
 }
 
 /// The emulator of the job with this mark, and the process that stands in for its image.
@@ -186,35 +223,74 @@ fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
 }
 
 /// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of interest.
-fn member() -> ExitCode {
+fn member(letters: bool) -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
+            // The image may strike before everybody has seen its seat.
+            println!("ended nobody {} typed", now());
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
     };
     let own = world.rank();
+    let mut desk = if letters { Desk::new(&world).ok() } else { None };
     for round in 0.. {
         if round == 2 {
             println!("ready {own} {}", std::process::id());
         }
-        if let Err(error) = one(&world, round) {
-            let typed = matches!(
-                error,
-                CollectiveError::Missing { .. }
-                    | CollectiveError::Corrupt { .. }
-                    | CollectiveError::Corrupted
-                    | CollectiveError::Disagrees { .. }
-                    | CollectiveError::Ended(_)
-            );
-            println!("ended {own} {} {}", now(), if typed { "typed" } else { "otherwise" });
-            eprintln!("{error}");
-            // Without a farewell: the others are to notice.
-            std::process::exit(3);
-        }
+        let done = match &mut desk {
+            Some(desk) => exchange(&world, desk, round),
+            None => one(&world, round),
+        };
+        done.unwrap_or_else(|error| match end(&world, error.into()) {});
     }
     ExitCode::SUCCESS
+}
+
+/// The end of a process, without a farewell: the others are to notice.
+fn end(world: &World, End { reason, typed }: End) -> Infallible {
+    println!("ended {} {} {}", world.rank(), now(), if typed { "typed" } else { "otherwise" });
+    eprintln!("{reason}");
+    std::process::exit(3)
+}
+
+/// How a process's part has ended.
+struct End {
+    reason: String,
+    typed: bool,
+}
+
+impl From<CollectiveError> for End {
+    fn from(error: CollectiveError) -> Self {
+        let typed = matches!(
+            error,
+            CollectiveError::Missing { .. }
+                | CollectiveError::Corrupt { .. }
+                | CollectiveError::Corrupted
+                | CollectiveError::Disagrees { .. }
+                | CollectiveError::Ended(_)
+        );
+        Self { reason: error.to_string(), typed }
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        let typed = matches!(failure, Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Corrupted(_));
+        Self { reason: failure.to_string(), typed }
+    }
+}
+
+/// A burst of letters, and a barrier. Where the letters are wrong, barriers have to fail.
+fn exchange(world: &World, desk: &mut Desk, burst: u32) -> Result<(), CollectiveError> {
+    desk.exchange(world, burst, |trouble| match trouble {
+        LetterTrouble::Message(failure) => end(world, failure.into()),
+        LetterTrouble::Wrong { .. } => loop {
+            world.barrier().unwrap_or_else(|error| match end(world, error.into()) {});
+        },
+    });
+    world.barrier()
 }
 
 fn one(world: &World, round: u32) -> Result<(), CollectiveError> {

@@ -1,5 +1,6 @@
 //! Bar 1 of bare metal: barrier, broadcast and allreduce among two Linux processes and one image without an operating system, over
-//! the segment that they share; a barrier of one of each against a round trip over their rings.
+//! the segment that they share; messages of all lengths among the three, matched and admitted as World's; a barrier of one of each against
+//! a round trip over their rings.
 //!
 //! `cargo build --release && cargo run --release -p unisono-tests --bin bare_metal`. What has to be there: docs/bare-metal.md.
 
@@ -15,6 +16,7 @@ use unisono::rank::Rank;
 use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono_node::group::Group;
+use unisono_node::letters::BURST;
 use unisono_node::mailbox::Mailbox;
 use unisono_node::member::Member;
 use unisono_node::rounds;
@@ -24,18 +26,22 @@ use unisono_shmem::seat::Sitter;
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::bare_metal::build;
 use unisono_tests::job::Job;
+use unisono_tests::letters::Desk;
 
 /// A job that takes longer stands still.
 const LONGEST: Duration = Duration::from_secs(300);
 /// Barriers, or round trips, that are timed together.
 const BATCH: u32 = 1000;
 
-/// Runs collectives with an image as one of the ranks.
+/// Runs collectives, and exchanges messages, with an image as one of the ranks.
 #[derive(Parser, Clone, Debug)]
 struct Options {
     /// Barriers, broadcasts and allreduces.
     #[arg(long, default_value_t = 100_000)]
     rounds: u32,
+    /// Bursts of letters: 96 each.
+    #[arg(long, default_value_t = 1600)]
+    bursts: u32,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -52,11 +58,12 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.member {
-        return member(options.rounds);
+        return member(&options);
     }
     let mut report = Report::new(1, options.json);
     let outcome = build(1).and_then(|machine| {
         together(&machine, options.rounds, &mut report)?;
+        correspond(&machine, options.bursts, &mut report)?;
         alone(&machine, &mut report)
     });
     match outcome {
@@ -68,42 +75,69 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two processes and a node.
+/// Two processes and a node, which do collectives.
 fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(), String> {
-    let (image, began) = (machine.image.display().to_string(), Instant::now());
+    let began = Instant::now();
+    let Outcome { right, microseconds, .. } = run(machine, "collectives", "rounds", rounds)?;
+    let (of, rounds) = ("2 processes, 1 node", f64::from(rounds));
+    report.figure("rounds_right", of, right / 2.0, "rounds", Limit::Least(rounds));
+    report.figure("round", "barrier, broadcast, 2 allreduces", microseconds / rounds, "us", Limit::None);
+    report.figure("time", of, began.elapsed().as_secs_f64(), "s", Limit::None);
+    Ok(())
+}
+
+/// Two processes and a node, each of which sends letters to the others.
+fn correspond(machine: &BareMetal, bursts: u32, report: &mut Report) -> Result<(), String> {
+    let began = Instant::now();
+    let Outcome { right, came, microseconds } = run(machine, "letters", "bursts", bursts)?;
+    let (of, each) = ("2 processes, 1 node", f64::from(bursts * 2 * BURST));
+    report.figure("letters_right", "2 processes", right, "letters", Limit::Least(2.0 * each));
+    report.figure("letters_right", "1 node", came, "letters", Limit::Least(each));
+    report.figure("letter", of, microseconds / (3.0 * each), "us", Limit::None);
+    report.figure("time", "2 processes, 1 node, letters", began.elapsed().as_secs_f64(), "s", Limit::None);
+    Ok(())
+}
+
+/// What the ranks of a job say.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Of all processes.
+    right: f64,
+    /// At the node, and how long it took.
+    came: f64,
+    microseconds: f64,
+}
+
+/// A job of two processes and a node, to its end.
+fn run(machine: &BareMetal, program: &str, unit: &str, count: u32) -> Result<Outcome, String> {
+    let image = machine.image.display().to_string();
     let options = ["-n", "3", "--bare-metal", "1", "--image", &image, "--emulator", &machine.emulator];
-    let number = rounds.to_string();
-    let words = format!("rounds={number}");
-    let arguments = ["--member", "--rounds", &number, "program=collectives", &words];
+    let words = [format!("--{unit}"), count.to_string(), format!("program={program}"), format!("{unit}={count}")];
+    let arguments: Vec<&str> = ["--member"].into_iter().chain(words.iter().map(String::as_str)).collect();
     let mut job = Job::start(&format!("bare-metal-{}", std::process::id()), &options, &arguments)?;
     let until = Instant::now() + LONGEST;
-    let (mut right, mut image) = (0.0, f64::NAN);
+    let mut outcome = Outcome { right: 0.0, came: f64::NAN, microseconds: f64::NAN };
     while let Some(line) = job.line(until) {
+        let number = |text: &str| text.parse().unwrap_or(f64::NAN);
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["right", count] => right += count.parse().unwrap_or(f64::NAN),
-            [_, "rounds,", microseconds, "us"] => image = microseconds.parse().unwrap_or(f64::NAN),
+            ["right", count] => outcome.right += number(count),
+            [count, "rounds," | "letters,", microseconds, "us"] => {
+                (outcome.came, outcome.microseconds) = (number(count), number(microseconds));
+            }
             _ => return Err(format!("a rank says {line:?}")),
         }
     }
     let status = job.ended(Instant::now() + Duration::from_secs(5))?;
     job.clean()?;
-    if !status.success() {
-        return Err(format!("the job ended with {status}"));
-    }
-    let (of, rounds) = ("2 processes, 1 node", f64::from(rounds));
-    report.figure("rounds_right", of, right / 2.0, "rounds", Limit::Least(rounds));
-    report.figure("round", "barrier, broadcast, 2 allreduces", image / rounds, "us", Limit::None);
-    report.figure("time", of, began.elapsed().as_secs_f64(), "s", Limit::None);
-    Ok(())
+    if status.success() { Ok(outcome) } else { Err(format!("the job ended with {status}")) }
 }
 
 /// A rank that has an operating system.
-fn member(rounds: u32) -> ExitCode {
+fn member(options: &Options) -> ExitCode {
+    let of_letters = options.words.iter().any(|word| word == "program=letters");
     match World::join().map_err(|error| error.to_string()).and_then(|world| {
-        for round in 0..rounds {
-            one(&world, round)?;
-        }
-        println!("right {rounds}");
+        let right = if of_letters { letters(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
+        println!("right {right}");
         world.finish().map_err(|error| error.to_string())
     }) {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,6 +146,25 @@ fn member(rounds: u32) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn letters(world: &World, bursts: u32) -> Result<u32, String> {
+    let (mut desk, mut come) = (Desk::new(world)?, 0);
+    for burst in 0..bursts {
+        come += desk.exchange(world, burst, |trouble| {
+            eprintln!("{trouble}");
+            std::process::exit(1)
+        });
+        world.barrier().map_err(|error| format!("burst {burst}: {error}"))?;
+    }
+    Ok(come)
+}
+
+fn collectives(world: &World, rounds: u32) -> Result<u32, String> {
+    for round in 0..rounds {
+        one(world, round)?;
+    }
+    Ok(rounds)
 }
 
 fn one(world: &World, round: u32) -> Result<(), String> {

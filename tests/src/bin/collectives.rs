@@ -284,7 +284,7 @@ fn member(part: Part) -> ExitCode {
 }
 
 /// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
-fn oracle(world: &World) -> Result<(u64, u64), Box<dyn std::error::Error>> {
+fn oracle(world: &World) -> Result<(u64, u64), Box<dyn core::error::Error>> {
     let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
     let (whole, other) = (Oracle::new(world).run()?, Oracle::new(&backwards).run()?);
     Ok((whole.0 + other.0, whole.1 + other.1))

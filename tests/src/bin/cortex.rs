@@ -1,22 +1,29 @@
 //! Bar 3 of bare metal: an image for a Cortex-M4, two processes, and a file that is the board's memory and their segment: checked
-//! messages between rank 0 and the image, then barriers and allreduces among all.
+//! messages between rank 0 and the image, then barriers and allreduces among all. Another image takes part in messages that are matched and
+//! admitted as World's, with two ranks of this process.
 //!
 //! `cargo run --release -p unisono-tests --bin cortex`. What has to be installed: docs/building.md.
 
+extern crate alloc;
+
+use alloc::collections::VecDeque;
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
 use unisono_node::group::Group;
 use unisono_node::mailbox::Mailbox;
 use unisono_node::member::Member;
+use unisono_node::messages::{Messages, Mode, Store};
 use unisono_node::rounds;
 use unisono_shmem::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::note;
 use unisono_shmem::seat::Sitter;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
@@ -28,6 +35,8 @@ const BYTES: usize = 16 << 20;
 const NODE: u32 = 2;
 /// A run that takes longer stands still.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Bytes of the longest message that is matched.
+const MATCHED: usize = 40_000;
 /// Messages on their way at a time.
 const AHEAD: u32 = 16;
 
@@ -40,6 +49,9 @@ struct Options {
     /// Barriers.
     #[arg(long, default_value_t = 100_000)]
     barriers: u32,
+    /// Messages of either of two ranks that are matched, there and back.
+    #[arg(long, default_value_t = 5_000)]
+    matched: u32,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -53,7 +65,7 @@ fn main() -> ExitCode {
     let mut report = Report::new(3, options.json);
     let outcome = match options.member {
         Some(descriptor) => member(descriptor, options.barriers),
-        None => prove(&options, &mut report),
+        None => prove(&options, &mut report).and_then(|()| correspond(options.matched, &mut report)),
     };
     match outcome {
         Ok(()) if options.member.is_some() => ExitCode::SUCCESS,
@@ -65,9 +77,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
-    let bench = Bench::find()?;
-    let image = bench.build(IMAGE, &[])?.ok_or_else(|| bench.explain_panics(IMAGE))?;
+/// An image, checked, and a segment with a seat for it.
+fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
+    let image = bench.build(image, &[])?.ok_or_else(|| bench.explain_panics(image))?;
     print_sizes(&image)?;
     check_symbols(&image)?;
     let sizes = Sizes::of_node(NODE + 1, Waiting::Shared);
@@ -75,15 +87,23 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }
-    let file = SegmentFile::create(&layout)?;
+    Ok((image, SegmentFile::create(&layout)?))
+}
+
+/// The emulator, whose board's memory is the segment.
+fn start(bench: &Bench, image: &Path, file: &SegmentFile) -> Outcome<Child> {
+    let (process, number) = (std::process::id(), file.as_fd().as_raw_fd());
+    let backing = format!("memory-backend-file,id=shared,mem-path=/proc/{process}/fd/{number},size={BYTES},share=on");
+    let more = ["-M", "mps2-an386,memory-backend=shared", "-object", &backing].map(str::to_owned);
+    bench.start(image, &more)
+}
+
+fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
+    let bench = Bench::find()?;
+    let (image, file) = prepare(&bench, IMAGE)?;
     let (mapping, _) = Mapping::open(file.as_fd())?;
     let number = file.as_fd().as_raw_fd();
-    let backing = format!(
-        "memory-backend-file,id=shared,mem-path=/proc/{}/fd/{number},size={BYTES},share=on",
-        std::process::id()
-    );
-    let more = ["-M", "mps2-an386,memory-backend=shared", "-object", &backing].map(str::to_owned);
-    let mut child = bench.start(&image, &more)?;
+    let mut child = start(&bench, &image, &file)?;
     let mut other = Command::new(std::env::current_exe()?);
     other.args(["--member", &number.to_string(), "--barriers", &options.barriers.to_string()]).stdin(Stdio::null());
     let keep = move || {
@@ -126,6 +146,93 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
     report.figure("message_there_and_back", of, took.as_secs_f64() * 1e9 / messages, "ns", Limit::None);
     report.figure("barriers_right", of, barriers, "barriers", Limit::Least(barriers));
     report.figure("barrier", of, waited.as_secs_f64() * 1e9 / barriers, "ns", Limit::None);
+    Ok(())
+}
+
+/// Two ranks of this process, each of which sends the other image messages, and has them back.
+fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
+    let bench = Bench::find()?;
+    let (image, file) = prepare(&bench, "messages")?;
+    let (mapping, _) = Mapping::open(file.as_fd())?;
+    let (members, until) = ([sit(&mapping, 0)?, sit(&mapping, 1)?], Instant::now() + LIMIT);
+    let mut child = start(&bench, &image, &file)?;
+    let began = Instant::now();
+    let ranks = members
+        .map(|member| std::thread::Builder::new().stack_size(1 << 26).spawn(move || echoed(member, count, until)));
+    let ended: Vec<Result<(), String>> = ranks
+        .into_iter()
+        .map(|rank| rank?.join().map_err(|_| std::io::Error::other("a panic")))
+        .map(|ended| ended.map_err(|error| error.to_string()).flatten())
+        .collect();
+    if ended.iter().any(Result::is_err) {
+        // What it waits for will not come.
+        let _ = child.kill();
+    }
+    let judged = judge(child, LIMIT);
+    ended.into_iter().collect::<Result<(), _>>()?;
+    judged?;
+    let (all, of) = (2.0 * f64::from(count), "2 ranks of a process, 1 Cortex-M4");
+    report.figure("matched_right", of, all, "messages", Limit::Least(all));
+    report.figure("matched_there_and_back", of, began.elapsed().as_secs_f64() * 1e9 / all, "ns", Limit::None);
+    Ok(())
+}
+
+/// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its tag.
+fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), String> {
+    type Memory = Store<'static, 3, { 3 * note::headers(3) as usize }, 16, 4>;
+    let failed = |number: u32, what: &str| format!("rank {}, message {number}: {what}", member.local());
+    while !member.is_complete() {
+        if Instant::now() > until {
+            return Err(failed(0, "the image takes no seat"));
+        }
+        std::thread::yield_now();
+    }
+    let lent = Box::leak(Box::<Memory>::default()).lend();
+    let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "too little is lent"))?;
+    let quarry: &'static [u8] = Vec::leak((0..MATCHED as u32 + 997).map(|at| rounds::number(at, 0, 7) as u8).collect());
+    let of = |number: u32| {
+        let length = if number % 50 == 49 {
+            MATCHED
+        } else {
+            [1, 8, 28, 29, 48, 49, 300, 1024, 1025, 4097][number as usize % 10]
+        };
+        let at = number as usize % 997;
+        quarry.get(at..at + if number == count { 0 } else { length }).unwrap_or_default()
+    };
+    let (mut posted, mut sent) = (VecDeque::new(), 0);
+    let mut free: Vec<&'static mut [u8]> = (0..4).map(|_| Vec::leak(vec![0; MATCHED])).collect();
+    for number in 0..=count {
+        while sent <= count
+            && let Some(buffer) = free.pop()
+        {
+            let started = messages.start_receive(buffer, Some(NODE), Some(sent % 3));
+            let receive = started.map_err(|(error, _)| failed(sent, &format!("{error:?}")))?;
+            let send = messages.start_send(of(sent), NODE, sent % 3, Mode::Standard);
+            posted.push_back((receive, send.map_err(|error| failed(sent, &format!("{error:?}")))?));
+            sent += 1;
+        }
+        let Some((receive, send)) = posted.pop_front() else { break };
+        let mut done = |request| loop {
+            if let Some(ended) = messages.take(request) {
+                return ended.result.map(|status| (status, ended.buffer)).map_err(|error| format!("{error:?}"));
+            }
+            if Instant::now() > until {
+                return Err("does not come".to_owned());
+            }
+            if !messages.poll() {
+                std::thread::yield_now();
+            }
+        };
+        let (status, buffer) = done(receive).map_err(|error| failed(number, &error))?;
+        done(send).map_err(|error| failed(number, &error))?;
+        let is_it = status.tag == number % 3 && status.bytes == of(number).len();
+        let is_whole = buffer.iter().zip(of(number)).all(|(found, sent)| *found == !sent);
+        if !(is_it && is_whole) {
+            return Err(failed(number, "came back wrong"));
+        }
+        free.push(buffer);
+    }
+    messages.leave(&mut std::thread::yield_now);
     Ok(())
 }
 

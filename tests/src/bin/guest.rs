@@ -272,13 +272,12 @@ fn memory() -> Outcome<()> {
         println!("{known:>6} {active:>6} {process:>12} {rings:>12} {kernel:>12} {handles:>8}");
         footprints.push([process, rings, kernel, handles]);
     }
-    // Up to 256 ranks, an endpoint has more windows the larger its job is.
-    let (least, most) = (footprints[3], footprints[5]);
+    let (least, most) = (footprints[0], footprints[5]);
     let idle = most[0].saturating_sub(least[0]);
-    println!("3840 more idle peers: {idle} KiB, {:.0} bytes each", idle as f64 * 1024.0 / 3840.0);
+    println!("4095 more idle peers: {idle} KiB, {:.0} bytes each", idle as f64 * 1024.0 / 4095.0);
     let rings = footprints.iter().any(|one| one[1] != least[1]);
     let kernel = most[2] > least[2] + KERNEL_NOISE_KIB;
-    if idle * 1024 > 3840 * 128 || rings || kernel || footprints[7][3] > 64 {
+    if idle * 1024 > 4095 * 128 || rings || kernel || footprints[7][3] > 64 {
         return Err("idle peers cost memory".into());
     }
     Ok(())

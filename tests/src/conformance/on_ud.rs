@@ -3,10 +3,13 @@
 use core::time::Duration;
 
 use unisono::region::{Address, Regions};
-use unisono_core::device::{Device, Lane, PeerId};
+use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
 use unisono_verbs::ud::{Domain, Options, Ud, Woken};
 
 use super::{Fixture, real_time};
+
+/// Looks for an address handle, 100 µs apart.
+const RESOLVING: u32 = 50_000;
 
 /// Devices on several adapters, all made alike.
 #[derive(Debug)]
@@ -40,6 +43,13 @@ impl Fixture for UdFixture {
             for (peer, path) in (0..).map(PeerId).zip(&paths) {
                 let mtu = device.limits().mtu;
                 device.set_path(peer, *path, mtu).expect("the path of a device");
+                // Made on another thread; until then only short datagrams wait for it.
+                device.ask(Wish::Resolve(peer));
+                let resolved = (0..RESOLVING).any(|_| {
+                    real_time::sleep(100_000);
+                    device.poll_fact() == Some(Fact::Path { peer, mtu })
+                });
+                assert!(resolved, "no address handle for the path of a device");
             }
         }
         nodes

@@ -2,7 +2,8 @@
 #![no_std]
 #![no_main]
 
-use unisono_mps2::{clock::Clock, semihosting, shared, stack};
+use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared, stack};
+use unisono_node::Idle as _;
 use unisono_node::group::{Group, GroupError};
 use unisono_node::mailbox::{Mailbox, ReceiveError};
 use unisono_node::member::{JoinError, Member};
@@ -10,7 +11,6 @@ use unisono_node::rounds;
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::ring::PutError;
 use unisono_shmem::seat::Sitter;
-use unisono_shmem::segment::Site;
 
 /// The seat of this rank. Static: a board knows its place.
 const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d32, process: 0 };
@@ -60,17 +60,9 @@ extern "C" fn main() -> ! {
 
 fn run(clock: &mut Clock) -> Result<(), Trouble> {
     let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
-    // The clock is read on every fruitless poll, so that its 24 bits suffice, and every millisecond the heart beats.
-    let (heart, mut beats, mut last) = (member.heart(), 0_u32, clock.now());
-    let mut idle = || {
-        let now = clock.now();
-        if now.wrapping_sub(last) >= 1000 {
-            (last, beats) = (now, beats.wrapping_add(1));
-            heart.publish(beats, Site::Plain);
-        }
-    };
+    let mut idle = Heart::new(clock, &member);
     while !member.is_complete() {
-        idle();
+        idle.idle();
     }
     let messages = messages(&member, &mut idle)?;
     let (mut group, ranks) = (Group::new(member).ok_or(Trouble::Wrong)?, member.size());
@@ -98,14 +90,14 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
 }
 
 /// Answers what rank 0 sends, every byte changed, until an empty message comes. Numbers are tags, in order.
-fn messages(member: &Member<'static>, idle: &mut impl FnMut()) -> Result<u32, Trouble> {
+fn messages(member: &Member<'static>, idle: &mut Heart<'_>) -> Result<u32, Trouble> {
     let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::Ring)?;
     let (mut buffer, mut expected) = ([0; LONGEST], 0_u32);
     loop {
         let (tag, bytes) = match mailbox.receive(&mut buffer) {
             Ok(Some(message)) => message,
             Ok(None) => {
-                idle();
+                idle.idle();
                 continue;
             }
             Err(ReceiveError::Corrupted | ReceiveError::Truncated) => return Err(Trouble::Ring),
@@ -119,7 +111,7 @@ fn messages(member: &Member<'static>, idle: &mut impl FnMut()) -> Result<u32, Tr
         loop {
             match mailbox.send(tag, message) {
                 Ok(()) => break,
-                Err(PutError::Full) => idle(),
+                Err(PutError::Full) => idle.idle(),
                 Err(_) => return Err(Trouble::Ring),
             }
         }

@@ -4,9 +4,9 @@
 //! unisono tuning 1
 //! # carrier  collective  ranks  bytes    choice
 //! udp        allreduce   4      0-2895   doubling
-//! udp        allreduce   4-8    2896-    knomial:k=1,segments=4
+//! udp/2      allreduce   4-8    2896-    knomial:k=1,segments=4
 //! ```
-//! Numbers are one, `least-most` or `least-`; bytes are those of the choice: per rank, of an alltoall and a reduce-scatter per pair, of reductions
+//! Behind the carrier: how many ranks share a processor; without, any number of them. Numbers are one, `least-most` or `least-`; bytes are those of the choice: per rank, of an alltoall and a reduce-scatter per pair, of reductions
 //! and scans the vector. No two lines are for the same call. What no line is for, the model decides.
 
 use core::fmt;
@@ -71,6 +71,8 @@ impl fmt::Display for Span {
 pub struct Line {
     /// What carries the messages.
     pub carrier: Carrier,
+    /// By how many ranks sharing a processor; `None`: by any number.
+    pub sharing: Option<Span>,
     /// Of how many ranks.
     pub ranks: Span,
     /// Of how many bytes.
@@ -81,7 +83,8 @@ pub struct Line {
 
 impl Line {
     fn meets(&self, other: &Self) -> bool {
-        (self.carrier, self.wanted.verb) == (other.carrier, other.wanted.verb)
+        let share = self.sharing.zip(other.sharing).is_none_or(|(one, other)| one.meets(other));
+        (self.carrier, self.wanted.verb, share) == (other.carrier, other.wanted.verb, true)
             && self.ranks.meets(other.ranks)
             && self.bytes.meets(other.bytes)
     }
@@ -91,24 +94,28 @@ impl Line {
         let [carrier, verb, ranks, bytes, choice] = words[..] else {
             return Err(LineError::Words { given: words.len() });
         };
+        let (carrier, sharing) = carrier.split_once('/').map_or((carrier, None), |(one, other)| (one, Some(other)));
         let carrier = Carrier::ALL.into_iter().find(|known| known.name() == carrier).ok_or(LineError::Carrier)?;
         let named = |(_, name, _): &&(Verb, &str, &str)| *name == verb;
         let (verb, ..) = VERBS.iter().find(named).ok_or(LineError::Collective)?;
         let span = |text: &str| Span::read(text).ok_or_else(|| LineError::Span { given: text.to_owned() });
-        Ok(Self { carrier, ranks: span(ranks)?, bytes: span(bytes)?, wanted: Override::new(*verb, choice)? })
+        let (sharing, wanted) = (sharing.map(span).transpose()?, Override::new(*verb, choice)?);
+        Ok(Self { carrier, sharing, ranks: span(ranks)?, bytes: span(bytes)?, wanted })
     }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { carrier, ranks, bytes, wanted } = self;
+        let Self { carrier, sharing, ranks, bytes, wanted } = self;
         let named = VERBS.iter().find(|(verb, ..)| *verb == wanted.verb).map_or("", |(_, name, _)| name);
-        write!(to, "{} {named} {ranks} {bytes} {wanted}", carrier.name())
+        to.write_str(carrier.name())?;
+        sharing.map_or(Ok(()), |sharing| write!(to, "/{sharing}"))?;
+        write!(to, " {named} {ranks} {bytes} {wanted}")
     }
 }
 
 /// The table.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Table {
     lines: Vec<Line>,
 }
@@ -166,11 +173,14 @@ impl Table {
         Self::read(&text)
     }
 
-    /// What is said of a call.
-    pub fn find(&self, carrier: Carrier, plan: &Plan) -> Option<Override> {
+    /// What is said of a call, where so many ranks share a processor.
+    pub fn find(&self, carrier: Carrier, sharing: u16, plan: &Plan) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
         let is_for = |line: &&Line| {
-            (line.carrier, line.wanted.verb) == (carrier, plan.verb) && line.ranks.has(ranks) && line.bytes.has(bytes)
+            (line.carrier, line.wanted.verb) == (carrier, plan.verb)
+                && line.sharing.is_none_or(|known| known.has(sharing.into()))
+                && line.ranks.has(ranks)
+                && line.bytes.has(bytes)
         };
         self.lines.iter().find(is_for).map(|line| line.wanted)
     }
@@ -240,14 +250,17 @@ pub enum TableError {
 }
 
 /// Lines from the quickest choice at each of some sizes: between two sizes the border is their geometric mean.
-pub fn lines_of(carrier: Carrier, ranks: Span, quickest: &[(u64, Override)]) -> Vec<Line> {
+pub fn lines_of((carrier, sharing): (Carrier, Option<Span>), ranks: Span, quickest: &[(u64, Override)]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut least = 0;
     for (n, (bytes, wanted)) in quickest.iter().enumerate() {
         let most = quickest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
         match lines.last_mut() {
             Some(last) if last.wanted == *wanted => last.bytes.most = most,
-            _ => lines.extend(Span::new(least, most).map(|bytes| Line { carrier, ranks, bytes, wanted: *wanted })),
+            _ => {
+                let line = |bytes| Line { carrier, sharing, ranks, bytes, wanted: *wanted };
+                lines.extend(Span::new(least, most).map(line));
+            }
         }
         least = most.saturating_add(1);
     }
@@ -288,7 +301,7 @@ mod tests {
         let table = Table::read(&TEXT.replace('\n', "  # said\n\n")).expect("a table");
         assert_eq!(table.to_string(), TEXT);
         let find = |carrier, verb, size, bytes| {
-            table.find(carrier, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
+            table.find(carrier, 1, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
         };
         assert_eq!(find(Carrier::Udp, Verb::Allreduce, 4, 2895), "doubling");
         assert_eq!(find(Carrier::Udp, Verb::Allreduce, 8, 2896), "knomial:k=1,segments=4");
@@ -301,6 +314,20 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_share_processors_have_lines_of_their_own() {
+        let text = "unisono tuning 1\nudp/1 reduce 4 0- ring\nudp/2- reduce 4 0- halving\nudp scan 4 0- ring\n";
+        let table = Table::read(text).expect("a table");
+        assert_eq!(table.to_string(), text);
+        let find = |sharing, verb| table.find(Carrier::Udp, sharing, &plan(verb, 4, 8)).map(|one| one.to_string());
+        assert_eq!(find(1, Verb::Reduce).as_deref(), Some("ring"));
+        assert_eq!(find(7, Verb::Reduce).as_deref(), Some("halving"));
+        assert_eq!(find(7, Verb::Scan).as_deref(), Some("ring"));
+        for twice in ["udp/5 reduce 4 0- ring", "udp reduce 4 8 ring", "udp/3 scan 2- 0- ring"] {
+            assert!(matches!(Table::read(&format!("{text}{twice}\n")), Err(TableError::Twice { .. })), "{twice}");
+        }
+    }
+
+    #[test]
     fn what_is_no_table_is_refused_with_the_line() {
         let refused = |text: &str| Table::read(text).expect_err("refused").to_string();
         assert_eq!(refused(""), "a table begins with \"unisono tuning 1\"");
@@ -309,6 +336,8 @@ mod tests {
             ("udp allreduce 4 0-", "carrier, collective, ranks, bytes and choice are expected, not 4 words"),
             ("tcp allreduce 4 0- ring", "the carrier is udp or rings"),
             ("udp all_reduce 4 0- ring", "one of barrier, broadcast, reduce, allreduce"),
+            ("udp/ allreduce 4 0- ring", "a number, least-most or least- is expected, not \"\""),
+            ("udp/2/3 allreduce 4 0- ring", "a number, least-most or least- is expected, not \"2/3\""),
             ("udp allreduce 4-2 0- ring", "a number, least-most or least- is expected, not \"4-2\""),
             ("udp allreduce +4 0- ring", "a number, least-most or least- is expected, not \"+4\""),
             ("udp allreduce -4 0- ring", "a number, least-most or least- is expected, not \"-4\""),
@@ -332,17 +361,17 @@ mod tests {
         let ranks = Span::new(4, 4).expect("a span");
         let quickest =
             [(8, wanted("doubling")), (1024, wanted("doubling")), (8192, wanted("knomial")), (1 << 20, wanted("ring"))];
-        let said: Vec<String> = lines_of(Carrier::Udp, ranks, &quickest).iter().map(Line::to_string).collect();
+        let said: Vec<String> = lines_of((Carrier::Udp, None), ranks, &quickest).iter().map(Line::to_string).collect();
         assert_eq!(
             said,
             ["udp allreduce 4 0-2896 doubling", "udp allreduce 4 2897-92681 knomial", "udp allreduce 4 92682- ring",]
         );
-        assert_eq!(lines_of(Carrier::Udp, ranks, &[]), []);
+        assert_eq!(lines_of((Carrier::Udp, None), ranks, &[]), []);
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(unisono tuning 1\n)?((udp|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}") {
+        fn no_text_panics(text in "(unisono tuning 1\n)?((udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}") {
             if let Ok(table) = Table::read(&text) {
                 prop_assert_eq!(Table::read(&table.to_string()), Ok(table));
             }

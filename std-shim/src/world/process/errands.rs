@@ -6,12 +6,12 @@ use unisono_core::message::admission::Action;
 use unisono_core::message::matching::ReceiveId;
 use unisono_core::operation::SendError;
 use unisono_core::placement::{Key, PlacementId};
+use unisono_shmem::note::Place;
 
 use super::messages::failure;
 use super::{Granted, Process, Use, put};
 use crate::region::Extent;
 use crate::world::mailbox::{Errand, Fetched, Receiving, told};
-use crate::world::near::Place;
 use crate::world::request::{Failure, of_parcel};
 
 /// Bytes of a message that memory is granted for at a time.

@@ -9,13 +9,14 @@ use unisono_core::operation::SendError as Unsent;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEAD;
+use unisono_shmem::note::{Place, SHORT};
 
 use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
 use crate::region::Extent;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
-use crate::world::mailbox::{Arrival, Receiving, SHORT, Wanted};
-use crate::world::near::{EAGER_SHARED, Place};
+use crate::world::mailbox::{Arrival, Receiving, Wanted};
+use crate::world::near::EAGER_SHARED;
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::{Leaves as When, Started};
 use crate::world::request::{Failure, Status, Tag, of_message, of_parcel};
@@ -461,7 +462,9 @@ impl Process {
     /// Why a receive from `source` that matches nothing yet need not wait.
     pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
-            let untold = self.untold.iter().position(|rank| self.is_member(context, *rank))?;
+            let Some(untold) = self.untold.iter().position(|rank| self.is_member(context, *rank)) else {
+                return self.left_alone(context);
+            };
             return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
         };
         let ended = self.ended(rank)?;
@@ -469,6 +472,17 @@ impl Process {
             self.untold.retain(|untold| *untold != rank);
         }
         Some(ended)
+    }
+
+    /// All other members are gone, and at least one did not leave: this failed. As long as the first one is there, that is seen at once.
+    fn left_alone(&self, context: Context) -> Option<Failure> {
+        let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
+        let mut failed = None;
+        for rank in others {
+            let ended = self.ended(rank)?;
+            failed = failed.or(Some(ended).filter(|ended| !matches!(ended, Failure::Parted(_))));
+        }
+        failed
     }
 
     /// Takes a receive back that has met no message. False: it has, or it has ended, or it is none.

@@ -12,6 +12,10 @@ use unisono_core::message::steps::head::named;
 use unisono_core::message::{Context, Tag as MessageTag};
 use unisono_core::peer::Life;
 use unisono_core::span::Span;
+use unisono_shmem::note::{
+    ABORT, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, KIND, Place, SHORT, STEP, STEP_ANNOUNCE,
+    WORD, parted, private,
+};
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{Cells, Site, Word};
 
@@ -20,11 +24,8 @@ use crate::node::Standing;
 use crate::rank::Rank;
 use crate::region::{Extent, Regions};
 use crate::world::collective::table::Collectives;
-use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox, SHORT};
-use crate::world::near::{
-    ABORT, Announced, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, Near, Neighbour, Place, STEP,
-    STEP_ANNOUNCE, WORD, copy_out, private,
-};
+use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox};
+use crate::world::near::{Announced, Near, Neighbour, copy_out};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::Leaves;
 use crate::world::request::{Failure, Requests, Status, Tag, of_parcel};
@@ -77,12 +78,12 @@ impl Process {
         let entry = neighbour.look().ok()??;
         let [note, name] = entry.note;
         let machine = &mut self.mailbox.machine;
-        let (bytes, told) = if note & 0xff == HEADED {
+        let (bytes, told) = if note & KIND == HEADED {
             let (payload, head) = parted::<{ MessageHead::EAGER }>(&entry)?;
             if MessageHead::eager(&head) != Some((context, MessageTag(tag.0))) {
                 return None;
             }
-            neighbour.hear_head(name, &head)?;
+            neighbour.settled.hear(name, &head)?;
             // SAFETY: an exclusive borrow.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
             neighbour.take();
@@ -92,12 +93,12 @@ impl Process {
                 Context(0) => (EAGER, entry.payload),
                 _ => (EAGER_IN, of_context(&entry, context)?),
             };
-            if note & 0xff != what || name != tag.0 || payload.bytes() > SHORT {
+            if note & KIND != what || name != tag.0 || payload.bytes() > SHORT {
                 return None;
             }
             // SAFETY: as above.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
-            let credit = neighbour.credit(note);
+            let credit = neighbour.settled.credit(note);
             neighbour.take();
             (payload.bytes(), machine.take_short(peer, credit))
         };
@@ -129,7 +130,7 @@ impl Process {
             return false;
         }
         let Some(credit) = self.mailbox.machine.send_short(to.into()) else { return false };
-        match neighbour.note(EAGER, credit, tag.0) {
+        match neighbour.settled.note(EAGER, credit, tag.0) {
             Some(note) => neighbour.put(note, bytes).is_ok(),
             None => {
                 let posting = Posting { context, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
@@ -155,7 +156,7 @@ impl Process {
         let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) else { return Ok(()) };
         let what = if context == Context(0) { EAGER } else { EAGER_IN };
         let length = bytes as u32;
-        let put = match neighbour.note(what, credit, tag.0) {
+        let put = match neighbour.settled.note(what, credit, tag.0) {
             // SAFETY: as the caller says.
             Some(note) if what == EAGER_IN => unsafe {
                 neighbour.put_with(note, &context.0.to_le_bytes(), start, length)
@@ -524,7 +525,7 @@ struct Desk<'a> {
 impl Desk<'_> {
     fn handle(&mut self, neighbour: &mut Neighbour, entry: &Entry<'_>) -> Result<(), Nonsense> {
         let ([what, number], from) = (entry.note, neighbour.peer);
-        match what & 0xff {
+        match what & KIND {
             EAGER => self.take_short(neighbour, what, Context(0), Tag(number), entry.payload)?,
             EAGER_IN => {
                 let (payload, context) = parted(entry).ok_or(Nonsense)?;
@@ -532,7 +533,7 @@ impl Desk<'_> {
             }
             HEADED => {
                 let (payload, head) = parted::<{ MessageHead::EAGER }>(entry).ok_or(Nonsense)?;
-                neighbour.hear_head(number, &head).ok_or(Nonsense)?;
+                neighbour.settled.hear(number, &head).ok_or(Nonsense)?;
                 let bytes = head.len() + payload.bytes();
                 let arrival = self.mailbox.handle(from, &head, bytes, head.len(), self.requests);
                 self.take_in(&arrival, payload)?;
@@ -606,7 +607,7 @@ impl Desk<'_> {
         tag: Tag,
         payload: Cells<'_>,
     ) -> Result<(), Nonsense> {
-        let (from, bytes, credit) = (neighbour.peer, payload.bytes(), neighbour.credit(note));
+        let (from, bytes, credit) = (neighbour.peer, payload.bytes(), neighbour.settled.credit(note));
         let outcome = self.mailbox.machine.handle_short(from, context, MessageTag(tag.0), credit, bytes as u32);
         let arrival = self.mailbox.follow(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
         self.take_in(&arrival, payload)
@@ -617,7 +618,7 @@ impl Desk<'_> {
         let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
         let shown = head.get_mut(..bytes).ok_or(Nonsense)?;
         payload.read(shown).ok_or(Nonsense)?;
-        neighbour.hear_head(check, shown).ok_or(Nonsense)?;
+        neighbour.settled.hear(check, shown).ok_or(Nonsense)?;
         let arrival = self.mailbox.handle(neighbour.peer, shown, bytes, 0, self.requests);
         self.take_in(&arrival, payload)
     }
@@ -665,16 +666,6 @@ impl Desk<'_> {
         }
         Ok(())
     }
-}
-
-/// A payload, and what stands beside it in its entry.
-#[inline(always)]
-fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [u8; BYTES])> {
-    if let Some(beside) = entry.beside.part(0, BYTES) {
-        return Some((entry.payload, private(beside)?));
-    }
-    let length = entry.payload.bytes().checked_sub(BYTES)?;
-    Some((entry.payload.part(0, length)?, private(entry.payload.part(length, BYTES)?)?))
 }
 
 /// A payload, if that context stands beside it.

@@ -1,16 +1,17 @@
 //! Ranks that take no part in a communicator's collectives any more: who asks is told.
 //!
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
-//! collectives there has failed: at once, or whenever that is. What it said before arrives before.
+//! collectives there has failed: at once, or whenever that is. What it said before arrives before. The ranks of its node hear of a failure
+//! without having asked: it may make no progress afterwards.
 
 use unisono_core::device::PeerId;
+use unisono_shmem::note;
 
 use super::Process;
 use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::{Awaited, Outgoing};
-use crate::world::near;
 
 /// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
 pub(in crate::world) const ASK: u8 = 240;
@@ -52,9 +53,16 @@ impl Process {
     pub(super) fn retire(&mut self, now: u64, context: u32, cause: Rank) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.over.is_none()) else { return };
         of.over = Some(cause);
+        let members = of.members.clone();
         self.leave_room(context);
         for (asker, about) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, about);
+        }
+        let own = PeerId::from(self.rank);
+        for member in members.iter().map(PeerId::from) {
+            if member != own && self.is_near(member) {
+                self.tell_word(now, member, Word::Gone, context, cause);
+            }
         }
         if !self.is_whole() {
             self.push(now);
@@ -80,7 +88,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &said));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::WORD, 0], &said).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([note::WORD, 0], &said).is_err()) {
             self.disown(to);
         }
     }

@@ -11,6 +11,7 @@ use unisono_core::placement::PlacementId;
 use unisono_core::schedule::{Operation, Span};
 use unisono_core::span::Span as Bytes;
 use unisono_core::wire::MESSAGE_HEAD;
+use unisono_shmem::note::{self, Place};
 use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
@@ -19,7 +20,7 @@ use crate::rank::Rank;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing, context_of};
 use crate::world::collective::transfer::{Holder, Transfer};
 use crate::world::mailbox::{Errand, Fetched};
-use crate::world::near::{self, Announced, Near, Neighbour, Place};
+use crate::world::near::{Announced, Near, Neighbour};
 use crate::world::request::{Failure, of_message};
 
 /// Bytes of a payload that fit behind its head in the endpoint's own.
@@ -298,7 +299,7 @@ impl Process {
             let announced = Announced { sending, bytes, place };
             living(&mut self.near, to).map(|neighbour| neighbour.announce_step(head, announced))
         } else {
-            living(&mut self.near, to).map(|neighbour| neighbour.tell([near::STEP, 0], head.as_ref()))
+            living(&mut self.near, to).map(|neighbour| neighbour.tell([note::STEP, 0], head.as_ref()))
         };
         if told.is_some_and(|told| told.is_err()) {
             self.disown(to);

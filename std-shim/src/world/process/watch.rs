@@ -2,12 +2,12 @@
 
 use unisono_core::collective::Verb;
 use unisono_core::device::PeerId;
+use unisono_shmem::note;
 
 use super::Process;
 use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::table::Outgoing;
-use crate::world::near;
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, say};
 
 impl Process {
@@ -52,7 +52,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &words));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([near::STEP, 0], &words).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([note::STEP, 0], &words).is_err()) {
             self.disown(to);
         }
     }

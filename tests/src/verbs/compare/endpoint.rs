@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::PeerId;
+use unisono_core::device::{Lane, PeerId};
 use unisono_core::span::{Region, Span};
 
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
@@ -15,7 +15,7 @@ const UNDER_WAY: u32 = 512;
 /// Nanoseconds without anything after which a turn has failed.
 const SILENCE: u64 = 30_000_000_000;
 /// Looks for arrivals that share a look at the clock: an emulated clock is behind a lock, and those who wait slow those who send.
-const IDLE: u32 = 16;
+const IDLE: u32 = 32;
 
 /// Messages that all have the same payload.
 struct Stream {
@@ -55,7 +55,7 @@ impl Stream {
         // While the clock stands still and nothing arrives, there is nothing else to do. What follows from an arrival is done in the next
         // round, behind the answer.
         if self.rounds > 0 {
-            let received = end.receive_at(self.now);
+            let received = end.device.look(Lane::Polled) && end.receive_at(self.now);
             if received {
                 self.rounds = 1;
             }

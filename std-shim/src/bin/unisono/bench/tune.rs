@@ -103,7 +103,8 @@ impl Options {
 }
 
 /// The quickest of each collective and size.
-fn table(ranks: u32, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
+fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
+    let sharing = u64::from(ranks).div_ceil(processors.max(1) as u64);
     let ranks = Span::new(ranks.into(), ranks.into()).ok_or("a number is a span")?;
     let mut lines = Vec::new();
     for (verb, ..) in VERBS {
@@ -116,7 +117,7 @@ fn table(ranks: u32, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
             Some((bytes, best.wanted))
         };
         let quickest: Vec<(u64, Override)> = sizes.into_iter().filter_map(quickest).collect();
-        lines.extend(lines_of(Carrier::Udp, ranks, &quickest));
+        lines.extend(lines_of((Carrier::Udp, Span::new(sharing, sharing)), ranks, &quickest));
     }
     Ok(Table::new(lines)?)
 }
@@ -139,7 +140,8 @@ pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
             );
         }
     } else {
-        print!("{}", table(options.ranks, &candidates)?);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        print!("{}", table(options.ranks, processors, &candidates)?);
     }
     Ok(())
 }
@@ -162,8 +164,8 @@ mod tests {
             let is_wanted = wanted.contains(&(one.measured_as, one.bytes, one.wanted.to_string().as_str()));
             one.time_ns = if is_wanted { 1.0 } else { 2.0 };
         }
-        let table = table(6, &all).expect("a table").to_string();
-        for line in ["udp barrier 6 0- knomial", "udp gather 6 0-45 knomial", "udp gather 6 46- direct"] {
+        let table = table(6, 2, &all).expect("a table").to_string();
+        for line in ["udp/3 barrier 6 0- knomial", "udp/3 gather 6 0-45 knomial", "udp/3 gather 6 46- direct"] {
             assert!(table.lines().any(|other| other == line), "{line}: {table}");
         }
         assert_eq!(Table::read(&table).expect("a table").to_string(), table);

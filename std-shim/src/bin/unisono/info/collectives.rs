@@ -61,7 +61,7 @@ struct Row {
     /// By the model; of messages over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
-    /// What decided: `override`, `table` (of what was measured), `model`; within a node `measured`.
+    /// What decided: `override`, `table` (of what was measured), `built in` (such a table), `model`; within a node `measured`.
     decided_by: &'static str,
     /// Why an override is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +186,7 @@ impl Job {
                 let Choice { algorithm, ports, radix, segments } = choice;
                 let decided_by = match reason {
                     Reason::Model => "model",
+                    Reason::BuiltIn => "built in",
                     Reason::Table => "table",
                     Reason::Override => "override",
                 };

@@ -1,0 +1,376 @@
+//! The messages that the proofs have ranks exchange, processes and nodes alike: in every burst each rank sends [`BURST`] letters to each
+//! other one, of all lengths, tags and modes, before it receives any, and receives them in one of five ways. What a letter is follows from
+//! burst, sender, receiver and number, so that everybody knows what has to come, and in which order.
+
+use unisono_shmem::note::SHORT;
+
+use crate::Idle;
+use crate::messages::{MessageError, Messages, Mode, Request};
+
+/// Letters from each rank to each other one in a burst.
+pub const BURST: u32 = 16;
+/// Bytes of the longest.
+pub const LONGEST: usize = 1 << 20;
+/// Bytes of the pattern that all are cut out of.
+pub const QUARRY: usize = LONGEST + PLACES;
+/// Most ranks.
+pub const RANKS: usize = 8;
+/// Letters that are received at a time, and bytes of the longest of those.
+pub const POSTED: usize = 4;
+/// As said.
+pub const POSTED_LONGEST: usize = 1 << 16;
+
+const PLACES: usize = 1 << 16;
+const TAGS: u32 = 5;
+/// Around the bounds of what fits in an entry, with a head and without, what is kept, and what is sent with its head.
+const LENGTHS: [usize; 32] = [
+    0, 1, 4, 8, 27, 28, 29, 40, 44, 45, 48, 49, 64, 100, 200, 500, 1000, 1003, 1004, 1023, 1024, 1025, 2000, 4095,
+    4096, 4097, 16_383, 16_384, 16_385, 32_768, 32_769, 65_536,
+];
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Letter {
+    /// What it is called.
+    pub tag: u32,
+    /// Its length.
+    pub bytes: usize,
+    /// Where it lies in the quarry.
+    pub at: usize,
+    /// How it is sent.
+    pub mode: Mode,
+}
+
+impl Letter {
+    /// Its bytes.
+    pub fn cut(self, quarry: &[u8]) -> &[u8] {
+        quarry.get(self.at..self.at.wrapping_add(self.bytes)).unwrap_or_default()
+    }
+}
+
+const fn mix(word: u32) -> u32 {
+    let mixed = (word ^ word >> 16).wrapping_mul(0x7feb_352d);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b);
+    mixed ^ mixed >> 16
+}
+
+/// The letter of this number from one rank to another.
+pub fn letter(burst: u32, from: u32, to: u32, number: u32) -> Letter {
+    let pair = from.wrapping_mul(31).wrapping_add(to).wrapping_mul(BURST).wrapping_add(number);
+    let dice = mix(burst.wrapping_mul(0x9e37_79b9) ^ mix(pair));
+    let mode = match dice >> 28 {
+        0 | 1 => Mode::Synchronous,
+        2 | 3 => Mode::Ready,
+        _ => Mode::Standard,
+    };
+    // Short ones are three in four; the longest comes once in 64 bursts.
+    let choice = dice >> 8 & 31;
+    let choice = if dice >> 13 & 3 == 0 { choice } else { choice >> 1 };
+    let usual = LENGTHS.get(choice as usize).copied().unwrap_or(0);
+    let bytes = if burst % 64 == 63 && number == 3 { LONGEST } else { usual };
+    Letter { tag: dice.checked_rem(TAGS).unwrap_or(0), bytes, at: mix(dice) as usize % PLACES, mode }
+}
+
+/// The pattern.
+pub fn dig(quarry: &mut [u8]) {
+    for (word, number) in quarry.chunks_mut(4).zip(0..) {
+        for (into, byte) in word.iter_mut().zip(mix(number).to_le_bytes()) {
+            *into = byte;
+        }
+    }
+}
+
+/// What a receive asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// From whom; `None`: anyone.
+    pub source: Option<u32>,
+    /// Called what; `None`: anything.
+    pub tag: Option<u32>,
+}
+
+/// In which order letters are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Anyone,
+    BySource,
+    ByTag,
+    Exactly,
+    /// Several at a time, each exactly.
+    Posted,
+}
+
+/// The letters of a burst that have not come to a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbox {
+    burst: u32,
+    own: u32,
+    ranks: u32,
+    way: Way,
+    /// By sender, a bit for each.
+    missing: [u32; RANKS],
+}
+
+impl Inbox {
+    /// All are missing.
+    pub fn new(burst: u32, own: u32, ranks: u32) -> Self {
+        let way = match burst.wrapping_add(own) % 5 {
+            0 => Way::Anyone,
+            1 => Way::BySource,
+            2 => Way::ByTag,
+            3 => Way::Exactly,
+            _ => Way::Posted,
+        };
+        let mut missing = [0; RANKS];
+        for (rank, of) in (0..ranks).zip(&mut missing) {
+            *of = if rank == own { 0 } else { (1_u32 << BURST).wrapping_sub(1) };
+        }
+        Self { burst, own, ranks, way, missing }
+    }
+
+    /// Whether several are asked for at a time.
+    pub fn is_posted(&self) -> bool {
+        self.way == Way::Posted
+    }
+
+    /// Whether it is looked for before it is received.
+    pub fn is_probed(&self) -> bool {
+        self.burst / 5 % 2 == 1
+    }
+
+    fn left(&self) -> impl DoubleEndedIterator<Item = (u32, u32, Letter)> + '_ {
+        (0..self.ranks).flat_map(move |from| {
+            let missing = usize::try_from(from).ok().and_then(|from| self.missing.get(from)).copied().unwrap_or(0);
+            let numbers = (0..BURST).filter(move |number| missing >> number & 1 == 1);
+            numbers.map(move |number| (from, number, letter(self.burst, from, self.own, number)))
+        })
+    }
+
+    /// What is asked for next. `None`: all have come.
+    pub fn next(&self) -> Option<Wanted> {
+        let tags = |of: u32| self.left().filter(move |(from, ..)| *from == of).map(|(.., letter)| letter.tag).max();
+        Some(match self.way {
+            Way::Anyone => self.left().next().map(|_| Wanted { source: None, tag: None })?,
+            Way::BySource => Wanted { source: Some(self.left().next_back()?.0), tag: None },
+            Way::ByTag => Wanted { source: None, tag: Some(self.left().map(|(.., letter)| letter.tag).max()?) },
+            Way::Exactly => {
+                let (source, ..) = self.left().next()?;
+                Wanted { source: Some(source), tag: Some(tags(source)?) }
+            }
+            Way::Posted => {
+                let (source, _, letter) = self.left().min_by_key(|(from, number, _)| (*number, *from))?;
+                Wanted { source: Some(source), tag: Some(letter.tag) }
+            }
+        })
+    }
+
+    /// The letter that such a receive meets if it comes from there. `None`: there is none.
+    pub fn take(&mut self, wanted: Wanted, source: u32) -> Option<Letter> {
+        let fits = |(from, _, letter): &(u32, u32, Letter)| {
+            *from == source
+                && wanted.source.is_none_or(|of| of == source)
+                && wanted.tag.is_none_or(|tag| tag == letter.tag)
+        };
+        let (_, number, letter) = self.left().find(fits)?;
+        let missing = usize::try_from(source).ok().and_then(|source| self.missing.get_mut(source))?;
+        *missing &= !(1 << number);
+        Some(letter)
+    }
+}
+
+/// Why an exchange did not come out right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A message failed.
+    Message(MessageError),
+    /// What came is not what had to come, in this burst.
+    Wrong(u32),
+}
+
+impl From<MessageError> for Trouble {
+    fn from(error: MessageError) -> Self {
+        Self::Message(error)
+    }
+}
+
+/// The memory that a node exchanges letters with.
+#[derive(Debug)]
+pub struct Desk<'a> {
+    /// [`QUARRY`] bytes, [`dig`]ged.
+    pub quarry: &'a [u8],
+    /// [`LONGEST`] bytes.
+    pub into: &'a mut [u8],
+    /// [`POSTED_LONGEST`] bytes each.
+    pub posted: [&'a mut [u8]; POSTED],
+}
+
+/// A burst, on the part of a node; a barrier has to separate it from the next one, so that receives from anyone meet no letter of that.
+/// Returns how many letters came. There have to be records for a request of each letter to the others,
+/// and for [`POSTED`] more.
+///
+/// # Errors
+/// [`Trouble`].
+pub fn exchange<'a>(
+    messages: &mut Messages<'a>,
+    desk: &mut Desk<'a>,
+    burst: u32,
+    idle: &mut impl Idle,
+) -> Result<u32, Trouble> {
+    let (own, ranks) = (messages.member().local(), messages.member().size());
+    let mut sent = [None; BURST as usize * RANKS];
+    let mut places = sent.iter_mut();
+    for number in 0..BURST {
+        for to in (0..ranks).filter(|to| *to != own) {
+            let Letter { tag, bytes, mode, .. } = letter(burst, own, to, number);
+            let payload = letter(burst, own, to, number).cut(desk.quarry);
+            if burst.is_multiple_of(2) && bytes <= SHORT && mode != Mode::Synchronous {
+                messages.send(payload, to, tag, mode, idle)?;
+                continue;
+            }
+            let request = loop {
+                match messages.start_send(payload, to, tag, mode) {
+                    Err(MessageError::Full) => rest(messages, idle),
+                    started => break started?,
+                }
+            };
+            if let Some(place) = places.next() {
+                *place = Some(request);
+            }
+        }
+    }
+    let come = receive_all(messages, desk, Inbox::new(burst, own, ranks), idle)?;
+    for request in sent.into_iter().flatten() {
+        wait(messages, request, idle)?;
+    }
+    Ok(come)
+}
+
+fn receive_all<'a>(
+    messages: &mut Messages<'a>,
+    desk: &mut Desk<'a>,
+    mut inbox: Inbox,
+    idle: &mut impl Idle,
+) -> Result<u32, Trouble> {
+    let (mut come, wrong) = (0_u32, Trouble::Wrong(inbox.burst));
+    while let Some(wanted) = inbox.next() {
+        if inbox.is_posted() {
+            come = come.wrapping_add(receive_several(messages, desk, &mut inbox, idle)?);
+            continue;
+        }
+        let mut status = messages.probe(wanted.source, wanted.tag)?;
+        while inbox.is_probed() && status.is_none() {
+            rest(messages, idle);
+            status = messages.probe(wanted.source, wanted.tag)?;
+        }
+        let room = status.filter(|_| inbox.is_probed()).map_or(desk.into.len(), |status| status.bytes);
+        let found = desk.into.get_mut(..room).ok_or(wrong)?;
+        let asked = if inbox.is_probed() { status.map(|status| status.source) } else { wanted.source };
+        let status = messages.receive(found, asked, wanted.tag, idle)?;
+        let letter = inbox.take(wanted, status.source).ok_or(wrong)?;
+        if (status.tag, status.bytes) != (letter.tag, letter.bytes)
+            || found.get(..status.bytes) != Some(letter.cut(desk.quarry))
+        {
+            return Err(wrong);
+        }
+        come = come.wrapping_add(1);
+    }
+    Ok(come)
+}
+
+fn receive_several<'a>(
+    messages: &mut Messages<'a>,
+    desk: &mut Desk<'a>,
+    inbox: &mut Inbox,
+    idle: &mut impl Idle,
+) -> Result<u32, Trouble> {
+    let (mut come, wrong, mut posted) = (0_u32, Trouble::Wrong(inbox.burst), [None; POSTED]);
+    for (place, buffer) in posted.iter_mut().zip(&mut desk.posted) {
+        let Some(wanted) = inbox.next() else { break };
+        let letter = wanted.source.and_then(|source| inbox.take(wanted, source)).ok_or(wrong)?;
+        if letter.bytes > buffer.len() {
+            // The others of its kind come behind it.
+            let status = messages.receive(desk.into, wanted.source, wanted.tag, idle)?;
+            if status.bytes != letter.bytes || desk.into.get(..status.bytes) != Some(letter.cut(desk.quarry)) {
+                return Err(wrong);
+            }
+            come = come.wrapping_add(1);
+            continue;
+        }
+        match messages.start_receive(core::mem::take(buffer), wanted.source, wanted.tag) {
+            Ok(request) => *place = Some((request, letter)),
+            Err((error, back)) => {
+                *buffer = back;
+                return Err(error.into());
+            }
+        }
+    }
+    let mut result = Ok(());
+    for (place, buffer) in posted.into_iter().zip(&mut desk.posted) {
+        let Some((request, letter)) = place else { continue };
+        let ended = loop {
+            match messages.take(request) {
+                Some(ended) => break ended,
+                None => rest(messages, idle),
+            }
+        };
+        *buffer = ended.buffer;
+        let is_right = ended.result.map(|status| {
+            let seen = buffer.get(..status.bytes);
+            status.tag == letter.tag && seen == Some(letter.cut(desk.quarry))
+        });
+        result = result.and(match is_right {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(wrong),
+            Err(error) => Err(error.into()),
+        });
+        come = come.wrapping_add(1);
+    }
+    result.map(|()| come)
+}
+
+fn wait(messages: &mut Messages<'_>, request: Request, idle: &mut impl Idle) -> Result<(), MessageError> {
+    loop {
+        match messages.take(request) {
+            Some(ended) => return ended.result.map(|_| ()),
+            None => rest(messages, idle),
+        }
+    }
+}
+
+fn rest(messages: &mut Messages<'_>, idle: &mut impl Idle) {
+    if !messages.poll() {
+        idle.idle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_asks_for_every_letter_once() {
+        for burst in 0..10 {
+            let mut inbox = Inbox::new(burst, 1, 3);
+            let mut come = 0;
+            while let Some(wanted) = inbox.next() {
+                let source = wanted.source.unwrap_or(if inbox.take(wanted, 0).is_some() { 3 } else { 2 });
+                come += 1;
+                assert!(source == 3 || inbox.take(wanted, source).is_some(), "burst {burst}: {wanted:?}");
+            }
+            assert_eq!(come, 2 * BURST, "burst {burst}");
+        }
+    }
+
+    #[test]
+    fn letters_are_of_every_length_and_mode() {
+        let all = || (0..640).flat_map(|burst| (0..BURST).map(move |number| letter(burst, 0, 1, number)));
+        assert!(LENGTHS.iter().chain([&LONGEST]).all(|bytes| all().any(|letter| letter.bytes == *bytes)));
+        assert!(
+            [Mode::Standard, Mode::Synchronous, Mode::Ready]
+                .iter()
+                .all(|mode| all().any(|letter| letter.mode == *mode))
+        );
+        assert!((0..TAGS).all(|tag| all().any(|letter| letter.tag == tag)));
+        assert!(all().all(|letter| letter.at + letter.bytes <= QUARRY));
+    }
+}

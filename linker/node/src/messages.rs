@@ -1,0 +1,456 @@
+//! Messages with the other ranks of the node, processes and nodes alike: what [`unisono_shmem::note`] says, matched and admitted by the
+//! core ([`admission`]), as World's are.
+//!
+//! Ranks are named by their number on the node; messages are those of World's first context. Either a call waits until its message is done
+//! ([`send`](Messages::send), [`receive`](Messages::receive)), or it starts a request ([`start_send`](Messages::start_send),
+//! [`start_receive`](Messages::start_receive)), which ends while anything else waits or [`poll`](Messages::poll) is called, and whose
+//! buffer comes back with its result ([`take`](Messages::take)).
+//!
+//! Nobody reads a node's memory, nor it a process's: a message that is too long for a ring is granted memory and comes in fragments. One that
+//! lies in its sender's part of the segment (`World::allocate`) is copied out of there.
+//!
+//! # Bounds
+//! Requests, and heads that wait for room in a ring: as lent ([`Store`]). Of untaken messages of one peer, as many as in any job of so many
+//! ranks ([`headers`](note::headers)). One call of `poll` takes at most 64 entries of each ring.
+//!
+//! # Deaths
+//! A peer has left or failed if it says so, in its ring or on its seat. On the seat of a process that ended otherwise its death is written by
+//! whoever stands in for this node. What it had sent before still arrives; then whatever needs it ends with an error.
+
+mod act;
+mod channel;
+mod listen;
+mod request;
+mod store;
+
+use unisono_core::device::PeerId;
+use unisono_core::message::admission::{self, Admission, Config, Leaves, Outgoing, Received, SendError};
+use unisono_core::message::{Context, Pattern, Tag};
+use unisono_shmem::note::{self, Place};
+use unisono_shmem::seat::Occupant;
+
+use crate::Idle;
+use crate::member::Member;
+use act::Queue;
+pub use channel::Channel;
+use request::{Buffer, Held, Requests, Stage};
+pub use request::{Ended, Request};
+use store::Records;
+pub use store::{Lent, SLOT, Store};
+pub use unisono_core::message::admission::Mode;
+
+/// Rounds between two looks at whether the others still take part.
+const LOOKS: u32 = 1024;
+/// World's own: the only one that a node has part in.
+const CONTEXT: Context = Context(0);
+
+/// A message that was received, or is there to be received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Who sent it.
+    pub source: u32,
+    /// What its sender calls it.
+    pub tag: u32,
+    /// Bytes of it.
+    pub bytes: usize,
+}
+
+/// Why a message was not sent or received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageError {
+    /// This rank has failed; a receive from any source says so once if none waited when it did.
+    Failed(u32),
+    /// This rank has left.
+    Parted(u32),
+    /// This rank wrote what no rank writes: it is not listened to any more.
+    Corrupted(u32),
+    /// What this node wrote was overwritten: nothing here can be trusted.
+    Overwritten,
+    /// The message is longer than the buffer. Its beginning may be there.
+    Truncated {
+        /// Bytes of the message.
+        bytes: u64,
+    },
+    /// The message was longer than its receive.
+    TooLongForReceive(u32),
+    /// There is no such rank.
+    UnknownRank(u32),
+    /// Every record, or place in the queue, is in use: progress first.
+    Full,
+    /// The request was taken before, or is none of these messages'.
+    NoRequest,
+}
+
+/// A node's messages.
+#[derive(Debug)]
+pub struct Messages<'a> {
+    member: Member<'a>,
+    machine: Admission<Records<'a>>,
+    channels: &'a mut [Channel<'a>],
+    requests: Requests<'a>,
+    queue: Queue<'a>,
+    shorts: &'a mut [[u8; note::SHORT]],
+    slots: &'a mut [[u8; SLOT]],
+    rounds: u32,
+    /// What this node wrote was overwritten.
+    overwritten: bool,
+}
+
+impl<'a> Messages<'a> {
+    /// With everybody on the node, who has come: see [`Member::is_complete`]. `None`: too little is lent for so many ranks, or the
+    /// segment is too short.
+    pub fn new(member: Member<'a>, lent: Lent<'a>) -> Option<Self> {
+        let Lent { receives, messages, sends, peers, slots, buckets, shorts, pool, channels, requests, queue } = lent;
+        let ranks = usize::try_from(member.size()).ok()?;
+        let channels = Channel::open(channels, &member)?;
+        let Some(Occupant::Sits(sitter)) = member.occupant(member.local()) else { return None };
+        let config = Config {
+            headers: note::headers(member.size()),
+            short: note::SHORT as u32,
+            slot: SLOT as u32,
+            seed: sitter.incarnation,
+        };
+        if shorts.len() < messages.len() || pool.len() < slots.len() {
+            return None;
+        }
+        let peers = peers.get_mut(..ranks)?;
+        let machine = Admission::new(config, admission::Lent { receives, messages, sends, peers, slots, buckets })?;
+        Some(Self {
+            member,
+            machine,
+            channels,
+            requests: Requests(requests),
+            queue: Queue::new(queue),
+            shorts,
+            slots: pool,
+            rounds: 0,
+            overwritten: false,
+        })
+    }
+
+    /// The rank whose messages these are.
+    pub const fn member(&self) -> &Member<'a> {
+        &self.member
+    }
+
+    /// Sends a message, and waits until its payload is not needed any more; in synchronous mode, until it has met its receive.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub fn send(
+        &mut self,
+        payload: &[u8],
+        to: u32,
+        tag: u32,
+        mode: Mode,
+        idle: &mut impl Idle,
+    ) -> Result<(), MessageError> {
+        let request = loop {
+            match self.begin_send(Buffer::Caller, payload.len(), to, tag, mode) {
+                Err(MessageError::Full) => self.rest(&mut Held::Nothing, idle),
+                begun => break begun?,
+            }
+        };
+        self.wait(request, &mut Held::Read(request, payload), idle).map(|_| ())
+    }
+
+    /// Receives a message. `None`: from any source, or with any tag.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub fn receive(
+        &mut self,
+        into: &mut [u8],
+        source: Option<u32>,
+        tag: Option<u32>,
+        idle: &mut impl Idle,
+    ) -> Result<Status, MessageError> {
+        let room = into.len();
+        let request = loop {
+            match self.requests.take_free(Buffer::Caller) {
+                Some(request) => break request,
+                None => self.rest(&mut Held::Nothing, idle),
+            }
+        };
+        let mut held = Held::Write(request, into);
+        while let Err(error) = self.begin_receive(request, room, source, tag, &mut held) {
+            if error != MessageError::Full {
+                self.requests.free(request);
+                return Err(error);
+            }
+            self.rest(&mut held, idle);
+        }
+        self.wait(request, &mut held, idle)
+    }
+
+    /// Starts to send a message, whose bytes are lent until it is done.
+    ///
+    /// # Errors
+    /// [`MessageError`]; then nothing was sent.
+    pub fn start_send(&mut self, payload: &'a [u8], to: u32, tag: u32, mode: Mode) -> Result<Request, MessageError> {
+        let request = self.begin_send(Buffer::Read(payload), payload.len(), to, tag, mode)?;
+        self.flush(&mut Held::Nothing);
+        Ok(request)
+    }
+
+    /// Starts to receive a message; see [`receive`](Self::receive). The buffer is lent until it is done.
+    ///
+    /// # Errors
+    /// [`MessageError`], and the buffer; then nothing was started.
+    pub fn start_receive(
+        &mut self,
+        into: &'a mut [u8],
+        source: Option<u32>,
+        tag: Option<u32>,
+    ) -> Result<Request, (MessageError, &'a mut [u8])> {
+        let room = into.len();
+        let Some(request) = self.requests.take_free(Buffer::Nothing) else { return Err((MessageError::Full, into)) };
+        if let Some(record) = self.requests.get(request) {
+            record.buffer = Buffer::Write(into);
+        }
+        match self.begin_receive(request, room, source, tag, &mut Held::Nothing) {
+            Ok(()) => Ok(request),
+            Err(error) => Err((error, self.requests.free(request).room())),
+        }
+    }
+
+    /// Takes what came and sends what waits. Says whether anything moved.
+    pub fn poll(&mut self) -> bool {
+        self.progress(&mut Held::Nothing)
+    }
+
+    /// How a request has ended, and its buffer. `None`: it has not.
+    pub fn take(&mut self, request: Request) -> Option<Ended<'a>> {
+        let Some(record) = self.requests.get(request) else {
+            return Some(Ended { result: Err(MessageError::NoRequest), buffer: &mut [] });
+        };
+        let Stage::Ended(result) = record.stage else { return None };
+        Some(Ended { result, buffer: self.requests.free(request).room() })
+    }
+
+    /// Takes a receive back that has met no message, and its buffer. `None`: it has, or has ended, or is none.
+    pub fn cancel(&mut self, request: Request) -> Option<&'a mut [u8]> {
+        let Stage::Waiting(id) = self.requests.get(request)?.stage else { return None };
+        self.machine.cancel(id)?;
+        Some(self.requests.free(request).room())
+    }
+
+    /// Whether a receive like this would meet a message now, and which one. Where its sender holds it, that is known some rounds later, when
+    /// the same is asked again.
+    ///
+    /// # Errors
+    /// [`MessageError`]: nothing will come from there.
+    pub fn probe(&mut self, source: Option<u32>, tag: Option<u32>) -> Result<Option<Status>, MessageError> {
+        self.progress(&mut Held::Nothing);
+        match self.machine.probe(self.pattern(source, tag)?) {
+            Some(status) => Ok(Some(told(&status))),
+            None => self.hopeless(source).map_or(Ok(None), Err),
+        }
+    }
+
+    /// Whether a rank takes part, as far as is known.
+    pub fn is_alive(&self, rank: u32) -> bool {
+        self.channel(rank).is_some_and(|channel| channel.ended.is_none())
+    }
+
+    /// Says farewell to the others once everything that was sent is in their rings. What is kept or on its way here is lost.
+    pub fn leave(mut self, idle: &mut impl Idle) {
+        for place in 0..self.channels.len() {
+            while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
+                if self.queue.is_empty() && !self.requests.has_streams() && channel.say_bye() {
+                    break;
+                }
+                self.rest(&mut Held::Nothing, idle);
+            }
+        }
+        self.member.leave();
+    }
+
+    fn channel(&self, rank: u32) -> Option<&Channel<'a>> {
+        self.channels.get(usize::try_from(rank).ok()?)
+    }
+
+    fn pattern(&self, source: Option<u32>, tag: Option<u32>) -> Result<Pattern, MessageError> {
+        if let Some(rank) = source.filter(|rank| *rank >= self.member.size()) {
+            return Err(MessageError::UnknownRank(rank));
+        }
+        Ok(Pattern { context: CONTEXT, source: source.map(PeerId), tag: tag.map(Tag) })
+    }
+
+    /// Why nothing will come from there.
+    fn hopeless(&mut self, source: Option<u32>) -> Option<MessageError> {
+        if self.overwritten {
+            return Some(MessageError::Overwritten);
+        }
+        if let Some(rank) = source {
+            let place = usize::try_from(rank).ok()?;
+            let channel = self.channels.get_mut(place)?;
+            channel.ended.inspect(|_| channel.is_untold = false)
+        } else {
+            let untold = self.channels.iter_mut().find(|channel| channel.is_untold);
+            if let Some(channel) = untold {
+                channel.is_untold = false;
+                return channel.ended;
+            }
+            let all = self.others_have_ended();
+            self.channels.iter().rev().find_map(|channel| channel.ended).filter(|_| all)
+        }
+    }
+
+    fn others_have_ended(&self) -> bool {
+        let own = self.member.local();
+        (0..).zip(self.channels.iter()).all(|(rank, channel)| rank == own || channel.ended.is_some())
+    }
+
+    /// Hands a message over. What [`Held`] lends has to be lent from the next round on.
+    fn begin_send(
+        &mut self,
+        buffer: Buffer<'a>,
+        bytes: usize,
+        to: u32,
+        tag: u32,
+        mode: Mode,
+    ) -> Result<Request, MessageError> {
+        if self.overwritten {
+            return Err(MessageError::Overwritten);
+        }
+        let channel = self.channel(to).ok_or(MessageError::UnknownRank(to))?;
+        channel.ended.map_or(Ok(()), Err)?;
+        let eager = channel.eager_limit();
+        if self.queue.is_full() {
+            return Err(MessageError::Full);
+        }
+        let request = self.requests.take_free(buffer).ok_or(MessageError::Full)?;
+        let message = Outgoing {
+            to: PeerId(to),
+            context: CONTEXT,
+            tag: Tag(tag),
+            bytes: bytes as u64,
+            eager,
+            at: Place::Private(0).to_word(),
+            mode,
+            lent: true,
+            user: request.index,
+        };
+        let leaves = self.machine.send(&message).map_err(|error| {
+            self.requests.free(request);
+            match error {
+                SendError::Full => MessageError::Full,
+                SendError::UnknownPeer => MessageError::UnknownRank(to),
+                SendError::PeerFailed => MessageError::Failed(to),
+            }
+        })?;
+        if let Some(record) = self.requests.get(request) {
+            (record.stage, record.peer, record.bytes) = (Stage::Sending, to, bytes);
+            record.is_over = matches!(leaves, Leaves::Eager { done: true, .. });
+        }
+        match leaves {
+            Leaves::Eager { head, .. } => self.put_later(to, head, Some(request)),
+            Leaves::Head(head) => self.put_later(to, head, None),
+        }
+        Ok(request)
+    }
+
+    fn begin_receive(
+        &mut self,
+        request: Request,
+        room: usize,
+        source: Option<u32>,
+        tag: Option<u32>,
+        held: &mut Held<'_>,
+    ) -> Result<(), MessageError> {
+        let pattern = self.pattern(source, tag)?;
+        let stage = match self.machine.receive(pattern, room as u64, request.index) {
+            Err(_) => return Err(MessageError::Full),
+            Ok(Received::Waits(id)) => match self.hopeless(source) {
+                Some(error) => {
+                    self.machine.cancel(id);
+                    return Err(error);
+                }
+                None => Stage::Waiting(id),
+            },
+            Ok(Received::Kept { message, place, status }) => {
+                let kept = listen::kept(self.shorts, self.slots, place);
+                let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
+                if let Some(into) = self.requests.room(request, held)
+                    && let Some(kept) = kept.get(..bytes.min(into.len()))
+                    && let Some(into) = into.get_mut(..kept.len())
+                {
+                    into.copy_from_slice(kept);
+                }
+                self.machine.release(message);
+                Stage::Ended(listen::ended(&status, room))
+            }
+            Ok(Received::Coming(status)) => Stage::Coming(told(&status)),
+            Ok(Received::Truncated(status)) => Stage::Ended(listen::ended(&status, room)),
+        };
+        if let Some(record) = self.requests.get(request) {
+            if let Stage::Coming(status) = stage {
+                (record.peer, record.bytes) = (status.source, status.bytes);
+            } else {
+                record.peer = source.unwrap_or(u32::MAX);
+            }
+            record.stage = stage;
+            record.room = room;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, request: Request, held: &mut Held<'_>, idle: &mut impl Idle) -> Result<Status, MessageError> {
+        loop {
+            if let Some(Ended { result, .. }) = self.take(request) {
+                return result;
+            }
+            self.rest(held, idle);
+        }
+    }
+
+    fn rest(&mut self, held: &mut Held<'_>, idle: &mut impl Idle) {
+        if !self.progress(held) {
+            idle.idle();
+        }
+    }
+
+    fn progress(&mut self, held: &mut Held<'_>) -> bool {
+        let mut moved = false;
+        for place in 0..self.channels.len() {
+            moved |= self.listen(place, held);
+        }
+        moved |= self.act(held);
+        moved |= self.flush(held);
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(LOOKS) {
+            self.look(held);
+        }
+        moved
+    }
+
+    /// Whether what this node wrote stands, and the others take part.
+    fn look(&mut self, held: &mut Held<'_>) {
+        let living = self.channels.iter_mut().filter(|channel| channel.ended.is_none());
+        let is_intact = self.member.is_intact() && living.into_iter().all(Channel::is_intact);
+        if !is_intact && !self.overwritten {
+            self.overwritten = true;
+            self.member.fail();
+            for place in 0..self.channels.len() {
+                self.lose(place, MessageError::Overwritten);
+            }
+        }
+        let own = self.member.local();
+        for (rank, place) in (0..self.member.size()).zip(0..).filter(|(rank, _)| *rank != own) {
+            let error = match self.member.occupant(rank) {
+                Some(Occupant::Sits(_) | Occupant::Retired(_)) => continue,
+                Some(Occupant::Left(_)) => MessageError::Parted(rank),
+                Some(Occupant::Failed(_)) => MessageError::Failed(rank),
+                Some(Occupant::Nobody | Occupant::Garbage) | None => MessageError::Corrupted(rank),
+            };
+            self.bury(place, error, held);
+        }
+    }
+}
+
+/// A message as its receiver is told.
+fn told(status: &admission::Status) -> Status {
+    let admission::Status { envelope, bytes } = *status;
+    Status { source: envelope.source.0, tag: envelope.tag.0, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
+}

@@ -1,0 +1,241 @@
+//! What leaves: heads, payloads behind them, fragments.
+
+use unisono_core::device::PeerId;
+use unisono_core::message::admission::{Action, Head};
+use unisono_core::message::matching::ReceiveId;
+use unisono_core::placement::{Key, PlacementId};
+use unisono_shmem::note::{self, FRAGMENT, HEAD, HEADED, Place};
+use unisono_shmem::ring::PutError;
+use unisono_shmem::segment::Cells;
+
+use super::request::{Held, Record, Request, Stage};
+use super::{MessageError, Messages};
+
+/// A head that waits for room in a ring, and the request whose payload follows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    pub(super) to: u32,
+    head: Head,
+    payload: Option<Request>,
+}
+
+/// Those that wait, in order.
+#[derive(Debug)]
+pub(super) struct Queue<'a> {
+    places: &'a mut [Option<Queued>],
+    /// The first ones of the places are in use.
+    used: usize,
+}
+
+impl<'a> Queue<'a> {
+    pub(super) fn new(places: &'a mut [Option<Queued>]) -> Self {
+        Self { places, used: 0 }
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.used >= self.places.len()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// The caller knows that there is room.
+    fn push(&mut self, queued: Queued) {
+        if let Some(place) = self.places.get_mut(self.used) {
+            *place = Some(queued);
+            self.used = self.used.wrapping_add(1);
+        }
+    }
+
+    /// Takes out what `leaves`; the order of the others stays.
+    pub(super) fn retain(&mut self, mut stays: impl FnMut(&Queued) -> bool) {
+        let mut kept = 0;
+        for i in 0..self.used {
+            let queued = self.places.get_mut(i).and_then(Option::take);
+            if let Some(queued) = queued.filter(&mut stays)
+                && let Some(place) = self.places.get_mut(kept)
+            {
+                *place = Some(queued);
+                kept = kept.wrapping_add(1);
+            }
+        }
+        self.used = kept;
+    }
+}
+
+impl<'a> Messages<'a> {
+    /// The caller knows that there is room in the queue.
+    pub(super) fn put_later(&mut self, to: u32, head: Head, payload: Option<Request>) {
+        if let Some(record) = payload.and_then(|request| self.requests.get(request)) {
+            record.uses = record.uses.wrapping_add(1);
+        }
+        self.queue.push(Queued { to, head, payload });
+    }
+
+    /// Does what follows for messages, as long as heads have room.
+    pub(super) fn act(&mut self, held: &mut Held<'_>) -> bool {
+        let mut moved = false;
+        while !self.queue.is_full()
+            && let Some(action) = self.machine.poll_action()
+        {
+            moved = true;
+            match action {
+                Action::Head { to, head } => self.put_later(to.0, head, None),
+                Action::Eager { to, user, head, done } => {
+                    if let Some(record) = self.requests.at(user) {
+                        record.is_over |= done;
+                    }
+                    let request = self.requests.name(user);
+                    self.put_later(to.0, head, request);
+                }
+                Action::Sent { user } => self.end_send(user, Ok(())),
+                Action::Pull { receive, user, from, at, .. } => self.pull(receive, user, from, at, held),
+            }
+        }
+        moved
+    }
+
+    /// A send's payload is not asked for any more.
+    pub(super) fn end_send(&mut self, user: u32, result: Result<(), MessageError>) {
+        let Some(record) = self.requests.at(user) else { return };
+        record.is_over = true;
+        match result {
+            Ok(()) => record.end_if_over(),
+            Err(error) => record.stage = Stage::Ended(Err(error)),
+        }
+    }
+
+    /// Brings a message's payload to its receive: copies it out of the segment, or grants memory for fragments.
+    fn pull(&mut self, receive: ReceiveId, user: u32, from: PeerId, at: Option<u64>, held: &mut Held<'_>) {
+        let request = self.requests.name(user);
+        let Some((request, record)) = request.and_then(|request| Some((request, self.requests.get(request)?))) else {
+            return self.machine.abandon(receive);
+        };
+        let Stage::Coming(status) = record.stage else { return self.machine.abandon(receive) };
+        let payload = match at.map(Place::of_word) {
+            _ if status.bytes == 0 => None,
+            Some(Place::Shared(at)) => match self.in_pool(from.0, at, status.bytes) {
+                Some(cells) => Some(cells),
+                None => return self.disown(from.0),
+            },
+            Some(Place::Private(_)) | None => {
+                record.stage = Stage::Placing(status);
+                // The record's number: it stands until all has come.
+                if let Some((to, head)) = self.machine.grant(receive, PlacementId(user), Key(0)) {
+                    self.put_later(to.0, head, None);
+                }
+                return;
+            }
+        };
+        let into = self.requests.room(request, held).and_then(|room| room.get_mut(..status.bytes));
+        if let (Some(payload), Some(into)) = (payload, into) {
+            // As long as it.
+            let _ = payload.read(into);
+        }
+        if let Some(record) = self.requests.get(request) {
+            record.stage = Stage::Ended(Ok(status));
+        }
+        self.machine.fetched(receive);
+    }
+
+    /// What lies in a rank's own part of the segment.
+    fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Cells<'a>> {
+        let (at, pool) = (usize::try_from(at).ok()?, self.member.layout().pool(rank)?);
+        let within = at >= pool.at && at.checked_add(bytes)? <= pool.at.checked_add(pool.bytes)?;
+        self.member.segment().cells(at, bytes).filter(|_| within)
+    }
+
+    /// Puts what waits, as long as there is room. Says whether anything moved.
+    pub(super) fn flush(&mut self, held: &mut Held<'_>) -> bool {
+        let Self { channels, queue, requests, .. } = self;
+        for channel in channels.iter_mut() {
+            channel.is_blocked = false;
+        }
+        let (mut moved, mut broken) = (false, None);
+        queue.retain(|&Queued { to, head, payload }| {
+            let channel = usize::try_from(to).ok().and_then(|to| channels.get_mut(to));
+            let Some(channel) = channel.filter(|channel| channel.ended.is_none()) else { return false };
+            if channel.is_blocked {
+                return true;
+            }
+            let shown = head.as_ref();
+            let put = match payload {
+                None => channel.outward.put([HEAD, note::check(shown)], shown),
+                Some(request) => {
+                    let bytes = requests.get(request).map_or(0, |record| record.bytes);
+                    let from = requests.payload(request, held);
+                    note::put_with(
+                        &mut channel.outward,
+                        [HEADED, note::check(shown)],
+                        shown,
+                        u32::try_from(bytes).unwrap_or(u32::MAX),
+                        |front| front.iter_mut().zip(from).for_each(|(into, byte)| *into = *byte),
+                        |piece| _ = piece.write(from),
+                    )
+                }
+            };
+            match put {
+                Ok(()) => {
+                    moved = true;
+                    if let Some(record) = payload.and_then(|request| requests.get(request)) {
+                        record.uses = record.uses.wrapping_sub(1);
+                        record.end_if_over();
+                    }
+                    false
+                }
+                Err(PutError::Full) => {
+                    channel.is_blocked = true;
+                    true
+                }
+                Err(PutError::Corrupted | PutError::TooLong) => {
+                    broken = Some(to);
+                    channel.is_blocked = true;
+                    true
+                }
+            }
+        });
+        if let Some(rank) = broken {
+            self.disown(rank);
+        }
+        moved | self.stream(held)
+    }
+
+    /// Puts fragments.
+    fn stream(&mut self, held: &Held<'_>) -> bool {
+        let mut moved = false;
+        for index in 0..u32::try_from(self.requests.0.len()).unwrap_or(0) {
+            while let Some(request) = self.requests.name(index)
+                && let Some(&mut Record { stage: Stage::Streaming(number), peer, bytes, moved: sent, .. }) =
+                    self.requests.get(request)
+            {
+                let channel = usize::try_from(peer).ok().and_then(|peer| self.channels.get_mut(peer));
+                let Some(channel) = channel.filter(|channel| !channel.is_blocked && channel.ended.is_none()) else {
+                    break;
+                };
+                let longest = usize::try_from(note::fragment(bytes).min(channel.outward.longest())).unwrap_or(0);
+                let part = bytes.saturating_sub(sent).min(longest);
+                let end = sent.saturating_add(part);
+                let from = self.requests.payload(request, held).get(sent..end).unwrap_or_default();
+                let length = u32::try_from(part).unwrap_or(0);
+                match channel.outward.put_piece([FRAGMENT, number], length, |piece| _ = piece.write(from)) {
+                    Ok(()) => {}
+                    Err(PutError::Full) => break,
+                    Err(_) => {
+                        self.disown(peer);
+                        break;
+                    }
+                }
+                moved = true;
+                if let Some(record) = self.requests.get(request) {
+                    record.moved = end;
+                    if end >= bytes {
+                        (record.stage, record.is_over) = (Stage::Sending, true);
+                        record.end_if_over();
+                    }
+                }
+            }
+        }
+        moved
+    }
+}

@@ -1,0 +1,349 @@
+//! Messages of nodes without an operating system, on the host: several in one process, a thread each; and what others may put into their
+//! rings.
+
+use core::ptr::NonNull;
+use std::thread::{Builder, JoinHandle};
+
+use proptest::prelude::*;
+use unisono_node::group::Group;
+use unisono_node::letters::{self, Desk};
+use unisono_node::member::Member;
+use unisono_node::messages::{Ended, MessageError, Messages, Mode, Request, SLOT, Status, Store};
+use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
+use unisono_shmem::note::{self, EAGER, FRAGMENT, HEAD, HEADED, HELLO, STEP, STEP_ANNOUNCE, WORD};
+use unisono_shmem::ring::Producer;
+use unisono_shmem::seat::{Seat, Sitter};
+use unisono_shmem::segment::{Segment, Site};
+
+const REQUESTS: usize = 64;
+type Memory = Store<'static, 4, 4200, REQUESTS, 8>;
+
+/// A segment that lives as long as the tests.
+fn segment(ranks: u32) -> (Segment<'static>, Layout) {
+    let sizes = Sizes { board: PAGE as u32, pool: PAGE as u32, ..Sizes::of_node(ranks, Waiting::Dedicated) };
+    let layout = Layout::new(sizes).expect("sizes that fit");
+    let memory = Vec::leak(vec![0_u64; layout.bytes() / 8]);
+    // SAFETY: it is never freed, and used through segments alone.
+    let segment = unsafe { Segment::new(NonNull::from(memory).cast(), layout.bytes()) };
+    layout.write_header(segment).expect("as long as the layout");
+    (segment, layout)
+}
+
+fn join(segment: Segment<'static>, local: u32) -> Member<'static> {
+    Member::join(segment, local, Sitter { rank: local, incarnation: 77 + local, process: 0 }).expect("a free seat")
+}
+
+/// A thread with room for a store, which is built on the stack here.
+fn roomy<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    Builder::new().stack_size(1 << 26).spawn(body).expect("a thread")
+}
+
+fn node(member: Member<'static>) -> Messages<'static> {
+    Messages::new(member, Box::leak(Box::<Memory>::default()).lend()).expect("enough is lent")
+}
+
+fn desk(quarry: &'static [u8]) -> Desk<'static> {
+    let posted = [(); letters::POSTED].map(|()| memory(letters::POSTED_LONGEST));
+    Desk { quarry, into: memory(letters::LONGEST), posted }
+}
+
+fn memory(bytes: usize) -> &'static mut [u8] {
+    Vec::leak(vec![0; bytes])
+}
+
+/// Bytes that tell their place.
+fn pattern(bytes: usize, seed: u8) -> &'static [u8] {
+    Vec::leak((0..bytes).map(|at| (at * 31 + at / 256) as u8 ^ seed).collect())
+}
+
+/// Two nodes, driven by one thread.
+struct Pair([Messages<'static>; 2]);
+
+impl Pair {
+    fn new() -> Self {
+        let (segment, _) = segment(2);
+        let members = [0, 1].map(|local| join(segment, local));
+        Self(members.map(node))
+    }
+
+    /// Until nothing moves any more.
+    fn settle(&mut self) {
+        while self.0.iter_mut().fold(false, |moved, end| end.poll() | moved) {}
+    }
+
+    fn send(&mut self, payload: &'static [u8], tag: u32, mode: Mode) -> Request {
+        self.0[0].start_send(payload, 1, tag, mode).expect("records are free")
+    }
+
+    fn receive(&mut self, room: usize, source: Option<u32>, tag: Option<u32>) -> Request {
+        self.0[1].start_receive(memory(room), source, tag).expect("records are free")
+    }
+
+    fn sent(&mut self, request: Request) -> Option<Result<(), MessageError>> {
+        self.0[0].take(request).map(|ended| ended.result.map(drop))
+    }
+
+    fn received(&mut self, request: Request) -> Option<(Result<Status, MessageError>, &'static [u8])> {
+        self.0[1].take(request).map(|Ended { result, buffer }| (result, &*buffer))
+    }
+}
+
+/// Runs where there is room for stores.
+fn with_room(body: impl FnOnce() + Send + 'static) {
+    if let Err(panic) = roomy(body).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn letters_among_three_nodes_come_as_sent() {
+    let (segment, _) = segment(3);
+    let quarry = memory(letters::QUARRY);
+    letters::dig(quarry);
+    let quarry: &'static [u8] = quarry;
+    let members = [0, 1, 2].map(|local| join(segment, local));
+    let ends = members.map(|member| {
+        roomy(move || {
+            let (mut messages, mut desk) = (node(member), desk(quarry));
+            let mut group = Group::new(member).expect("a board");
+            let come: Result<u32, _> = (0..130)
+                .map(|burst| {
+                    let come = letters::exchange(&mut messages, &mut desk, burst, &mut std::thread::yield_now);
+                    let serve = || {
+                        if !messages.poll() {
+                            std::thread::yield_now();
+                        }
+                    };
+                    group.barrier(&mut { serve }).expect("all take part");
+                    come
+                })
+                .sum();
+            messages.leave(&mut std::thread::yield_now);
+            come
+        })
+    });
+    for end in ends {
+        assert_eq!(end.join().expect("no panic"), Ok(130 * 2 * letters::BURST));
+    }
+}
+
+#[test]
+fn more_messages_than_headers_wait_at_their_sender_and_are_found() {
+    with_room(|| {
+        let mut pair = Pair::new();
+        let (headers, held) = (u32::from(note::headers(2)), 40);
+        let payload = pattern(12, 0);
+        let mut requests = Vec::new();
+        for tag in 0..headers + held {
+            let request = pair.send(payload, tag, Mode::Standard);
+            pair.settle();
+            match pair.sent(request) {
+                Some(result) => assert_eq!((result, tag < headers), (Ok(()), true), "tag {tag}"),
+                None => requests.push(request),
+            }
+        }
+        assert_eq!(requests.len(), held as usize);
+        // The last one first: its receiver has to ask for it.
+        for tag in (0..headers + held).rev() {
+            let request = pair.receive(12, if tag % 2 == 0 { Some(0) } else { None }, Some(tag));
+            pair.settle();
+            let (result, bytes) = pair.received(request).expect("it has come");
+            assert_eq!((result, bytes), (Ok(Status { source: 0, tag, bytes: 12 }), payload));
+        }
+        assert!(requests.into_iter().all(|request| pair.sent(request) == Some(Ok(()))));
+    });
+}
+
+#[test]
+fn a_short_receive_is_told_the_length_and_so_is_the_sender_of_what_was_announced() {
+    with_room(|| {
+        let mut pair = Pair::new();
+        for (bytes, posted) in
+            [12, 500, SLOT, SLOT + 1, 20_000, 100_000].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)])
+        {
+            let before = posted.then(|| pair.receive(10, None, None));
+            let send = pair.send(pattern(bytes, 1), 7, Mode::Standard);
+            pair.settle();
+            let receive = before.unwrap_or_else(|| pair.receive(10, None, None));
+            pair.settle();
+            let (result, _) = pair.received(receive).expect("it has ended");
+            assert_eq!(result, Err(MessageError::Truncated { bytes: bytes as u64 }));
+            let sent = pair.sent(send);
+            let expected = if bytes > note::EAGER_LIMIT { Err(MessageError::TooLongForReceive(1)) } else { Ok(()) };
+            assert_eq!(sent, Some(expected), "{bytes} bytes");
+        }
+    });
+}
+
+#[test]
+fn a_synchronous_send_ends_with_its_receive_and_a_cancelled_receive_meets_nothing() {
+    with_room(|| {
+        let mut pair = Pair::new();
+        for bytes in [0, 8, 1000, 3000, 10_000, 50_000] {
+            let unwanted = pair.receive(64, Some(0), Some(99));
+            let send = pair.send(pattern(bytes, 2), 1, Mode::Synchronous);
+            pair.settle();
+            assert_eq!(pair.sent(send), None, "{bytes} bytes");
+            assert_eq!(pair.0[1].cancel(unwanted).map(|buffer| buffer.len()), Some(64));
+            assert!(pair.0[1].cancel(unwanted).is_none(), "once");
+            let mut found = pair.0[1].probe(None, None);
+            while found == Ok(None) {
+                pair.settle();
+                found = pair.0[1].probe(None, None);
+            }
+            assert_eq!(found, Ok(Some(Status { source: 0, tag: 1, bytes })));
+            let receive = pair.receive(bytes, None, None);
+            pair.settle();
+            assert_eq!(
+                pair.received(receive).map(|(result, seen)| (result.map(|of| of.bytes), seen)),
+                Some((Ok(bytes), pattern(bytes, 2)))
+            );
+            assert_eq!(pair.sent(send), Some(Ok(())));
+            assert_eq!(pair.0[0].take(send).map(|ended| ended.result), Some(Err(MessageError::NoRequest)));
+        }
+    });
+}
+
+#[test]
+fn a_node_sends_to_itself() {
+    with_room(|| {
+        let mut pair = Pair::new();
+        for bytes in [0, 100, 5000, 70_000] {
+            let one = &mut pair.0[0];
+            let receive = one.start_receive(memory(bytes), Some(0), None).expect("records are free");
+            one.send(pattern(bytes, 3), 0, 5, Mode::Synchronous, &mut || {}).expect("it takes part");
+            // Its last fragments are in the ring.
+            while one.poll() {}
+            let ended = one.take(receive).expect("it has met its message");
+            assert_eq!((ended.result, &*ended.buffer), (Ok(Status { source: 0, tag: 5, bytes }), pattern(bytes, 3)));
+        }
+    });
+}
+
+#[test]
+fn what_was_sent_before_a_death_still_arrives_and_the_rest_ends() {
+    with_room(|| {
+        for (leaves, expected) in [(false, MessageError::Failed(0)), (true, MessageError::Parted(0))] {
+            let mut pair = Pair::new();
+            let seat = {
+                let member = *pair.0[0].member();
+                Seat::of(member.segment(), &member.layout(), 0).expect("a seat")
+            };
+            let late = pair.receive(100, Some(0), Some(2));
+            let anyone = pair.receive(100, None, Some(3));
+            let coming = pair.receive(100_000, Some(0), Some(4));
+            pair.send(pattern(20, 4), 1, Mode::Standard);
+            pair.send(pattern(100_000, 4), 4, Mode::Standard);
+            let towards = pair.0[1].start_send(pattern(100_000, 5), 0, 1, Mode::Standard).expect("it lives");
+            let Pair([one, other]) = pair;
+            let mut idle = || {};
+            if leaves {
+                // Its rings have room: it says farewell at once.
+                one.leave(&mut idle);
+            } else {
+                seat.bury();
+            }
+            let mut other = other;
+            for _ in 0..5000 {
+                other.poll();
+            }
+            let mut result = |request: Request| other.take(request).map(|ended| ended.result);
+            assert_eq!(result(late), Some(Err(expected)));
+            assert_eq!(result(anyone), Some(Err(expected)));
+            assert_eq!(result(coming), Some(Err(expected)));
+            assert_eq!(result(towards), Some(Err(expected)));
+            let mut kept = [0; 20];
+            assert_eq!(other.receive(&mut kept, None, None, &mut idle), Ok(Status { source: 0, tag: 1, bytes: 20 }));
+            assert_eq!(other.receive(&mut kept, None, None, &mut idle), Err(expected));
+            assert_eq!(other.receive(&mut kept, Some(0), None, &mut idle), Err(expected));
+            assert_eq!(other.send(&kept, 0, 1, Mode::Standard, &mut idle), Err(expected));
+            assert_eq!(other.probe(Some(0), None), Err(expected));
+            assert!(!other.is_alive(0) && other.is_alive(1));
+        }
+    });
+}
+
+#[test]
+fn whose_seat_is_overwritten_gives_up() {
+    with_room(|| {
+        let mut pair = Pair::new();
+        let receive = pair.receive(10, None, None);
+        let member = *pair.0[1].member();
+        let seat = member.layout().seat(1).expect("a seat");
+        member.segment().word(seat.at + 40).expect("a word of it").publish(1, Site::Plain);
+        for _ in 0..5000 {
+            pair.0[1].poll();
+        }
+        assert_eq!(pair.received(receive).map(|(result, _)| result), Some(Err(MessageError::Overwritten)));
+        assert!(matches!(pair.0[1].start_send(&[], 0, 0, Mode::Standard), Err(MessageError::Overwritten)));
+        for _ in 0..5000 {
+            pair.0[0].poll();
+        }
+        assert!(!pair.0[0].is_alive(1), "the others take it for dead");
+    });
+}
+
+#[test]
+fn what_processes_say_beside_messages_is_skipped() {
+    with_room(|| {
+        let (segment, layout) = segment(2);
+        let (_process, mut messages) = (join(segment, 0), node(join(segment, 1)));
+        let mut ring = Producer::of(segment, &layout, 0, 1).expect("a ring");
+        for (what, bytes) in [(HELLO, 24), (STEP, 30), (STEP_ANNOUNCE, 44), (WORD, 8)] {
+            ring.put([what, 0], &[0x55; 48][..bytes]).expect("room");
+        }
+        ring.put([EAGER, 9], b"words").expect("room");
+        let mut into = [0; 5];
+        let received = messages.receive(&mut into, None, None, &mut || {});
+        assert_eq!((received, &into), (Ok(Status { source: 0, tag: 9, bytes: 5 }), b"words"));
+    });
+}
+
+/// What a rank may put into a ring that is no message, or one.
+fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
+    let kinds =
+        prop_oneof![Just(HEAD), Just(HEADED), Just(FRAGMENT), Just(EAGER), Just(1_u32), 0..16_u32, any::<u32>(),];
+    (kinds, prop_oneof![0..4_u32, any::<u32>()], prop::collection::vec(any::<u8>(), 0..64), any::<bool>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Heads that check and say anything, fragments for anything, words of all kinds: no panic, no wait without end, and the third rank's
+    /// messages come.
+    #[test]
+    fn nonsense_ends_its_rank_and_no_other(all in prop::collection::vec(notes(), 1..60), kind in 0..13_u8) {
+        let outcome = roomy(move || {
+            let (segment, layout) = segment(3);
+            let (member, other) = (join(segment, 0), join(segment, 2));
+            let (mut messages, mut honest) = (node(member), node(other));
+            join(segment, 1);
+            let mut ring = Producer::of(segment, &layout, 1, 0).expect("a ring");
+            let waiting = messages.start_receive(memory(50), Some(1), Some(77)).expect("records are free");
+            let towards = messages.start_send(pattern(30_000, 6), 1, 1, Mode::Standard).expect("it lives");
+            for (what, number, mut bytes, checks) in all {
+                if checks && let Some(first) = bytes.first_mut() {
+                    *first = kind;
+                }
+                let number = if checks { note::check(&bytes) } else { number };
+                // A ring that is full is emptied first.
+                let _ = note::put_with(&mut ring, [what, number], &[], bytes.len() as u32, |front| front.copy_from_slice(&bytes), |piece| _ = piece.write(&bytes));
+                messages.poll();
+            }
+            let sent = honest.start_send(pattern(20_000, 7), 0, 3, Mode::Synchronous).expect("it lives");
+            let into = memory(20_000);
+            let mut serve = || _ = honest.poll();
+            let received = messages.receive(into, Some(2), Some(3), &mut serve);
+            while honest.take(sent).is_none() {
+                messages.poll();
+                honest.poll();
+            }
+            let alive = messages.is_alive(1);
+            (received, *into == *pattern(20_000, 7), alive, messages.take(waiting).is_some(), messages.take(towards).is_some())
+        }).join();
+        let (received, whole, alive, receive_ended, send_ended) = outcome.expect("no panic");
+        prop_assert_eq!(received, Ok(Status { source: 2, tag: 3, bytes: 20_000 }));
+        prop_assert!(whole);
+        prop_assert!(alive || receive_ended && send_ended, "what needs a rank ends with it");
+    }
+}
