@@ -68,8 +68,7 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
 }
 
 /// Bytes of a broadcast's lap, as measured: few, so that readers begin early and what travels stays in the caches, but up to 1 MiB no more
-/// laps than slots, so that the root can leave. Where every rank has a processor, readers of short laps would only take lines from the
-/// root while it writes them.
+/// laps than slots, so that the root can leave. Where every rank has a processor, shorter laps are slower.
 pub(crate) fn broadcast_part(bytes: usize, boards: &Boards) -> usize {
     let least = if boards.crowded { 16 << 10 } else { 64 << 10 };
     (bytes / boards.slots.max(1) as usize).clamp(least, 64 << 10).min(boards.chunk.max(1))
