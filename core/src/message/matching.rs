@@ -264,14 +264,6 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         first
     }
 
-    /// Takes the receive out that a message is for.
-    #[inline]
-    pub fn take_first(&mut self, envelope: &Envelope) -> Option<R> {
-        let receive = self.first_receive(envelope)?;
-        self.unpost(receive);
-        self.free_receive(receive)
-    }
-
     /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.
     pub fn unpost(&mut self, receive: ReceiveId) -> bool {
         let receives = self.receives.as_mut();

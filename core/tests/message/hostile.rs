@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Config, Lost, Mode, Outcome, Outgoing, Received};
+use unisono_core::message::admission::{Action, Config, Credit, Leaves, Lost, Mode, Outcome, Outgoing, Received};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -140,4 +140,56 @@ proptest! {
         }
         prop_assert_eq!(left, RECORDS, "a receive's record is lost");
     }
+}
+
+/// Heads that say that what was never sent is freed: what they are about ends with who sent them, and is told.
+#[test]
+fn whoever_says_what_cannot_be_takes_nothing_along() {
+    let (config, user) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 7);
+    let fresh = || machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+    let (other, tag) = (PeerId(1), Tag(5));
+    let wanted = Pattern { context: Context(0), source: Some(other), tag: Some(tag) };
+    let lie = |mut head: Vec<u8>| {
+        head[2..4].copy_from_slice(&9_u16.to_le_bytes());
+        head
+    };
+    macro_rules! lost_with {
+        ($machine:expr) => {{
+            let mut lost = Vec::new();
+            $machine.lose(other, true, |one| lost.push(one));
+            lost
+        }};
+    }
+    macro_rules! head_of {
+        ($machine:expr) => {
+            match $machine.poll_action() {
+                Some(Action::Head { head, .. }) => head.as_ref().to_vec(),
+                action => panic!("{action:?}"),
+            }
+        };
+    }
+
+    let mut receiver = fresh();
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
+    let credit = Credit { freed: 9, settled: 0 };
+    assert_eq!(receiver.handle_short(other, Context(0), tag, credit, 3), Outcome::Nonsense);
+    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a short message");
+
+    let (mut sender, mut receiver) = (fresh(), fresh());
+    let (context, mode) = (Context(0), Mode::Standard);
+    let long = Outgoing { to: other, context, tag, bytes: 20, eager: 12, at: 0, mode, lent: true, user };
+    let Ok(Leaves::Head(head)) = sender.send(&long) else { panic!("it leaves") };
+    let announcement = head.as_ref().to_vec();
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
+    assert_eq!(receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32), Outcome::Nonsense);
+    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a message that is too long");
+
+    let mut receiver = fresh();
+    assert!(matches!(receiver.receive(wanted, 30, user), Ok(Received::Waits(_))));
+    assert!(matches!(receiver.handle(other, &announcement, announcement.len() as u32), Outcome::Coming { .. }));
+    let Some(Action::Pull { receive, .. }) = receiver.poll_action() else { panic!("it is pulled") };
+    receiver.fetched(receive);
+    let taken = head_of!(receiver);
+    assert_eq!(sender.handle(other, &lie(taken.clone()), taken.len() as u32), Outcome::Nonsense);
+    assert_eq!(lost_with!(sender), [Lost::Send(user)], "a message that was taken");
 }

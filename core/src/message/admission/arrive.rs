@@ -31,6 +31,8 @@ impl<S: Storage> Admission<S> {
                 return self.arrive_eager(from, shown, flags, bytes);
             }
             Said::Eager(_) => None,
+            // Whoever says what cannot be takes nothing of ours along.
+            _ if self.peer(from).is_none_or(|peer| peer.says(read.freed, read.settled).is_none()) => None,
             Said::Announce(shown) => self.arrive_announced(from, &shown, flags),
             Said::Offer(shown) => self.arrive_offer(from, &shown),
             Said::Credit => Some(Outcome::Nothing),

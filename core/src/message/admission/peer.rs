@@ -98,13 +98,17 @@ impl Peer {
         holding_link: NONE,
     };
 
-    /// What the peer says of our messages: whether that lets something leave or end. `None`: that cannot be.
-    pub(super) fn hear(&mut self, freed: u16, settled: u32) -> Option<bool> {
+    /// How many of our messages the peer says are freed and settled since it said so last. `None`: that cannot be.
+    pub(super) fn says(&self, freed: u16, settled: u32) -> Option<(u16, u64)> {
         let freed_now = freed.wrapping_sub(self.freed_there);
         let settled_now = settled.wrapping_sub(self.settled as u32) as u64;
-        if freed_now > self.out || settled_now > self.shown.wrapping_sub(self.settled) {
-            return None;
-        }
+        (freed_now <= self.out && settled_now <= self.shown.wrapping_sub(self.settled))
+            .then_some((freed_now, settled_now))
+    }
+
+    /// What the peer says of our messages: whether that lets something leave or end. `None`: that cannot be.
+    pub(super) fn hear(&mut self, freed: u16, settled: u32) -> Option<bool> {
+        let (freed_now, settled_now) = self.says(freed, settled)?;
         self.out = self.out.wrapping_sub(freed_now);
         self.freed_there = freed;
         self.settled = self.settled.wrapping_add(settled_now);

@@ -43,11 +43,15 @@ impl<S: Storage> Admission<S> {
         let headers = self.config.headers;
         let envelope = Envelope { context, source: from, tag };
         if self.peer(from).is_some_and(|peer| !peer.is_gone && peer.untaken < headers)
-            && let Some(body) = self.matching.take_first(&envelope)
+            && let Some(receive) = self.matching.first_receive(&envelope)
         {
+            // Whoever says what cannot be takes no receive along.
+            if self.take_short(from, credit).is_none() || !self.matching.unpost(receive) {
+                return Outcome::Nonsense;
+            }
+            let Some(body) = self.matching.free_receive(receive) else { return Outcome::Nonsense };
             let status = Status { envelope, bytes: u64::from(bytes) };
-            let outcome = Outcome::Into { user: body.user, start: Head::EAGER, status };
-            return if self.take_short(from, credit).is_some() { outcome } else { Outcome::Nonsense };
+            return Outcome::Into { user: body.user, start: Head::EAGER, status };
         }
         let said = Said::Eager(Shown { context: context.0, tag: tag.0, message: NONE, bytes: 0, at: 0 });
         let Credit { freed, settled } = credit;
