@@ -16,6 +16,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             super::Leaving::Telling { kind, .. } if self.may_tell(kind) => return Some(now),
             _ => {}
         }
+        // They wait for no time, only for the next call.
+        if !self.acks_due.is_empty() {
+            return Some(now);
+        }
         let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
         match (timer, self.aging) {
             (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
