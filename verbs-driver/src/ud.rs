@@ -77,7 +77,7 @@ pub struct Options {
     pub receive_slots: u16,
     /// Early datagrams of the polled lane that can be set aside.
     pub holdable: u16,
-    /// Entries of the completion queues of receives; fewer than slots can be overrun. Default: as many as slots.
+    /// Entries of the completion queues of receives; fewer than slots and 16 more can be overrun. Default: as many as are posted or held.
     pub completions: Option<u32>,
 }
 
@@ -123,7 +123,7 @@ impl Half {
         if queue.restart().is_err() {
             return false;
         }
-        self.ring.forget();
+        self.ring.forget(tally);
         self.pool.post_all(queue);
         tally.rebuilt.add(1);
         true
@@ -137,11 +137,11 @@ impl Half {
         self.ring.failed || self.pool.failed
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, tally: &Tally) {
         self.memberships.clear();
         self.bell.detach();
         self.queue = None;
-        self.ring.forget();
+        self.ring.forget(tally);
     }
 }
 
@@ -430,8 +430,8 @@ impl<A> Ud<A> {
     /// Gives everything back to the system, which waits for it before the adapter goes.
     fn close(&mut self) {
         self.go(State::Closed);
-        self.polled.close();
-        self.interrupt.close();
+        self.polled.close(&self.tally);
+        self.interrupt.close(&self.tally);
         self.table.clear();
         self.events = None;
         self.domain.close();
@@ -533,7 +533,8 @@ impl<A: Lent> Device for Ud<A> {
             // What came before the call raises no event.
             half.pool.poll(queue, &tally);
         }
-        if half.pool.has_waiting() { Armed::Pending } else { Armed::Armed }
+        // Nothing rings when a handle has been made; what waits for one does so for 2 ms at most.
+        if half.pool.has_waiting() || half.ring.has_parked() { Armed::Pending } else { Armed::Armed }
     }
 
     /// An address handle is made by a thread of its own, for [`Wish::Resolve`] or the first posting. That one waits for it when it is
@@ -558,8 +559,8 @@ impl<A: Lent> Device for Ud<A> {
 impl<A> Drop for Ud<A> {
     fn drop(&mut self) {
         self.events = None;
-        self.polled.close();
-        self.interrupt.close();
+        self.polled.close(&self.tally);
+        self.interrupt.close(&self.tally);
         self.table.clear();
     }
 }

@@ -228,7 +228,6 @@ impl AddressTable {
             Lane::Polled => polled,
             Lane::Interrupt => interrupt,
         };
-        self.postings += 1;
         let place = match self.last {
             (last, place) if last == peer.0 && place < self.handles.len() => place,
             _ => match self.places.get(&peer.0).copied() {
@@ -239,6 +238,7 @@ impl AddressTable {
         };
         self.last = (peer.0, place);
         let Some(handle) = self.handles.get_mut(place) else { return Destination::Nowhere };
+        self.postings += 1;
         handle.used = self.postings;
         Destination::Ready(handle.raw, u32::from_le_bytes([a, b, c, 0]))
     }
@@ -280,9 +280,11 @@ impl AddressTable {
             let wished = self.asked.remove(&answer.peer).unwrap_or(false);
             let record = self.records.get(answer.peer as usize).copied().unwrap_or(NO_PATH);
             let moved = record.gid != answer.gid;
-            if moved && let Some(made) = answer.made {
-                // SAFETY: of a path that the peer had before; never posted with.
-                unsafe { made.destroy() };
+            if moved {
+                if let Some(made) = answer.made {
+                    // SAFETY: of a path that the peer had before; never posted with.
+                    unsafe { made.destroy() };
+                }
                 if self.ask(answer.peer, record.gid, wished) {
                     continue;
                 }

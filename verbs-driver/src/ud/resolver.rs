@@ -30,6 +30,19 @@ struct Queues<T> {
     stopped: bool,
 }
 
+impl<T> Queues<T> {
+    /// There is no way to this GID: answers everyone who waits to hear that of it, too.
+    fn refuse(&mut self, gid: Gid) {
+        let answers = &mut self.answers;
+        self.questions.retain(|&(peer, of)| {
+            if of == gid {
+                answers.push(Answer { peer, gid, made: None });
+            }
+            of != gid
+        });
+    }
+}
+
 #[derive(Debug)]
 struct Shared<T> {
     queues: Mutex<Queues<T>>,
@@ -67,6 +80,9 @@ impl<T: Send + 'static> Resolver<T> {
                 drop(queues);
                 let made = make(gid);
                 queues = ours.lock();
+                if made.is_none() {
+                    queues.refuse(gid);
+                }
                 queues.answers.push(Answer { peer, gid, made });
                 ours.answered.store(true, Ordering::Release);
             }
@@ -139,6 +155,25 @@ mod tests {
         assert_eq!(answers, [(1, gid(1), Some(7)), (2, gid(2), None)]);
         drop(found_to);
         assert!(resolver.stop().is_empty());
+    }
+
+    #[test]
+    fn a_host_that_is_gone_is_looked_for_once() {
+        let (found_to, found) = mpsc::channel::<Option<u8>>();
+        let resolver = Resolver::start(move |_| found.recv().unwrap_or(None)).expect("a thread");
+        for (peer, last) in [(1, 1), (2, 1), (3, 2), (4, 1)] {
+            assert!(resolver.ask(peer, gid(last)));
+        }
+        found_to.send(None).expect("the thread waits");
+        found_to.send(Some(7)).expect("the thread waits");
+        let mut answers = Vec::new();
+        while answers.len() < 4 {
+            thread::yield_now();
+            answers.extend(resolver.answers());
+        }
+        answers.sort_by_key(|answer| answer.peer);
+        let made: Vec<_> = answers.iter().map(|answer| answer.made).collect();
+        assert_eq!(made, [None, None, Some(7), None]);
     }
 
     #[test]

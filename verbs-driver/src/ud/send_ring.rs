@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
+use core::mem::{self, MaybeUninit};
 use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::time::Instant;
@@ -52,6 +52,8 @@ pub(super) struct SendRing {
     pieces: Box<[[sys::ibv_sge; 2]]>,
     /// The chain: its first and last entry. Entries that are lost have no part in it.
     chain: Option<(usize, usize)>,
+    /// How many that are.
+    chained: u32,
     key: u32,
     last: Ticket,
     flushed: Ticket,
@@ -94,6 +96,7 @@ impl SendRing {
             requests: (0..ENTRIES).map(|_| request()).collect(),
             pieces: alloc::vec![[piece; 2]; ENTRIES as usize].into_boxed_slice(),
             chain: None,
+            chained: 0,
             key,
             last: Ticket::default(),
             flushed: Ticket::default(),
@@ -226,6 +229,7 @@ impl SendRing {
     /// Adds a filled entry to the chain.
     fn append(&mut self, entry: usize, handle: NonNull<sys::ibv_ah>, number: u32) {
         self.occupied = self.occupied.saturating_add(1);
+        self.chained = self.chained.saturating_add(1);
         self.behind = self.behind.saturating_add(1);
         let Some(request) = self.requests.get_mut(entry) else { return };
         self.serial = self.serial.wrapping_add(1);
@@ -272,7 +276,7 @@ impl SendRing {
             }
         }
         if posted {
-            self.hand_over(0, queue, tally);
+            self.hand_over(queue, tally);
         }
         self.settle();
     }
@@ -282,12 +286,11 @@ impl SendRing {
         if self.flushed == self.last {
             return;
         }
-        let count = self.last.0.wrapping_sub(self.flushed.0);
-        self.hand_over(count, queue, tally);
+        self.hand_over(queue, tally);
     }
 
-    fn hand_over(&mut self, count: u32, queue: Option<&mut Queue>, tally: &Tally) {
-        let chain = self.chain.take();
+    fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
+        let (chain, count) = (self.chain.take(), mem::take(&mut self.chained));
         self.flushed = self.last;
         match (chain, queue) {
             (Some((first, last)), Some(queue)) if !self.failed => {
@@ -313,7 +316,7 @@ impl SendRing {
             (Some(_), queue) => {
                 tally.lost_in_error.add(count.into());
                 if queue.is_none() {
-                    self.forget();
+                    self.forget(tally);
                 }
             }
             (None, _) => {}
@@ -336,8 +339,8 @@ impl SendRing {
                 }
                 if self.signalled == Some(completion.number) {
                     self.signalled = None;
-                    self.occupied = self.behind;
                 }
+                self.occupied = self.serial.wrapping_sub((completion.number >> 32) as u32);
                 self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
                 if !completion.ok {
                     tally.failed.add(1);
@@ -367,10 +370,13 @@ impl SendRing {
         }
     }
 
-    /// The queue was made anew, or is gone: nothing is under way.
-    pub(super) fn forget(&mut self) {
+    /// The queue was made anew, or is gone: nothing is under way, and what was to be handed over is lost.
+    pub(super) fn forget(&mut self, tally: &Tally) {
+        let left = mem::take(&mut self.chained) as usize + self.parked.len();
+        tally.lost_in_error.add(left as u64);
         (self.signalled, self.gathered) = (None, None);
         (self.occupied, self.behind) = (0, 0);
+        (self.chain, self.flushed) = (None, self.last);
         self.parked.clear();
         self.failed = false;
         self.settle();
