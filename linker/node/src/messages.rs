@@ -41,6 +41,9 @@ pub use unisono_core::message::admission::Mode;
 
 /// Rounds between two looks at whether the others still take part.
 const LOOKS: u32 = 1024;
+
+/// Rounds that move something between two calls of `idle`.
+const IDLES: u32 = 64;
 /// World's own: the only one that a node has part in.
 const CONTEXT: Context = Context(0);
 
@@ -145,6 +148,7 @@ impl<'a> Messages<'a> {
         mode: Mode,
         idle: &mut impl Idle,
     ) -> Result<(), MessageError> {
+        self.expect_free()?;
         let request = loop {
             match self.begin_send(Buffer::Caller, payload.len(), to, tag, mode) {
                 Err(MessageError::Full) => self.rest(&mut Held::Nothing, idle),
@@ -166,12 +170,7 @@ impl<'a> Messages<'a> {
         idle: &mut impl Idle,
     ) -> Result<Status, MessageError> {
         let room = into.len();
-        let request = loop {
-            match self.requests.take_free(Buffer::Caller) {
-                Some(request) => break request,
-                None => self.rest(&mut Held::Nothing, idle),
-            }
-        };
+        let request = self.requests.take_free(Buffer::Caller).ok_or(MessageError::Full)?;
         let mut held = Held::Write(request, into);
         while let Err(error) = self.begin_receive(request, room, source, tag, &mut held) {
             if error != MessageError::Full {
@@ -257,13 +256,19 @@ impl<'a> Messages<'a> {
     pub fn leave(mut self, idle: &mut impl Idle) {
         for place in 0..self.channels.len() {
             while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
-                if self.queue.is_empty() && !self.requests.has_streams() && channel.say_bye() {
+                let is_said = self.machine.is_still() && self.queue.is_empty() && !self.requests.has_streams();
+                if is_said && channel.say_bye() {
                     break;
                 }
                 self.rest(&mut Held::Nothing, idle);
             }
         }
         self.member.leave();
+    }
+
+    /// A record that is not free becomes so by its caller only.
+    fn expect_free(&self) -> Result<(), MessageError> {
+        if self.requests.has_free() { Ok(()) } else { Err(MessageError::Full) }
     }
 
     fn channel(&self, rank: u32) -> Option<&Channel<'a>> {
@@ -405,8 +410,9 @@ impl<'a> Messages<'a> {
         }
     }
 
+    /// A round, and the caller's idle work when nothing moved, and now and then all the same: a heart beats there.
     fn rest(&mut self, held: &mut Held<'_>, idle: &mut impl Idle) {
-        if !self.progress(held) {
+        if !self.progress(held) || self.rounds.is_multiple_of(IDLES) {
             idle.idle();
         }
     }
@@ -427,6 +433,12 @@ impl<'a> Messages<'a> {
 
     /// Whether what this node wrote stands, and the others take part.
     fn look(&mut self, held: &mut Held<'_>) {
+        for (rank, place) in (0..self.member.size()).zip(0..) {
+            let living = self.channels.get_mut(place).filter(|channel| channel.ended.is_none());
+            if living.is_some_and(|channel| !channel.outward.is_believable()) {
+                self.disown(rank);
+            }
+        }
         let living = self.channels.iter_mut().filter(|channel| channel.ended.is_none());
         let is_intact = self.member.is_intact() && living.into_iter().all(Channel::is_intact);
         if !is_intact && !self.overwritten {

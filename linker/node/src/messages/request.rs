@@ -111,6 +111,11 @@ impl Record<'_> {
 pub(super) struct Requests<'a>(pub(super) &'a mut [Record<'a>]);
 
 impl<'a> Requests<'a> {
+    /// Whether a record is free.
+    pub(super) fn has_free(&self) -> bool {
+        self.0.iter().any(|record| record.stage == Stage::Free)
+    }
+
     pub(super) fn take_free(&mut self, buffer: Buffer<'a>) -> Option<Request> {
         let (index, record) = (0..).zip(self.0.iter_mut()).find(|(_, record)| record.stage == Stage::Free)?;
         let life = record.life;
