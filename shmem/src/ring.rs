@@ -229,12 +229,14 @@ impl<'a> Producer<'a> {
         Ok(self.taken == self.next)
     }
 
-    /// Whether what was put and not yet taken still shows, and the consumer's words hold what it may have written. If not, what
-    /// was put may never be seen. O(entries not yet taken).
+    /// Whether the consumer's words hold what it may have written.
+    pub fn is_believable(&mut self) -> bool {
+        self.is_drained().is_ok() && self.recall_given().is_ok()
+    }
+
+    /// Whether what was put and not yet taken still shows, as far as the consumer [says](Self::is_believable) what it has taken. If not,
+    /// what was put may never be seen. O(entries not yet taken).
     pub fn is_intact(&mut self) -> bool {
-        if self.is_drained().is_err() || self.recall_given().is_err() {
-            return false;
-        }
         let waiting = self.next.wrapping_sub(self.taken);
         (0..waiting)
             .map(|i| self.taken.wrapping_add(i))

@@ -54,7 +54,7 @@ fn contents(entry: &Entry<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn each_end_notices_that_what_it_wrote_is_gone() {
+fn each_end_notices_that_what_it_wrote_is_gone_and_the_producer_that_the_consumer_lies() {
     let (entries, bulk) = (4, 256);
     let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
     let segment = memory.segment();
@@ -71,7 +71,8 @@ fn each_end_notices_that_what_it_wrote_is_gone() {
         for (word, producers) in [(words[0], false), (words[1], false), (turn, true)] {
             let before = word.own();
             word.publish(before ^ 1 << 20, Site::Plain);
-            assert!(!producer.is_intact());
+            assert_eq!(producer.is_intact(), !producers);
+            assert_eq!(producer.is_believable(), producers);
             assert_eq!(consumer.is_intact(), producers);
             word.publish(before, Site::Plain);
         }

@@ -161,6 +161,11 @@ impl Neighbour {
         self.queue.is_empty() && self.outward.has_room()
     }
 
+    /// Whether what it wrote about what it has taken can be.
+    fn is_believable(&mut self) -> bool {
+        self.outward.is_believable()
+    }
+
     /// Whether what this rank wrote to the rings still stands there.
     fn is_intact(&mut self) -> bool {
         self.outward.is_intact() && self.inward.is_intact()
@@ -525,6 +530,12 @@ impl Near {
     pub(super) fn eager_limit(&self) -> usize {
         let longest = self.neighbours.iter().flatten().map(|neighbour| neighbour.longest() as usize).min();
         longest.unwrap_or(EAGER_LIMIT).min(EAGER_LIMIT)
+    }
+
+    /// Neighbours whose words hold what they cannot have written.
+    pub(super) fn unbelievable(&mut self) -> Vec<PeerId> {
+        let listening = self.neighbours.iter_mut().flatten().filter(|neighbour| neighbour.ended.is_none());
+        listening.filter_map(|neighbour| (!neighbour.is_believable()).then_some(neighbour.peer)).collect()
     }
 
     /// Whether what this rank wrote still stands in the segment. If not, somebody writes where he should not, what was sent may

@@ -258,7 +258,9 @@ impl Process {
         let regions = SharedRegions(regions);
         let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
         receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        !self.has_posted && !self.mailbox.has_news() && !self.endpoint.has_to_transmit()
+        let collects = self.collectives.has_news || !self.requests.moved.is_empty();
+        let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
+        !collects && !sends && !self.mailbox.has_news()
     }
 
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
@@ -288,8 +290,8 @@ impl Process {
                 moved = true;
             }
         }
-        moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         grow(endpoint, now);
+        moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
             // What was asked for is told now: the next call may be long in coming.
@@ -316,6 +318,7 @@ impl Process {
         self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
         let mut mail = Mail { mailbox, requests, regions, counters, collectives };
+        grow(endpoint, now);
         transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }

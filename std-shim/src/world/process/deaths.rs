@@ -139,6 +139,22 @@ impl Process {
             self.mailbox.take(request);
             self.requests.finish(request, Err(failure));
         }
+        self.end_hopeless();
+    }
+
+    /// Receives from anyone end where nobody is left who could send, and not all have merely left.
+    fn end_hopeless(&mut self) {
+        let is_hopeless =
+            |receiving: &Receiving| receiving.source.is_none() && self.left_alone(receiving.context).is_some();
+        for (request, id) in self.mailbox.waiting(is_hopeless) {
+            let context = self.mailbox.receiving(request).map(|receiving| receiving.context);
+            if let Some(failure) = context.and_then(|context| self.left_alone(context))
+                && self.mailbox.machine.cancel(id).is_some()
+            {
+                self.mailbox.take(request);
+                self.requests.finish(request, Err(failure));
+            }
+        }
     }
 
     /// Ends the parcels to a peer that is gone which nobody reads. Returns the requests that they are lent to.

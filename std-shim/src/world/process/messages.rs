@@ -475,7 +475,7 @@ impl Process {
     }
 
     /// All other members are gone, and at least one did not leave: this failed. As long as the first one is there, that is seen at once.
-    fn left_alone(&self, context: Context) -> Option<Failure> {
+    pub(super) fn left_alone(&self, context: Context) -> Option<Failure> {
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
         let mut failed = None;
         for rank in others {

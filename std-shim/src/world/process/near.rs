@@ -355,6 +355,14 @@ impl Process {
     /// not, it gives up.
     pub(in crate::world) fn look_near(&mut self, waits_for: Option<Rank>) {
         let Some(near) = &mut self.near else { return };
+        for peer in near.unbelievable() {
+            self.disown(peer);
+        }
+        if self.near.as_mut().is_some_and(|near| !near.is_intact()) {
+            // Who wrote over this rank's words may have written nonsense of its own since the rings were looked at, and is lost alone.
+            self.progress_near();
+        }
+        let Some(near) = &mut self.near else { return };
         let asked = [waits_for.map(PeerId::from), near.next_asked()];
         if !near.is_intact() {
             near.node.give_up();
