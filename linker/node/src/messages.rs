@@ -78,7 +78,7 @@ pub enum MessageError {
     TooLongForReceive(u32),
     /// There is no such rank.
     UnknownRank(u32),
-    /// Every record, or place in the queue, is in use: progress first.
+    /// Every record, or place in the queue, is in use: progress first. Of a call that waits: every record is a request of the caller's own.
     Full,
     /// The request was taken before, or is none of these messages'.
     NoRequest,
