@@ -25,7 +25,7 @@ use unisono_shmem::segment::Site;
 use super::CollectiveError;
 use super::context::WORLD;
 use super::pull::Processes;
-use super::rooms::Room;
+use super::rooms::{EVERY_LIFE, Room};
 use crate::node::{Node, Standing};
 use crate::rank::Rank;
 use crate::world::Communicator;
@@ -114,7 +114,8 @@ impl NodeGroup {
     fn of(node: Arc<Node>, boards: Boards, (context, room): (u32, Option<Room>), own: u32) -> Option<Self> {
         let segment = node.segment();
         let barrier = FlatBarrier::new(segment, &boards, own)?;
-        let flags = Flags::new(segment, boards, own, false, 0)?;
+        let mut flags = Flags::new(segment, boards, own, false, 0)?;
+        flags.set_generation(room.map_or(0, |room| room.generation));
         let state = State {
             flags,
             sequence: 0,
@@ -306,7 +307,7 @@ impl NodeGroup {
     fn has_retired(&self, rank: u32) -> bool {
         let Some(room) = self.room else { return self.node.has_retired(self.local(rank)) };
         let word = self.node.segment().word(self.boards.retired(rank));
-        word.is_some_and(|word| word.acquire(Site::Plain) == room.generation)
+        word.is_some_and(|word| [room.generation, EVERY_LIFE].contains(&word.acquire(Site::Plain)))
     }
 
     const fn id(&self, sequence: u32) -> CollectiveId {
@@ -390,6 +391,11 @@ impl NodeGroup {
         let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
         state.flags.force(None);
         passed
+    }
+
+    /// Whether a collective may begin.
+    pub(in crate::world) fn may_begin(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        self.expect_open(communicator, &self.state.lock())
     }
 
     fn expect_open(&self, communicator: &Communicator, state: &State) -> Result<(), CollectiveError> {
