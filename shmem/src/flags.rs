@@ -52,6 +52,9 @@ pub struct Flags<'a> {
     course: Course,
     base: u32,
     sign: u32,
+    /// Mixed into all signs.
+    #[cfg(feature = "std")]
+    salt: u32,
     state: State,
     lap: u32,
     item: u32,
@@ -130,6 +133,8 @@ impl<'a> Flags<'a> {
             course: Course::EMPTY,
             base: first,
             sign: 0,
+            #[cfg(feature = "std")]
+            salt: 0,
             state: State::Final,
             lap: 0,
             item: 0,
@@ -148,6 +153,13 @@ impl<'a> Flags<'a> {
     /// the same, but of [`Way::Elsewhere`].
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;
+    }
+
+    /// Of the group, where others had the boards before: who still takes them for theirs finds another sign. At first 0; to be set
+    /// before the first collective.
+    #[cfg(feature = "std")]
+    pub const fn set_generation(&mut self, generation: u32) {
+        self.salt = generation.wrapping_mul(0x9e37_79b9);
     }
 
     /// Ranks of the group.
@@ -344,6 +356,10 @@ impl Basic for Flags<'_> {
             let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
             let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
             (self.course, self.sign, self.plan) = (Course::new(plan, way, &self.boards), sign(plan), Some(made_of));
+            #[cfg(feature = "std")]
+            {
+                self.sign ^= self.salt;
+            }
         }
         self.course.begin(self.next);
         (self.id, self.verb, self.base) = (id, plan.verb, self.next);

@@ -73,7 +73,7 @@ fn blocks_differ_in_length() {
 }
 
 fn a_function_panics() {
-    for means in ["-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
+    for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
         expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
     }
 }

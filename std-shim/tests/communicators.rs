@@ -4,14 +4,16 @@ mod program;
 
 use core::time::Duration;
 use std::env;
+use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
 use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
-use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
 use unisono::world::{Communicator, CreateError, Failure, Tag, World};
 
 /// Over which means, and who makes progress.
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
             Some("again") => contexts_are_used_again(&world),
             Some("rooms") => rooms_are_used_again(&world),
             Some("death") => return death_in_a_room(&world),
+            Some("panic") => panic_in_a_room(&world),
+            Some("refused") => rooms_survive_refusals(&world),
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
         ("rooms_are_used_again_when_all_have_freed_them", rooms_are_used_again_when_all_have_freed_them),
         ("a_death_in_one_room_leaves_the_others_alone", a_death_in_one_room_leaves_the_others_alone),
+        ("rooms_are_free_again_after_refusals", || expect(&run("-n 4", "refused"), 0, &[])),
+        ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
@@ -93,6 +99,12 @@ fn a_death_in_one_room_leaves_the_others_alone() {
     for mode in ["engine", "thread", "hybrid"] {
         let options = format!("-n 4 --device shm --progress {mode} --on-death tell");
         expect(&run(&options, "death"), 137, &["went on"; 3]);
+    }
+}
+
+fn a_function_panics_in_a_room() {
+    for mode in ["engine", "thread", "hybrid"] {
+        expect(&run(&format!("-n 4 --device shm --progress {mode}"), "panic"), 0, &["heard"; 4]);
     }
 }
 
@@ -351,6 +363,61 @@ fn death_in_a_room(world: &World) -> ExitCode {
     }
     println!("went on");
     ExitCode::SUCCESS
+}
+
+/// What was told while communicators were made.
+static TOLD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Told;
+
+impl Write for Told {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        TOLD.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// More communicators are refused than there are rooms, rank 3 being a member of none: there is a room left.
+fn rooms_survive_refusals(world: &World) {
+    let group = world.group().exclude(&[Rank(3)]).expect("members");
+    let other = group.exclude(&[Rank(0)]).expect("members");
+    for _ in 0..10 {
+        let given = if world.rank() == Rank(2) { &other } else { &group };
+        match world.split_by_subgroup_collective(given) {
+            Ok(None) => assert_eq!(world.rank(), Rank(3)),
+            made => assert!(matches!(made.map(|_| ()), Err(CreateError::Disagrees(_)))),
+        }
+        world.barrier().expect("a barrier");
+    }
+    let told = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG).with_writer(|| Told);
+    let made = tracing::subscriber::with_default(told.finish(), || world.duplicate().expect("a duplicate"));
+    round_on(&made, 0, world, 1);
+    let told = String::from_utf8_lossy(&TOLD.lock().expect("no panic")).into_owned();
+    assert!(told.contains("in_room=true"), "{told}");
+}
+
+/// A function of one rank's panics where every rank combines its share: that rank goes on, and the others miss it there.
+fn panic_in_a_room(world: &World) {
+    let whole = world.duplicate().expect("a duplicate");
+    let own = whole.rank();
+    let spoilt =
+        UserOperation::commutative(move |l: &u64, r: &u64| if own == Rank(1) { panic!("spoilt") } else { l + r });
+    let mut data = vec![1_u64; 5000];
+    let call = || whole.all_reduce_in_place(&mut data, spoilt);
+    let ended = std::panic::catch_unwind(core::panic::AssertUnwindSafe(call));
+    match (own, ended) {
+        (Rank(1), Err(panic)) => assert_eq!(panic.downcast_ref(), Some(&"spoilt")),
+        (_, Ok(Err(CollectiveError::Missing { rank: Rank(1), .. }))) => {}
+        (_, ended) => panic!("rank {own}: {:?}", ended.ok()),
+    }
+    let again = whole.barrier();
+    assert!(matches!(again, Err(CollectiveError::Missing { rank: Rank(1), .. })), "{again:?}");
+    // The rank lives as long as the others have not heard.
+    assert_eq!(sum_of(world, world), (0..world.size()).sum::<u32>());
+    println!("heard");
 }
 
 /// The same tags and lengths on three communicators at a time, received in another order than they were sent.

@@ -67,19 +67,22 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     }
 }
 
-/// Bytes of a broadcast's lap, as measured: few, so that readers begin early and what travels stays in the caches, but up to 1 MiB no more
-/// laps than slots, so that the root can leave. Where every rank has a processor, shorter laps are slower.
+/// Bytes of a broadcast's lap, as measured: few, so that readers begin early and what travels stays in the caches, but, where chunks are
+/// as long, up to 1 MiB as many laps as slots at most, or one more where these do not divide it, so that the root can leave. Where every
+/// rank has a processor, shorter laps are slower.
 pub(crate) fn broadcast_part(bytes: usize, boards: &Boards) -> usize {
     let least = if boards.crowded { 16 << 10 } else { 64 << 10 };
     (bytes / boards.slots.max(1) as usize).clamp(least, 64 << 10).min(boards.chunk.max(1))
 }
 
 /// Whether a collective is quicker over the boards of a room, whose chunks are short, than by messages: as many chunks as that is so for,
-/// measured at 2, 4 and 8 ranks on 2 cores.
+/// measured at 2, 4 and 8 ranks on 2 cores. A broadcast was quicker at all lengths that were measured, up to 9 chunks; it is bounded so
+/// that it has few laps.
 pub fn fits_room(plan: &Plan, boards: &Boards) -> bool {
     let blocks = if matches!(plan.verb, Verb::Scatter | Verb::Alltoall) { boards.ranks as usize } else { 1 };
     let most = match plan.verb {
-        Verb::Barrier | Verb::Broadcast => NEVER,
+        Verb::Barrier => NEVER,
+        Verb::Broadcast => 64,
         Verb::Gather | Verb::Allgather | Verb::Scan | Verb::Exscan => 16,
         Verb::Scatter => 6,
         Verb::Allreduce => 4,
@@ -92,4 +95,28 @@ pub fn fits_room(plan: &Plan, boards: &Boards) -> bool {
 /// The largest element that can be combined: one of it fits in a chunk.
 pub const fn grain_max(boards: &Boards) -> usize {
     boards.chunk
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use unisono_core::collective::{Order, Rank};
+
+    use super::*;
+    use crate::layout::{Layout, Sizes, Waiting};
+
+    #[test]
+    fn broadcasts_in_rooms_have_few_laps() {
+        for ranks in [2, 4, 8, 33, 64] {
+            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Shared)).unwrap();
+            let boards = Boards::in_room(&layout, 0, &[0, 1]).unwrap();
+            let fits = |bytes| {
+                let (verb, rank, root, order) = (Verb::Broadcast, Rank(0), Rank(0), Order::Any);
+                let plan = Plan { verb, rank, size: 2, root, bytes, grain: 1, order, in_place: true, kind: 0 };
+                fits_room(&plan, &boards)
+            };
+            let longest = 64 * boards.chunk;
+            assert!(fits(0) && fits(longest) && !fits(longest + 1) && !fits(usize::MAX), "{boards:?}");
+            assert_eq!(longest.div_ceil(broadcast_part(longest, &boards)), 64);
+        }
+    }
 }

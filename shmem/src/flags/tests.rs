@@ -526,6 +526,22 @@ fn who_goes_elsewhere_is_seen_by_who_does_not() {
 }
 
 #[test]
+fn who_shows_something_of_another_generation_disagrees() {
+    let ground = Ground::new(2);
+    let [mut before, mut after] = [0, 1].map(|rank| {
+        let mut flags = Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap();
+        flags.set_generation(7 + rank);
+        flags
+    });
+    for (flags, rank) in [(&mut before, 0), (&mut after, 1)] {
+        flags.start(CollectiveId { context: 0, sequence: 0 }, &plan(Verb::Barrier, rank, 2, 0));
+    }
+    assert_eq!(before.poll(), Turn::Pending);
+    let failed = after.poll();
+    assert!(matches!(failed, Turn::Failed(Failure { rank: Rank(0), cause: Cause::Disagrees, .. })), "{failed:?}");
+}
+
+#[test]
 fn a_rank_that_died_is_named_with_what_it_is_missing_from() {
     let ground = Ground::new(3);
     let mut sides = [0, 1, 2].map(|rank| Side::new(&ground, rank, 0));

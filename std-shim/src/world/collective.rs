@@ -1,6 +1,8 @@
 //! Collectives: what all ranks of the job do together, under the names that Rust's MPI users know.
 //!
-//! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so.
+//! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so, but
+//! where lengths of a rooted collective differ so much that one rank gives by shared memory what another one awaits as a message: that
+//! one waits, as the watchdog says (`docs/collectives.md`).
 //! Blocks lie in rank order. Ranks that share the memory of one node show each other their data there; other jobs follow a schedule
 //! (`unisono_core::schedule`), by rings between ranks of a node and by datagrams between others. A [`Scope`](super::Scope) begins
 //! collectives that go on while the caller does something else.

@@ -40,7 +40,7 @@ const PAUSES: u32 = 32;
 pub struct Communicator {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Option<Arc<Node>>,
-    /// Where all ranks of the job share memory, and are members.
+    /// Where all members share memory, which is all ranks of the job, or they have a room.
     pub(super) on_node: Option<NodeGroup>,
     pub(super) context: u32,
     /// What its messages of two ranks name.

@@ -25,7 +25,7 @@ use unisono_shmem::segment::Site;
 use super::CollectiveError;
 use super::context::WORLD;
 use super::pull::Processes;
-use super::rooms::Room;
+use super::rooms::{EVERY_LIFE, Room};
 use crate::node::{Node, Standing};
 use crate::rank::Rank;
 use crate::world::Communicator;
@@ -114,7 +114,8 @@ impl NodeGroup {
     fn of(node: Arc<Node>, boards: Boards, (context, room): (u32, Option<Room>), own: u32) -> Option<Self> {
         let segment = node.segment();
         let barrier = FlatBarrier::new(segment, &boards, own)?;
-        let flags = Flags::new(segment, boards, own, false, 0)?;
+        let mut flags = Flags::new(segment, boards, own, false, 0)?;
+        flags.set_generation(room.map_or(0, |room| room.generation));
         let state = State {
             flags,
             sequence: 0,
@@ -239,11 +240,15 @@ impl NodeGroup {
             let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
             let subject = self.subject(Means::Barrier, epoch);
             waiting.get_or_insert_with(|| Waits(communicator, subject));
+            // Before what it told is heard, which came first.
+            let gone = (look == Look::Everywhere)
+                .then(|| self.gone(|rank| is_behind(&rank), |rank| is_behind(&rank)))
+                .flatten();
             communicator
                 .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
                 .map_err(|error| self.fail(communicator, error))?;
             if look == Look::Everywhere {
-                self.look_for_missing(communicator, barrier, epoch)?;
+                self.look_for_missing(communicator, barrier, epoch, gone)?;
             }
         }
         Ok(())
@@ -254,6 +259,7 @@ impl NodeGroup {
         communicator: &Communicator,
         barrier: &FlatBarrier<'static>,
         epoch: u32,
+        gone: Option<u32>,
     ) -> Result<(), CollectiveError> {
         if !self.node.is_intact() {
             return Err(self.fail(communicator, CollectiveError::Corrupted));
@@ -282,11 +288,7 @@ impl NodeGroup {
         if let Some(rank) = self.others().find(does_otherwise) {
             return failed(rank, Cause::Disagrees);
         }
-        let is_behind = |rank| barrier.has_arrived(rank, epoch) == Some(false);
-        match self.gone(is_behind, is_behind) {
-            Some(rank) => failed(rank, Cause::Missing),
-            None => Ok(()),
-        }
+        gone.map_or(Ok(()), |rank| failed(rank, Cause::Missing))
     }
 
     fn others(&self) -> impl Iterator<Item = u32> {
@@ -306,7 +308,7 @@ impl NodeGroup {
     fn has_retired(&self, rank: u32) -> bool {
         let Some(room) = self.room else { return self.node.has_retired(self.local(rank)) };
         let word = self.node.segment().word(self.boards.retired(rank));
-        word.is_some_and(|word| word.acquire(Site::Plain) == room.generation)
+        word.is_some_and(|word| [room.generation, EVERY_LIFE].contains(&word.acquire(Site::Plain)))
     }
 
     const fn id(&self, sequence: u32) -> CollectiveId {
@@ -319,7 +321,8 @@ impl NodeGroup {
     }
 
     /// A rank that is behind for good: the first one that is not alive, else one that is waited for and has retired. Whoever retires
-    /// because of a death does so after it, so that the dead one is named by all: also by those whom it has given everything.
+    /// because of a death does so after it, so that the dead one is named by all: also by those whom it has given everything. Looked for
+    /// before what others told is heard: whoever revokes a communicator tells that, then retires.
     fn gone(&self, is_behind: impl Fn(u32) -> bool, is_awaited: impl Fn(u32) -> bool) -> Option<u32> {
         let dead = || {
             // It may have done its part before it went.
@@ -390,6 +393,11 @@ impl NodeGroup {
         let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
         state.flags.force(None);
         passed
+    }
+
+    /// Whether a collective may begin.
+    pub(in crate::world) fn may_begin(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        self.expect_open(communicator, &self.state.lock())
     }
 
     fn expect_open(&self, communicator: &Communicator, state: &State) -> Result<(), CollectiveError> {
@@ -468,6 +476,21 @@ impl NodeGroup {
         places: Places<'_>,
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
+        let mut part = Part { group: self, communicator, state, verb: plan.verb, ended: None };
+        let ended = self.take_turns(communicator, part.state, plan, places, operate);
+        part.ended = Some(ended);
+        ended
+    }
+
+    #[inline]
+    fn take_turns(
+        &self,
+        communicator: &Communicator,
+        state: &mut State,
+        plan: &Plan,
+        places: Places<'_>,
+        operate: impl Operate,
+    ) -> Result<(), CollectiveError> {
         let (segment, remote) = (self.node.segment(), self.processes());
         let mut buffers = match places {
             Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
@@ -478,7 +501,7 @@ impl NodeGroup {
         flags.start(self.id(state.sequence), plan);
         let shared = self.node.waiting() == Waiting::Shared;
         let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
-        let error = loop {
+        loop {
             let turn = flags.poll();
             if shared {
                 flags.published().for_each(|word| self.node.sleepers().wake(word));
@@ -490,11 +513,11 @@ impl NodeGroup {
                         (rest, polls) = (None, 0);
                     }
                     Err(Refused::Unreadable(rank)) if self.lives_on(rank.0) => {
-                        break Failure { rank, cause: Cause::Corrupt, id: self.id(state.sequence), verb: plan.verb }
-                            .into();
+                        let id = self.id(state.sequence);
+                        return Err(Failure { rank, cause: Cause::Corrupt, id, verb: plan.verb }.into());
                     }
                     Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
-                    Err(Refused::Bounds) => break CollectiveError::Corrupted,
+                    Err(Refused::Bounds) => return Err(CollectiveError::Corrupted),
                 },
                 Turn::Pending if !shared && polls < POLLS => {
                     polls += 1;
@@ -508,20 +531,20 @@ impl NodeGroup {
                     }
                     let subject = self.subject(Means::Slots, state.sequence);
                     waiting.get_or_insert_with(|| Waits(communicator, subject));
-                    if let Err(error) = communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))
-                    {
-                        break error;
-                    }
+                    let awaited = flags.awaited();
+                    let is_awaited = |rank| {
+                        let own = awaited.filter(|awaited| awaited.rank.0 == rank);
+                        own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
+                    };
+                    let gone = (look == Look::Everywhere)
+                        .then(|| self.gone(|rank| flags.is_behind(Member(rank)), is_awaited))
+                        .flatten();
+                    communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))?;
                     if look == Look::Everywhere {
                         if !self.node.is_intact() || !flags.is_intact() {
-                            break CollectiveError::Corrupted;
+                            return Err(CollectiveError::Corrupted);
                         }
-                        let awaited = flags.awaited();
-                        let is_awaited = |rank| {
-                            let own = awaited.filter(|awaited| awaited.rank.0 == rank);
-                            own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
-                        };
-                        if let Some(rank) = self.gone(|rank| flags.is_behind(Member(rank)), is_awaited) {
+                        if let Some(rank) = gone {
                             flags.handle_failed(Member(rank));
                         } else if let Some(rank) = flags.contradicting()
                             // Who failed takes back what it lent.
@@ -532,15 +555,43 @@ impl NodeGroup {
                     }
                 }
                 Turn::Final => return Ok(()),
-                Turn::Failed(failure) => break failure.into(),
+                Turn::Failed(failure) => return Err(failure.into()),
             }
-        };
-        self.retire(communicator, error);
-        flags.withdraw();
+        }
+    }
+}
+
+/// This rank's part in a collective: where it comes to no good end, there is none in a later one.
+struct Part<'a> {
+    group: &'a NodeGroup,
+    communicator: &'a Communicator,
+    state: &'a mut State,
+    verb: Verb,
+    /// `None`: a function of the user's panicked.
+    ended: Option<Result<(), CollectiveError>>,
+}
+
+impl Drop for Part<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.ended != Some(Ok(())) {
+            self.give_up();
+        }
+    }
+}
+
+impl Part<'_> {
+    #[cold]
+    fn give_up(&mut self) {
+        let Self { group, communicator, verb, .. } = *self;
+        let id = group.id(self.state.sequence);
+        let panicked = Failure { rank: Member(group.own), cause: Cause::Missing, id, verb };
+        let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
+        group.retire(communicator, error);
+        self.state.flags.withdraw();
         // Before the caller has its buffers back.
         fence(Ordering::SeqCst);
-        state.failed = Some(error);
-        Err(error)
+        self.state.failed = Some(error);
     }
 }
 

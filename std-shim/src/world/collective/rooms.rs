@@ -15,6 +15,9 @@ use crate::node::{Node, Standing};
 use crate::rank::Rank;
 use crate::world::group::Group;
 
+/// In the place of a generation: of all that there are.
+pub(super) const EVERY_LIFE: u32 = u32::MAX;
+
 /// A room, while a communicator has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Room {
@@ -33,6 +36,8 @@ enum Place {
     Taken,
     /// Nothing any more, once these ranks of the node have freed that generation, too.
     Left { generation: u32, members: Vec<u32> },
+    /// Nothing, ever.
+    Barred,
 }
 
 /// All of a process's.
@@ -76,6 +81,27 @@ impl Rooms {
         if let Some(place) = self.places.get_mut(room.number as usize) {
             *place = Place::Free;
         }
+        // Others may not know that, and count on it as on a member.
+        self.show_freed(room);
+    }
+
+    /// An agreement to which these were offered has failed here: others may have made a communicator there, and wait for this rank. It
+    /// takes part in nothing there any more, whatever that is.
+    pub(in crate::world) fn bar(&mut self, offered: u64) {
+        let Some(node) = &self.node else { return };
+        for (number, place) in (0..).zip(&mut self.places) {
+            if offered >> number & 1 == 1 && *place == Place::Free {
+                *place = Place::Barred;
+                let words = own_board(node, number).map(|own| [own.retired(0), own.freed(0)]);
+                let words = words.into_iter().flatten().filter_map(|at| node.segment().word(at));
+                words.for_each(|word| word.publish(EVERY_LIFE, Site::Plain));
+            }
+        }
+    }
+
+    /// This rank takes part in no collective of any room any more.
+    pub(in crate::world) fn retire_from_all(&self) {
+        (0..ROOMS).for_each(|number| self.retire(Room { number, generation: EVERY_LIFE }));
     }
 
     /// This rank has nothing to do any more with the communicator of these members, or of some of them.
@@ -84,18 +110,23 @@ impl Rooms {
         let Some(node) = &self.node else { return };
         let members = members.iter().filter_map(|rank| node.local_of(rank)).filter(|local| *local != node.local());
         let left = Place::Left { generation: room.generation, members: members.collect() };
-        if let (Some(place), Some(own)) = (self.places.get_mut(room.number as usize), own_board(node, room.number)) {
+        if let Some(place) = self.places.get_mut(room.number as usize) {
             *place = left;
-            if let Some(word) = node.segment().word(own.freed(0)) {
-                word.publish(room.generation, Site::Plain);
-            }
         }
+        self.show_freed(room);
+    }
+
+    fn show_freed(&self, room: Room) {
+        let Some(node) = &self.node else { return };
+        let word = own_board(node, room.number).and_then(|own| node.segment().word(own.freed(0)));
+        word.into_iter().for_each(|word| word.publish(room.generation, Site::Plain));
     }
 
     /// Tells the others that this rank takes part in no collective there any more.
     pub(in crate::world) fn retire(&self, room: Room) {
         let Some(node) = &self.node else { return };
         let word = own_board(node, room.number).and_then(|own| node.segment().word(own.retired(0)));
+        let word = word.filter(|word| word.own() != EVERY_LIFE);
         word.into_iter().for_each(|word| word.publish(room.generation, Site::Plain));
     }
 
@@ -116,6 +147,6 @@ fn own_board(node: &Node, room: u32) -> Option<Boards> {
 fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
     let board = Boards::in_room(&node.layout(), room, &[local]);
     let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));
-    freed.is_some_and(|freed| freed.wrapping_sub(generation).cast_signed() >= 0)
+    freed.is_some_and(|freed| freed == EVERY_LIFE || freed.wrapping_sub(generation).cast_signed() >= 0)
         || node.standing(local) != Standing::Alive
 }

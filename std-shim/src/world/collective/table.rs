@@ -446,6 +446,15 @@ impl Collectives {
         contexts.offer((parent, first), rooms, |context| busy.binary_search(&context).is_ok())
     }
 
+    /// What was offered is not needed any more, as [`Contexts::take_back`] has it: what others may have made of it without this rank's
+    /// knowledge is nothing of this rank's.
+    pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &Offered, is_over: bool, is_made: bool) {
+        self.contexts.take_back(parent, offered, is_over, is_made);
+        if !is_made {
+            self.rooms.bar(offered.rooms);
+        }
+    }
+
     /// A communicator begins.
     pub(in crate::world) fn open(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         self.contexts.begin(context, generation, members, is_near);

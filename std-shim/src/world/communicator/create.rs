@@ -180,6 +180,12 @@ impl Communicator {
 
     /// Agrees with all members on a context that is free everywhere.
     fn agree_on_context(&self) -> Result<Reserved<'_>, CreateError> {
+        // What is never begun here fails at all others, too: nothing that is offered is lost.
+        match &self.on_node {
+            Some(on_node) => on_node.may_begin(self)?,
+            None if self.size > 1 => self.shared.lock().may_begin(self.context)?,
+            None => {}
+        }
         let mut first = 0;
         loop {
             let mut process = self.shared.lock();
@@ -217,11 +223,11 @@ impl Communicator {
                     agreed
                 });
                 let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
-                process.collectives.contexts.take_back(self.context, &offered, true, is_made);
+                process.collectives.take_back(self.context, &offered, true, is_made);
                 drop(process);
                 return agreed.map(|agreed| Reserved { agreed, parent: self, is_known: false });
             }
-            process.collectives.contexts.take_back(self.context, &offered, false, true);
+            process.collectives.take_back(self.context, &offered, false, true);
             drop(process);
             if is_whole {
                 first += WINDOW;

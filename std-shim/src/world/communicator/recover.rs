@@ -109,7 +109,7 @@ impl Communicator {
                 Some(Agreed { context: (*context)?, generation, shares_node: flags & 2 != 0, room })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
-            process.collectives.contexts.take_back(self.context, &offered, is_over, is_made);
+            process.collectives.take_back(self.context, &offered, is_over, is_made);
             drop(process);
             let (_, flags, _, failed) = found?;
             if let Some(agreed) = agreed {

@@ -37,9 +37,7 @@ impl Process {
     /// This rank begins no collective any more.
     pub(in crate::world) fn retire_at_end(&mut self) {
         self.collectives.is_over = true;
-        for context in self.collectives.contexts.all() {
-            self.leave_room(context);
-        }
+        self.collectives.rooms.retire_from_all();
         let now = self.now();
         for (asker, context) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, context);
