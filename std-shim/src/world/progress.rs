@@ -30,6 +30,8 @@ const ROUNDS: u32 = 64;
 /// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 100_000;
+/// Looks for arrivals alone between two whole rounds of a thread that spins.
+const GLANCES: u32 = 7;
 /// Longest sleep while something may come through shared memory, which rings no bell.
 const NAP: Duration = Duration::from_micros(100);
 /// Nanoseconds between two looks whether the ranks of this node live.
@@ -72,8 +74,6 @@ pub(super) struct Shared {
     polled: Bell,
     interrupt: Bell,
     crowded: bool,
-    /// Looks for arrivals alone between two whole rounds of a thread that spins.
-    glances: u32,
     /// Where some ranks are reached through shared memory.
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled lane's bell.
@@ -85,8 +85,7 @@ impl Shared {
     pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
         let node = process.near.as_ref().filter(|near| near.met > 0).map(|near| Arc::clone(&near.node));
-        let glances = process.device.glances();
-        Self { process: Lock::new(process), polled, interrupt, crowded, glances, node, sleepers, stopped }
+        Self { process: Lock::new(process), polled, interrupt, crowded, node, sleepers, stopped }
     }
 
     pub(super) fn lock(&self) -> Guard<'_, Process> {
@@ -190,7 +189,7 @@ impl Shared {
 
     /// Where all ranks are reached through the endpoint.
     fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, self.glances) };
+        let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, GLANCES) };
         let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
             let mut process = self.process.lock();
