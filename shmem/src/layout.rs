@@ -200,6 +200,13 @@ impl Layout {
         self.of_rank(rank, self.pools, self.sizes.pool as usize)
     }
 
+    /// Bytes that a rank says lie in its pool, if they do.
+    pub fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Area> {
+        let (at, pool) = (usize::try_from(at).ok()?, self.pool(rank)?);
+        let within = at >= pool.at && at.checked_add(bytes)? <= pool.at + pool.bytes;
+        within.then_some(Area { at, bytes })
+    }
+
     /// A room: a board for every rank, if there are rooms.
     pub fn room(&self, room: u32) -> Option<Area> {
         let bytes = self.sizes.room as usize * self.sizes.ranks as usize;

@@ -141,9 +141,8 @@ impl<'a> Messages<'a> {
 
     /// What lies in a rank's own part of the segment.
     fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Cells<'a>> {
-        let (at, pool) = (usize::try_from(at).ok()?, self.member.layout().pool(rank)?);
-        let within = at >= pool.at && at.checked_add(bytes)? <= pool.at.checked_add(pool.bytes)?;
-        self.member.segment().cells(at, bytes).filter(|_| within)
+        let area = self.member.layout().in_pool(rank, at, bytes)?;
+        self.member.segment().cells(area.at, area.bytes)
     }
 
     /// Puts what waits, as long as there is room. Says whether anything moved.

@@ -450,12 +450,8 @@ impl Process {
             (None, _) => true,
             _ if into.bytes == 0 => true,
             (Some(to), Place::Shared(at)) => {
-                let pool = layout.pool(neighbour.local);
-                let within = pool.filter(|pool| {
-                    let end = at.checked_add(into.bytes as u64);
-                    at >= pool.at as u64 && end.is_some_and(|end| end <= (pool.at + pool.bytes) as u64)
-                });
-                let cells = within.and_then(|_| segment.cells(at as usize + fetched, to.bytes()));
+                let lies = layout.in_pool(neighbour.local, at, into.bytes);
+                let cells = lies.and_then(|area| segment.cells(area.at + fetched, to.bytes()));
                 let Some(cells) = cells else {
                     let failure = self.disown(from);
                     let (Fetched::Step { request, .. } | Fetched::Message { request, .. }) = ends;
