@@ -273,17 +273,22 @@ impl ReceivePool {
         tally.receive_calls.add(1);
         lane.full = got == ask;
         lane.ask = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
-        for (message, control) in lane.messages.iter().zip(lane.controls.iter()).take(got) {
-            let Some(buffer) = self.free.pop() else { break };
-            let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
+        let Batch { messages, controls, filled, .. } = lane;
+        for (message, control) in messages.iter().zip(controls.iter()).take(got) {
             let header = &message.msg_hdr;
-            filling.bytes = message.msg_len.min(self.bytes as u32);
-            filling.segment = if self.joined { control.joined_from(header.msg_controllen as _) } else { None }
-                .unwrap_or(filling.bytes);
-            filling.truncated = header.msg_flags & libc::MSG_TRUNC != 0;
-            filling.users = 1;
-            lane.filled.push(buffer);
+            let segment = if self.joined { control.joined_from(header.msg_controllen as _) } else { None };
+            self.keep(filled, message.msg_len, segment, header.msg_flags & libc::MSG_TRUNC != 0);
         }
+    }
+
+    /// The next free buffer holds a message of so many bytes, joined from segments or not.
+    fn keep(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
+        let Some(buffer) = self.free.pop() else { return };
+        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        filling.bytes = bytes.min(self.bytes as u32);
+        filling.segment = segment.unwrap_or(filling.bytes);
+        (filling.truncated, filling.users) = (truncated, 1);
+        filled.push(buffer);
     }
 
     /// As that, for one message: a shorter path through the kernel, which looks at less still where none are joined.
@@ -313,11 +318,7 @@ impl ReceivePool {
         let Ok(bytes) = u32::try_from(bytes) else { return lane.found_nothing(tally) };
         tally.receive_calls.add(1);
         (lane.full, lane.ask) = (true, GROWTH.min(self.batch));
-        let bytes = bytes.min(self.bytes as u32);
-        (filling.bytes, filling.segment) = (bytes, segment.unwrap_or(bytes));
-        (filling.truncated, filling.users) = (truncated, 1);
-        self.free.pop();
-        lane.filled.push(buffer);
+        self.keep(&mut lane.filled, bytes, segment, truncated);
     }
 
     /// A datagram that is handed out.
