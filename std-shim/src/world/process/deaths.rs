@@ -144,9 +144,7 @@ impl Process {
 
     /// Receives from anyone end where nobody is left who could send, and not all have merely left.
     fn end_hopeless(&mut self) {
-        let is_hopeless =
-            |receiving: &Receiving| receiving.source.is_none() && self.left_alone(receiving.context).is_some();
-        for (request, id) in self.mailbox.waiting(is_hopeless) {
+        for (request, id) in self.mailbox.waiting(|receiving| receiving.source.is_none()) {
             let context = self.mailbox.receiving(request).map(|receiving| receiving.context);
             if let Some(failure) = context.and_then(|context| self.left_alone(context))
                 && self.mailbox.machine.cancel(id).is_some()
