@@ -477,87 +477,9 @@ impl NodeGroup {
         operate: impl Operate,
     ) -> Result<(), CollectiveError> {
         let mut part = Part { group: self, communicator, state, verb: plan.verb, ended: None };
-        let ended = self.take_turns(communicator, part.state, plan, places, operate);
+        let ended = part.take_turns(plan, places, operate);
         part.ended = Some(ended);
         ended
-    }
-
-    #[inline]
-    fn take_turns(
-        &self,
-        communicator: &Communicator,
-        state: &mut State,
-        plan: &Plan,
-        places: Places<'_>,
-        operate: impl Operate,
-    ) -> Result<(), CollectiveError> {
-        let (segment, remote) = (self.node.segment(), self.processes());
-        let mut buffers = match places {
-            Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
-            Places::Both(both) => Buffers::in_place(segment, both, operate, remote),
-        };
-        state.sequence = state.sequence.wrapping_add(1);
-        let flags = &mut state.flags;
-        flags.start(self.id(state.sequence), plan);
-        let shared = self.node.waiting() == Waiting::Shared;
-        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
-        loop {
-            let turn = flags.poll();
-            if shared {
-                flags.published().for_each(|word| self.node.sleepers().wake(word));
-            }
-            match turn {
-                Turn::Do(step, wish) => match buffers.carry_out(wish) {
-                    Ok(()) => {
-                        flags.handle_done(step);
-                        (rest, polls) = (None, 0);
-                    }
-                    Err(Refused::Unreadable(rank)) if self.lives_on(rank.0) => {
-                        let id = self.id(state.sequence);
-                        return Err(Failure { rank, cause: Cause::Corrupt, id, verb: plan.verb }.into());
-                    }
-                    Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
-                    Err(Refused::Bounds) => return Err(CollectiveError::Corrupted),
-                },
-                Turn::Pending if !shared && polls < POLLS => {
-                    polls += 1;
-                    core::hint::spin_loop();
-                }
-                Turn::Pending => {
-                    let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
-                    let look = rest.get_or_insert_with(|| self.node.rest()).rest(awaited);
-                    if look == Look::Nowhere {
-                        continue;
-                    }
-                    let subject = self.subject(Means::Slots, state.sequence);
-                    waiting.get_or_insert_with(|| Waits(communicator, subject));
-                    let awaited = flags.awaited();
-                    let is_awaited = |rank| {
-                        let own = awaited.filter(|awaited| awaited.rank.0 == rank);
-                        own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
-                    };
-                    let gone = (look == Look::Everywhere)
-                        .then(|| self.gone(|rank| flags.is_behind(Member(rank)), is_awaited))
-                        .flatten();
-                    communicator.look_round(look, subject, state.wanted, self.missing(flags, plan))?;
-                    if look == Look::Everywhere {
-                        if !self.node.is_intact() || !flags.is_intact() {
-                            return Err(CollectiveError::Corrupted);
-                        }
-                        if let Some(rank) = gone {
-                            flags.handle_failed(Member(rank));
-                        } else if let Some(rank) = flags.contradicting()
-                            // Who failed takes back what it lent.
-                            && !self.has_retired(rank.0)
-                        {
-                            flags.handle_corrupt(rank);
-                        }
-                    }
-                }
-                Turn::Final => return Ok(()),
-                Turn::Failed(failure) => return Err(failure.into()),
-            }
-        }
     }
 }
 
@@ -581,6 +503,78 @@ impl Drop for Part<'_> {
 }
 
 impl Part<'_> {
+    #[inline]
+    fn take_turns(&mut self, plan: &Plan, places: Places<'_>, operate: impl Operate) -> Result<(), CollectiveError> {
+        let (group, communicator, state) = (self.group, self.communicator, &mut *self.state);
+        let (segment, remote) = (group.node.segment(), group.processes());
+        let mut buffers = match places {
+            Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
+            Places::Both(both) => Buffers::in_place(segment, both, operate, remote),
+        };
+        state.sequence = state.sequence.wrapping_add(1);
+        let flags = &mut state.flags;
+        flags.start(group.id(state.sequence), plan);
+        let shared = group.node.waiting() == Waiting::Shared;
+        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
+        loop {
+            let turn = flags.poll();
+            if shared {
+                flags.published().for_each(|word| group.node.sleepers().wake(word));
+            }
+            match turn {
+                Turn::Do(step, wish) => match buffers.carry_out(wish) {
+                    Ok(()) => {
+                        flags.handle_done(step);
+                        (rest, polls) = (None, 0);
+                    }
+                    Err(Refused::Unreadable(rank)) if group.lives_on(rank.0) => {
+                        let id = group.id(state.sequence);
+                        return Err(Failure { rank, cause: Cause::Corrupt, id, verb: plan.verb }.into());
+                    }
+                    Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
+                    Err(Refused::Bounds) => return Err(CollectiveError::Corrupted),
+                },
+                Turn::Pending if !shared && polls < POLLS => {
+                    polls += 1;
+                    core::hint::spin_loop();
+                }
+                Turn::Pending => {
+                    let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
+                    let look = rest.get_or_insert_with(|| group.node.rest()).rest(awaited);
+                    if look == Look::Nowhere {
+                        continue;
+                    }
+                    let subject = group.subject(Means::Slots, state.sequence);
+                    waiting.get_or_insert_with(|| Waits(communicator, subject));
+                    let awaited = flags.awaited();
+                    let is_awaited = |rank| {
+                        let own = awaited.filter(|awaited| awaited.rank.0 == rank);
+                        own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
+                    };
+                    let gone = (look == Look::Everywhere)
+                        .then(|| group.gone(|rank| flags.is_behind(Member(rank)), is_awaited))
+                        .flatten();
+                    communicator.look_round(look, subject, state.wanted, group.missing(flags, plan))?;
+                    if look == Look::Everywhere {
+                        if !group.node.is_intact() || !flags.is_intact() {
+                            return Err(CollectiveError::Corrupted);
+                        }
+                        if let Some(rank) = gone {
+                            flags.handle_failed(Member(rank));
+                        } else if let Some(rank) = flags.contradicting()
+                            // Who failed takes back what it lent.
+                            && !group.has_retired(rank.0)
+                        {
+                            flags.handle_corrupt(rank);
+                        }
+                    }
+                }
+                Turn::Final => return Ok(()),
+                Turn::Failed(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
     #[cold]
     fn give_up(&mut self) {
         let Self { group, communicator, verb, .. } = *self;
