@@ -92,9 +92,9 @@ impl Rooms {
         for (number, place) in (0..).zip(&mut self.places) {
             if offered >> number & 1 == 1 && *place == Place::Free {
                 *place = Place::Barred;
-                let words = own_board(node, number).map(|own| [own.retired(0), own.freed(0)]);
-                let words = words.into_iter().flatten().filter_map(|at| node.segment().word(at));
-                words.for_each(|word| word.publish(EVERY_LIFE, Site::Plain));
+                for at in [Boards::retired, Boards::freed] {
+                    show(node, number, at, EVERY_LIFE);
+                }
             }
         }
     }
@@ -117,17 +117,12 @@ impl Rooms {
     }
 
     fn show_freed(&self, room: Room) {
-        let Some(node) = &self.node else { return };
-        let word = own_board(node, room.number).and_then(|own| node.segment().word(own.freed(0)));
-        word.into_iter().for_each(|word| word.publish(room.generation, Site::Plain));
+        self.node.iter().for_each(|node| show(node, room.number, Boards::freed, room.generation));
     }
 
     /// Tells the others that this rank takes part in no collective there any more.
     pub(in crate::world) fn retire(&self, room: Room) {
-        let Some(node) = &self.node else { return };
-        let word = own_board(node, room.number).and_then(|own| node.segment().word(own.retired(0)));
-        let word = word.filter(|word| word.own() != EVERY_LIFE);
-        word.into_iter().for_each(|word| word.publish(room.generation, Site::Plain));
+        self.node.iter().for_each(|node| show(node, room.number, Boards::retired, room.generation));
     }
 
     /// The boards that members have in a room, in their order. `None`: one of them is not of this node.
@@ -141,6 +136,14 @@ impl Rooms {
 /// This rank's board of a room, as that of a group of it alone.
 fn own_board(node: &Node, room: u32) -> Option<Boards> {
     Boards::in_room(&node.layout(), room, &[node.local()])
+}
+
+/// Writes a generation to a word of this rank's board, unless all that there are stand there.
+fn show(node: &Node, room: u32, at: impl Fn(&Boards, u32) -> usize, generation: u32) {
+    let word = own_board(node, room).and_then(|own| node.segment().word(at(&own, 0)));
+    if let Some(word) = word.filter(|word| word.own() != EVERY_LIFE) {
+        word.publish(generation, Site::Plain);
+    }
 }
 
 /// Whether a rank of the node has nothing to do any more with what had a room, or is not alive.
