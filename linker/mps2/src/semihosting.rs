@@ -2,6 +2,8 @@
 
 use core::arch::asm;
 
+use crate::stack;
+
 /// Status of a run that proved what it had to prove.
 pub const PASSED: u32 = 0;
 /// Status of a run that ended and did not prove it.
@@ -51,5 +53,20 @@ pub fn exit(status: u32) -> ! {
     let block = [APPLICATION_EXIT, status];
     loop {
         call(EXIT_EXTENDED, block.as_ptr());
+    }
+}
+
+/// Ends the run: says how deep the stack was, or what went wrong.
+pub fn end(result: Result<(), &[u8]>) -> ! {
+    match result {
+        Ok(()) => {
+            let (bytes, untouched) = stack::depth();
+            write_value(b"stack_used", bytes.wrapping_sub(untouched));
+            exit(PASSED)
+        }
+        Err(name) => {
+            write(name);
+            exit(FAILED)
+        }
     }
 }

@@ -4,7 +4,7 @@
 #![no_main]
 
 use static_cell::ConstStaticCell;
-use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared, stack};
+use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::member::{JoinError, Member};
 use unisono_node::messages::{MessageError, Messages, Mode, Store};
@@ -37,34 +37,27 @@ impl From<MessageError> for Trouble {
     }
 }
 
+impl Trouble {
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
+            Trouble::Join(_) => b"no segment\n",
+            Trouble::Memory => b"too little is lent\n",
+            Trouble::Message(MessageError::Failed(_) | MessageError::Parted(_)) => b"a rank is gone\n",
+            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => b"a ring holds nonsense\n",
+            Trouble::Message(_) => b"a message is too long\n",
+        }
+    }
+}
+
 /// Entered once, from `reset`.
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
     let mut clock = Clock::start();
-    let status = match run(&mut clock) {
-        Ok(messages) => {
-            let (bytes, untouched) = stack::depth();
-            semihosting::write_value(b"messages", messages);
-            semihosting::write_value(b"stack_used", bytes.wrapping_sub(untouched));
-            semihosting::PASSED
-        }
-        Err(trouble) => {
-            let name: &[u8] = match trouble {
-                Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
-                Trouble::Join(_) => b"no segment\n",
-                Trouble::Memory => b"too little is lent\n",
-                Trouble::Message(MessageError::Failed(_) | MessageError::Parted(_)) => b"a rank is gone\n",
-                Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => b"a ring holds nonsense\n",
-                Trouble::Message(_) => b"a message is too long\n",
-            };
-            semihosting::write(name);
-            semihosting::FAILED
-        }
-    };
-    semihosting::exit(status)
+    semihosting::end(run(&mut clock).map_err(Trouble::name))
 }
 
-fn run(clock: &mut Clock) -> Result<u32, Trouble> {
+fn run(clock: &mut Clock) -> Result<(), Trouble> {
     let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
     let mut idle = Heart::new(clock, &member);
     while !member.is_complete() {
@@ -83,5 +76,6 @@ fn run(clock: &mut Clock) -> Result<u32, Trouble> {
         ended = if status.bytes == 0 { ended.wrapping_add(1) } else { ended };
     }
     messages.leave(&mut idle);
-    Ok(come)
+    semihosting::write_value(b"messages", come);
+    Ok(())
 }

@@ -2,7 +2,7 @@
 #![no_std]
 #![no_main]
 
-use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared, stack};
+use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::group::{Group, GroupError};
 use unisono_node::mailbox::{Mailbox, ReceiveError};
@@ -32,30 +32,24 @@ impl From<GroupError> for Trouble {
     }
 }
 
+impl Trouble {
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
+            Trouble::Join(_) => b"no segment\n",
+            Trouble::Ring => b"a ring holds nonsense\n",
+            Trouble::Group(GroupError::Rank(_)) => b"a rank failed\n",
+            Trouble::Group(_) => b"the segment was overwritten\n",
+            Trouble::Wrong => b"a result is wrong\n",
+        }
+    }
+}
+
 /// Entered once, from `reset`.
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
     let mut clock = Clock::start();
-    let status = match run(&mut clock) {
-        Ok(()) => {
-            let (bytes, untouched) = stack::depth();
-            semihosting::write_value(b"stack_used", bytes.wrapping_sub(untouched));
-            semihosting::PASSED
-        }
-        Err(trouble) => {
-            let name: &[u8] = match trouble {
-                Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
-                Trouble::Join(_) => b"no segment\n",
-                Trouble::Ring => b"a ring holds nonsense\n",
-                Trouble::Group(GroupError::Rank(_)) => b"a rank failed\n",
-                Trouble::Group(_) => b"the segment was overwritten\n",
-                Trouble::Wrong => b"a result is wrong\n",
-            };
-            semihosting::write(name);
-            semihosting::FAILED
-        }
-    };
-    semihosting::exit(status)
+    semihosting::end(run(&mut clock).map_err(Trouble::name))
 }
 
 fn run(clock: &mut Clock) -> Result<(), Trouble> {
