@@ -5,6 +5,7 @@ use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
+use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::Receiving;
 use crate::world::parcel::Owner;
@@ -29,6 +30,12 @@ impl Process {
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
         let mut wanted: Vec<PeerId> =
             all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
+        for peer in wanted.clone() {
+            // It was waited for at the last look, too.
+            if self.watched.binary_search(&peer).is_ok() {
+                self.ask(now, peer, EVERY);
+            }
+        }
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
         let waits_for_anyone = self.mailbox.receives();
@@ -140,6 +147,14 @@ impl Process {
             self.requests.finish(request, Err(failure));
         }
         self.end_hopeless();
+    }
+
+    /// A peer is at its end, and everything that it sent has arrived: whatever waits for it ends.
+    pub(super) fn handle_left(&mut self, peer: PeerId) {
+        if self.ended(peer.into()).is_none() {
+            self.left.push(peer);
+            self.lose(peer, Failure::Parted(peer.into()), false);
+        }
     }
 
     /// Receives from anyone end where nobody is left who could send, and not all have merely left.
