@@ -23,6 +23,10 @@ impl Process {
     /// Hears from the launcher, and watches those that something waits for.
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
+        if self.device.is_closed() && !self.is_whole() && self.aborted.is_none() {
+            tracing::error!("{}", Failure::NoDevice);
+            self.abort(Failure::NoDevice);
+        }
         self.look_near(None);
         self.drop_revoked();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
