@@ -163,7 +163,7 @@ const fn has_blocks(verb: Verb) -> bool {
 }
 
 /// Of all that ranks must agree on.
-fn hash(plan: &Plan) -> u32 {
+pub(super) fn hash(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let flags = (plan.verb as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
     let bytes = plan.bytes as u64;

@@ -22,7 +22,7 @@ pub(in crate::world) const LEFT: u8 = 243;
 /// Bytes of such a message.
 pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
-const PATIENCE: u64 = 40_000_000;
+pub(super) const PATIENCE: u64 = 40_000_000;
 
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +134,7 @@ impl Process {
         for Awaited { peer, context, .. } in late {
             self.ask(now, peer, context);
         }
+        self.doubt(now);
         self.watch(now);
     }
 }
