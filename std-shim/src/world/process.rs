@@ -44,7 +44,7 @@ use super::mail::Mail;
 use super::mailbox::{Mailbox, SharedRegions};
 use super::near::Near;
 use super::progress::Leaves;
-use super::request::{Failure, Requests, Status, Tag, message_of};
+use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
@@ -377,7 +377,10 @@ impl Process {
                             OperationError::Refused => Failure::TooLongForReceive(rank),
                         });
                         let status = Status { source: self.rank, tag: Tag(0), bytes: 0 };
-                        self.requests.finish(request, result.map(|()| status));
+                        match parcel_of(request) {
+                            Some(parcel) => self.leave_parcel(parcel, result.err()),
+                            None => self.requests.finish(request, result.map(|()| status)),
+                        }
                     }
                     Some(Use::Nothing) | None => {}
                 }

@@ -96,7 +96,7 @@ pub(super) const fn of_parcel(parcel: u32) -> u32 {
 }
 
 /// The parcel that has this number among requests.
-const fn parcel_of(request: u32) -> Option<u32> {
+pub(super) const fn parcel_of(request: u32) -> Option<u32> {
     if request < MESSAGES { request.checked_sub(PARCELS) } else { None }
 }
 

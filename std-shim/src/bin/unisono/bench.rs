@@ -213,11 +213,11 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
         Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
-            let buffers = match options.measure {
-                Measure::Bandwidth(buffered) => buffered.buffers,
-                _ => Buffers::Private,
+            let (buffers, reuse) = match options.measure {
+                Measure::Bandwidth(buffered) => (buffered.buffers, stream::Reuse::Window),
+                _ => (Buffers::Private, stream::Reuse::Arrival),
             };
-            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers)?;
+            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers, reuse)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(

@@ -39,11 +39,7 @@ impl Process {
         }
         while let Some((parcel, failure)) = self.requests.read.pop_front() {
             moved = true;
-            if let Some(parcel) = self.mailbox.parcels.get(parcel) {
-                parcel.uses = parcel.uses.saturating_sub(1);
-                parcel.failure = parcel.failure.or(failure);
-            }
-            self.end_parcel(parcel);
+            self.leave_parcel(parcel, failure);
         }
         while let Some(action) = self.mailbox.machine.poll_action() {
             moved = true;

@@ -392,6 +392,15 @@ impl Process {
         }
     }
 
+    /// A parcel was read, or will not be.
+    pub(super) fn leave_parcel(&mut self, parcel: u32, failure: Option<Failure>) {
+        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+            parcel.uses = parcel.uses.saturating_sub(1);
+            parcel.failure = parcel.failure.or(failure);
+        }
+        self.end_parcel(parcel);
+    }
+
     /// A parcel that nobody needs any more is its owner's. Returns whether it is one.
     pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
         let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
