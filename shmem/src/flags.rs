@@ -4,7 +4,9 @@
 //! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a rank may show one
 //! slot of its board: it waits until the slot is free, has the payload written (inline behind the stamp, in the slot's chunk of bulk, or
 //! the addresses of its buffers, which others then pull from), and publishes the stamp, step + 1. The others look for that stamp. When a
-//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer.
+//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer. Where ranks share
+//! processors, what everyone sends to everyone is shown in several steps before any of it is read, and what is lent is read in whatever
+//! order it is shown: a rank does all it can whenever it runs.
 //!
 //! # Flow control
 //! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
