@@ -94,7 +94,7 @@ const CHECKS: [Check; 20] = [
         for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         export UNISONO_DEVICE=verbs UNISONO_QUEUES=raw
         ./unisono run -n 2 -- ./unisono bench transfer --bytes 4M
-        ./unisono run -n 2 -- ./unisono bench latency --bytes 64
+        ./unisono run -n 2 --progress hybrid -- ./unisono bench latency --bytes 64
         ./unisono run -n 4 -- ./unisono bench collective all_reduce --bytes 64K",
     ),
     check(
