@@ -6,7 +6,9 @@ mod period;
 mod pool;
 pub mod tuning;
 
-pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
+pub use choice::{
+    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, QueuesChoice, Switch, WordError,
+};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
@@ -76,6 +78,8 @@ pub struct Transport {
     pub mtu: Option<Mtu>,
     /// Segmentation by the kernel, if it is not to be found out.
     pub gso: Option<Switch>,
+    /// Who writes an adapter's work queues, if not the default.
+    pub queues: Option<QueuesChoice>,
     /// Memory for messages that came before their receives, if not the usual 1 MiB.
     pub eager_pool: Option<EagerPool>,
     /// What the injector does to datagrams.
@@ -188,6 +192,7 @@ impl Settings {
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
+            transport.queues.and_then(|queues| text("QUEUES", &queues)),
             transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
@@ -312,7 +317,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 43] = [
+    const NAMES: [&str; 44] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -328,6 +333,7 @@ impl Reading {
         "PROGRESS",
         "MTU",
         "GSO",
+        "QUEUES",
         "EAGER_POOL",
         "LOSS",
         "REORDER",
@@ -400,6 +406,7 @@ impl Reading {
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
+            "QUEUES" => store(&mut transport.queues, value),
             "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),
