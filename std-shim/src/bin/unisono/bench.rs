@@ -11,6 +11,7 @@ mod tune;
 
 use core::time::Duration;
 use serde_json::json;
+use unisono::environment::DeviceChoice;
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
@@ -172,7 +173,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     let duplicate = options.duplicate.then(|| world.duplicate()).transpose()?;
     let on: &Communicator = duplicate.as_ref().unwrap_or(&world);
     let mut right = true;
-    let mut facts = json!({ "bench": name, "device": device(&world), "ranks": world.size(), "bytes": bytes });
+    // Ranks 0 and 1 measure what needs two.
+    let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
+    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -257,10 +260,13 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     Ok(right)
 }
 
-/// How the ranks reach each other.
-fn device(world: &World) -> &'static str {
-    let shared = (0..world.size()).all(|rank| Rank(rank) == world.rank() || world.shares_memory_with(Rank(rank)));
-    if shared && world.node().is_some() { "shm" } else { "udp" }
+/// How this rank reaches the others; alone, itself.
+fn device(world: &World) -> String {
+    let others = (0..world.size()).map(Rank).filter(|rank| *rank != world.rank());
+    let mut devices = others.map(|rank| world.device_to(rank));
+    let alone = || if world.node().is_some() { DeviceChoice::Shm } else { world.device_to(world.rank()) };
+    let one = devices.next().unwrap_or_else(alone);
+    if devices.all(|other| other == one) { one.to_string() } else { String::from("mixed") }
 }
 
 /// All counters of this rank.

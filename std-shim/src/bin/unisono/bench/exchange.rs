@@ -54,7 +54,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         for from in 0..size {
             let theirs = report_of(world, from, report)?;
             all &= theirs[NUMBERS - 1] == 1;
-            println!("{}", as_object(super::device(world), from, size, bytes, theirs));
+            println!("{}", as_object(&super::device(world), from, size, bytes, theirs));
         }
         return Ok(all);
     }
