@@ -11,7 +11,7 @@ mod tune;
 
 use core::time::Duration;
 use serde_json::json;
-use unisono::environment::DeviceChoice;
+use unisono::environment::{DeviceChoice, Settings};
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
 use unisono_core::{counters::Reason, device::Cause, wire::Kind};
@@ -151,10 +151,12 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor => {
+            Settings::from_environment()?;
             floor::measure()?.print(options.json);
             return Ok(true);
         }
         Measure::Tune(jobs) => {
+            Settings::from_environment()?;
             tune::run(jobs, options.json)?;
             return Ok(true);
         }
