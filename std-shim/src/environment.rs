@@ -90,10 +90,11 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Whether so many ranks of a node share memory. Faults are asked for to see them: then datagrams carry everything.
-    pub fn shares(&self, ranks: usize) -> bool {
+    /// Whether so many ranks of a node share memory, in a job of `size`. Faults are asked for to see them: then datagrams carry
+    /// everything, unless there are other nodes.
+    pub fn shares(&self, ranks: usize, size: usize) -> bool {
         match self.device {
-            DeviceChoice::Auto => ranks > 1 && self.faults.is_none(),
+            DeviceChoice::Auto => ranks > 1 && (self.faults.is_none() || ranks < size),
             DeviceChoice::Shm => ranks > 0,
             DeviceChoice::Udp | DeviceChoice::Verbs => false,
         }

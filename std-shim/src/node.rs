@@ -150,7 +150,7 @@ impl Node {
             return Err(NodeError::Apart { nodes: nodes.len() });
         }
         let ranks: Vec<Rank> = (0..membership.size()).map(Rank).filter(|rank| node_of(*rank) == node_of(own)).collect();
-        if !settings.transport.shares(ranks.len()) {
+        if !settings.transport.shares(ranks.len(), membership.size() as usize) {
             return Ok(None);
         }
         if ranks.len() > RANKS_MAX as usize {

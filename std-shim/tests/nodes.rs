@@ -55,6 +55,8 @@ fn ranks_of_a_node_share_memory_with_nobody_else() {
         ("-n 3", ["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"].as_slice()),
         ("-n 5 --nodes 2", &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2", "3 of 3 4", "4 of 3 4"]),
         ("-n 3 --nodes 2", &["0 of 0 1", "1 of 0 1", "2 alone"]),
+        ("-n 3 --nodes 2 --loss 5% --seed 7", &["0 of 0 1", "1 of 0 1", "2 alone"]),
+        ("-n 2 --loss 5% --seed 7", &["0 alone", "1 alone"]),
         ("-n 2 --device shm", &["0 of 0 1", "1 of 0 1"]),
         ("-n 2 --device udp", &["0 alone", "1 alone"]),
     ] {

@@ -62,9 +62,10 @@ fn bad_values_name_their_variable() {
 fn faults_are_for_datagrams() {
     let refused = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
     assert_eq!(refused, "UNISONO_DEVICE=shm: faults are injected into datagrams, and this device has none");
-    let shares = |variables: &[_], ranks| read(variables).expect("good").transport.shares(ranks);
-    assert!(shares(&[], 2) && !shares(&[], 1) && !shares(&[("UNISONO_LOSS", "5%")], 2));
-    assert!(shares(&[("UNISONO_DEVICE", "shm")], 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2));
+    let shares = |variables: &[_], ranks, size| read(variables).expect("good").transport.shares(ranks, size);
+    let loss = [("UNISONO_LOSS", "5%")];
+    assert!(shares(&[], 2, 2) && !shares(&[], 1, 2) && !shares(&loss, 2, 2) && shares(&loss, 2, 3));
+    assert!(shares(&[("UNISONO_DEVICE", "shm")], 1, 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2, 3));
 }
 
 #[test]
