@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::layout::{Layout, LayoutError};
+use crate::life::Life;
 use crate::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
 use crate::segment::Segment;
 
@@ -73,7 +74,8 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Makes a segment: of huge pages if there are any, with its header written.
+    /// Makes a segment: of huge pages if there are any, with its header written. Where the system knows no record locks there is
+    /// none, for nobody would know who lives.
     ///
     /// # Errors
     /// [`FileError`].
@@ -83,6 +85,7 @@ impl SegmentFile {
             Ok(file) => (file, Pages::Reserved),
             Err(error) => small(layout.bytes(), used, NoneReserved::after(error, used))?,
         };
+        Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "record locks", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
         layout.write_header(mapping.segment())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;

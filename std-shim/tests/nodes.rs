@@ -4,7 +4,7 @@ mod program;
 
 use core::{fmt::Write as _, time::Duration};
 use std::{
-    env, fs,
+    env, fs, io,
     io::Write as _,
     net::TcpListener,
     os::{
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
+        ("without_record_locks_nothing_is_shared", without_record_locks_nothing_is_shared),
         ("death_is_known_to_the_system", death_is_known_to_the_system),
         ("wait_for_a_rank_that_dies_ends", wait_for_a_rank_that_dies_ends),
         ("message_from_a_rank_that_dies_is_not_waited_for", message_from_a_rank_that_dies_is_not_waited_for),
@@ -146,6 +147,60 @@ fn first_rank_without_memory_leaves_its_node_without() {
             expect(output, 0, &[line]);
         }
     }
+}
+
+/// A process, and whatever it starts, to which the system refuses record locks: a filter answers (`seccomp(2)`).
+fn without_record_locks(command: &mut Command) -> &mut Command {
+    let step = |code: u32, k: u32, skip: u8| libc::sock_filter { code: code as u16, jt: 0, jf: skip, k };
+    // `struct seccomp_data`: the call's number, and the low half of its second argument.
+    let (load, equal, answer) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    );
+    let filter = move || {
+        let mut steps = [
+            step(load, 0, 0),
+            step(equal, libc::SYS_fcntl as u32, 3),
+            step(load, if cfg!(target_endian = "little") { 24 } else { 28 }, 0),
+            step(equal, libc::F_SETLK as u32, 1),
+            step(answer, libc::SECCOMP_RET_ERRNO | libc::ENOLCK as u32, 0),
+            step(answer, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: the command takes four numbers.
+        let given_up = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        // SAFETY: a live program of as many steps as it says, which the system copies.
+        let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        if (given_up, filtered) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(filter) }
+}
+
+fn without_record_locks_nothing_is_shared() {
+    let launch = |options: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.arg("run").args(options.split_whitespace()).arg("--");
+        command.arg(env::current_exe().expect("this program")).arg("meet").stdin(Stdio::null());
+        without_record_locks(&mut command).output().expect("starts")
+    };
+    let output = launch("-n 2");
+    expect(&output, 0, &["0 alone", "1 alone"]);
+    assert_eq!(text(&output.stderr).matches("no shared memory: record locks: ").count(), 1, "{output:?}");
+    let refused = launch("-n 2 --device shm");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("record locks"), "{refused:?}");
+    for output in foreign(|_, command| {
+        without_record_locks(command.arg("meet"));
+    }) {
+        assert!(output.status.success() && text(&output.stdout).ends_with("alone\n"), "{output:?}");
+    }
+    let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    let output = without_record_locks(info.args(["info", "--json"])).output().expect("starts");
+    let info: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let devices = info["devices"].as_array().expect("a list");
+    assert!(info["shared_memory"].is_null() && !devices.contains(&"shm".into()), "{info}");
+    assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("record locks: ")), "{info}");
 }
 
 fn death_is_known_to_the_system() {
