@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
         ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
+        ("pinned_ranks_have_processors_together", pinned_ranks_have_processors_together),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
         ("without_record_locks_nothing_is_shared", without_record_locks_nothing_is_shared),
         ("death_is_known_to_the_system", death_is_known_to_the_system),
@@ -122,6 +123,24 @@ fn ranks_without_a_launcher_share_memory() {
     });
     for output in &outputs {
         expect(output, 1, &["the device shm needs all ranks on one node, not on 2"]);
+    }
+}
+
+/// Each rank, and what it was started by, is pinned to one processor.
+fn pinned_ranks_have_processors_together() {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let outputs = foreign(|rank, command| {
+        let program = core::mem::replace(command, Command::new("taskset"));
+        command
+            .args(["-c", &(rank % processors).to_string(), "timeout", "60"])
+            .arg(program.get_program())
+            .arg("waiting");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    });
+    let expected = if processors > 1 { "Dedicated" } else { "Shared" };
+    for output in &outputs {
+        expect(output, 0, &[expected]);
     }
 }
 
@@ -255,6 +274,7 @@ fn play() -> ExitCode {
     match (part.as_str(), node) {
         ("meet", Some(node)) => meet(&world, &node),
         ("meet", None) => println!("{} alone", world.rank()),
+        ("waiting", Some(node)) => println!("{:?}", node.waiting()),
         ("die", Some(node)) => die(&world, &node),
         ("await", Some(node)) => await_death(&world, &node),
         ("receive", Some(node)) => receive(&world, &node),
