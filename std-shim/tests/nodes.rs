@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
         ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
+        ("starter_of_the_documentation_starts_a_job", starter_of_the_documentation_starts_a_job),
         ("pinned_ranks_have_processors_together", pinned_ranks_have_processors_together),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
         ("without_record_locks_nothing_is_shared", without_record_locks_nothing_is_shared),
@@ -124,6 +125,30 @@ fn ranks_without_a_launcher_share_memory() {
     for output in &outputs {
         expect(output, 1, &["the device shm needs all ranks on one node, not on 2"]);
     }
+}
+
+/// The lines for `srun`, whose part a loop of the shell plays.
+fn starter_of_the_documentation_starts_a_job() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let lines = include_str!("../../docs/using.md").lines().map(str::trim);
+    let lines: Vec<&str> =
+        lines.filter(|line| line.starts_with("export UNISONO_") || line.starts_with("srun ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let given = lines.join("\n").replace("-n 64", "-n 3").replace(":4711", &format!(":{}", free.port()));
+    let script = format!(
+        "scontrol() {{ echo localhost; echo other; }}
+         srun() {{
+             export SLURM_NTASKS=$2
+             shift 2
+             for SLURM_PROCID in $(seq 0 $((SLURM_NTASKS - 1))); do SLURM_PROCID=$SLURM_PROCID \"$@\" & done
+             wait
+         }}
+         {}",
+        given.replace("./program", "\"$UNDER_TEST\" meet")
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(script).env("UNDER_TEST", env::current_exe().expect("this program")).stdin(Stdio::null());
+    expect(&shell.output().expect("starts"), 0, &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"]);
 }
 
 /// Each rank, and what it was started by, is pinned to one processor.
