@@ -103,12 +103,19 @@ impl Transport {
     /// Whether the settings fit together.
     ///
     /// # Errors
-    /// Faults for a device that has no datagrams.
+    /// A device that is said, and settings that only another has.
     pub fn check(&self) -> Result<(), SettingsError> {
-        if self.device != DeviceChoice::Shm || self.faults.is_none() {
+        if !matches!(self.device, DeviceChoice::Shm | DeviceChoice::Verbs) {
             return Ok(());
         }
-        let reason = String::from("faults are injected into datagrams, and this device has none");
+        let faults = !self.faults.is_none() || self.faults.seed != 0;
+        let reason = match (faults, self.mtu, self.gso) {
+            (true, ..) => "faults are injected into datagrams of the device udp",
+            (_, Some(_), _) => "the largest datagram is chosen for the device udp",
+            (.., Some(_)) => "datagrams are segmented by the kernel for the device udp",
+            (false, None, None) => return Ok(()),
+        };
+        let reason = format!("{reason}, not for this one");
         Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
     }
 }

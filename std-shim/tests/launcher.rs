@@ -87,6 +87,16 @@ fn unknown_settings_are_refused_by_every_command() {
 }
 
 #[test]
+fn settings_of_another_device_are_refused() {
+    for options in ["--device shm --seed 7", "--device shm --mtu 1500", "--device shm --gso off"] {
+        let output = run(shell(&format!("-n 2 {options}"), "echo started"));
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("not for this one"), "{options}: {told}");
+        assert!(output.stdout.is_empty(), "{options}");
+    }
+}
+
+#[test]
 fn every_rank_is_told_who_and_where_it_is() {
     let script = "echo $UNISONO_RANK $UNISONO_SIZE $UNISONO_NODE $UNISONO_LOCAL_RANK $UNISONO_LOCAL_SIZE \
                   $UNISONO_DEVICE $UNISONO_LOSS $UNISONO_SERVE";

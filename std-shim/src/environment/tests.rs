@@ -60,8 +60,17 @@ fn bad_values_name_their_variable() {
 
 #[test]
 fn faults_are_for_datagrams() {
-    let refused = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
-    assert_eq!(refused, "UNISONO_DEVICE=shm: faults are injected into datagrams, and this device has none");
+    let reason = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
+    assert_eq!(reason, "UNISONO_DEVICE=shm: faults are injected into datagrams of the device udp, not for this one");
+    for setting in [("UNISONO_SEED", "7"), ("UNISONO_CORRUPT", "1%"), ("UNISONO_MTU", "1500"), ("UNISONO_GSO", "off")] {
+        for device in ["shm", "verbs"] {
+            let reason = refused(&[("UNISONO_DEVICE", device), setting]);
+            assert!(reason.ends_with("the device udp, not for this one"), "{setting:?}: {reason}");
+        }
+        for device in ["auto", "udp"] {
+            assert!(read(&[("UNISONO_DEVICE", device), setting]).is_ok(), "{setting:?}");
+        }
+    }
     let shares = |variables: &[_], ranks, size| read(variables).expect("good").transport.shares(ranks, size);
     let loss = [("UNISONO_LOSS", "5%")];
     assert!(shares(&[], 2, 2) && !shares(&[], 1, 2) && !shares(&loss, 2, 2) && shares(&loss, 2, 3));
