@@ -1,6 +1,7 @@
 //! `unisono bench`: what a job measures of itself.
 
 mod collective;
+mod counted;
 mod exchange;
 mod floor;
 mod latency;
@@ -14,7 +15,6 @@ use serde_json::json;
 use unisono::environment::{DeviceChoice, Settings};
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
-use unisono_core::{counters::Reason, device::Cause, wire::Kind};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
@@ -249,7 +249,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     if options.counters {
-        eprintln!("{}", counted(&world));
+        eprintln!("{}", counted::counted(&world));
     }
     world.finish()?;
     if first {
@@ -269,36 +269,6 @@ fn device(world: &World) -> String {
     let alone = || if world.node().is_some() { DeviceChoice::Shm } else { world.device_to(world.rank()) };
     let one = devices.next().unwrap_or_else(alone);
     if devices.all(|other| other == one) { one.to_string() } else { String::from("mixed") }
-}
-
-/// All counters of this rank.
-fn counted(world: &World) -> serde_json::Value {
-    let counters = world.counters();
-    let named = |names: &[&str], counts: &[u64]| -> serde_json::Value {
-        names
-            .iter()
-            .zip(counts)
-            .map(|(name, count)| ((*name).to_owned(), json!(count)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    };
-    let spread = |counts: &[u64]| -> serde_json::Value {
-        let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<serde_json::Map<_, _>>().into()
-    };
-    json!({
-        "rank": world.rank().0,
-        "sent": named(&Cause::NAMES, &counters.sent),
-        "accepted": named(&Kind::NAMES, &counters.accepted),
-        "dropped": named(&Reason::NAMES, &counters.dropped),
-        "duplicates": counters.duplicates,
-        "out_of_order": counters.out_of_order,
-        "spurious": counters.spurious,
-        "bytes_sent": counters.bytes_sent,
-        "bytes_accepted": counters.bytes_accepted,
-        "datagram_bytes": spread(&counters.sizes),
-        "round_trip_64ns": spread(&counters.round_trips),
-    })
 }
 
 fn per_second(count: u64, time: Duration) -> u64 {
