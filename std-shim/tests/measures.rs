@@ -67,3 +67,104 @@ fn counters_are_all_there() {
         }
     }
 }
+
+/// A number greater than zero.
+fn is_figure(value: &Value) -> bool {
+    value.as_f64().is_some_and(|figure| figure > 0.0)
+}
+
+/// What every object of a job of two ranks that share memory says, and these figures.
+fn expect(measure: &str, bytes: u64, figures: &[&str]) -> Value {
+    let object = one("-n 2", measure);
+    let name = measure.split(' ').next().expect("a name");
+    for (key, value) in [("bench", name.into()), ("device", "shm".into()), ("ranks", 2.into()), ("bytes", bytes.into())]
+    {
+        let value: Value = value;
+        assert_eq!(object[key], value, "{key}: {object}");
+    }
+    for key in figures {
+        assert!(is_figure(&object[*key]), "{key}: {object}");
+    }
+    object
+}
+
+#[test]
+fn latency_has_its_keys() {
+    let object = expect("latency --bytes 8", 8, &["one_way_ns", "one_way_ns_p50", "one_way_ns_p99"]);
+    assert!(object["one_way_ns_p50"].as_f64() <= object["one_way_ns_p99"].as_f64(), "{object}");
+}
+
+#[test]
+fn bandwidth_has_its_keys() {
+    let private = expect("bandwidth --bytes 64K --for 50ms", 65536, &["bytes_per_s"]);
+    assert_eq!(private["buffers"], "private");
+    let shared = expect("bandwidth --bytes 64K --for 50ms --buffers segment", 65536, &["bytes_per_s"]);
+    assert_eq!(shared["buffers"], "segment");
+}
+
+#[test]
+fn rate_has_its_keys() {
+    expect("rate --bytes 64 --for 50ms", 64, &["messages_per_s"]);
+}
+
+#[test]
+fn barrier_has_its_keys() {
+    expect("barrier", 0, &["time_ns"]);
+}
+
+#[test]
+fn every_collective_has_its_keys() {
+    let names = [
+        "broadcast",
+        "gather",
+        "scatter",
+        "all_gather",
+        "all_to_all",
+        "reduce",
+        "all_reduce",
+        "reduce_scatter",
+        "scan",
+    ];
+    for name in names {
+        let object = expect(&format!("collective {name} --bytes 64"), 64, &["time_ns"]);
+        assert_eq!(object["collective"], name);
+    }
+}
+
+#[test]
+fn transfer_has_its_keys() {
+    let object = one("-n 2 --device udp --loss 5% --seed 7", "transfer --bytes 1M");
+    assert_eq!((&object["bench"], &object["bytes"]), (&"transfer".into(), &(1 << 20).into()));
+    assert!(object["hash_sent"].is_string() && object["hash_sent"] == object["hash_received"], "{object}");
+    for key in ["bytes_per_s", "data_sent", "data_minimum"] {
+        assert!(is_figure(&object[key]), "{key}: {object}");
+    }
+    for key in ["resent_nack", "resent_probe", "resent_spurious"] {
+        assert!(object[key].is_u64(), "{key}: {object}");
+    }
+    assert!(object["data_sent"].as_u64() >= object["data_minimum"].as_u64(), "{object}");
+}
+
+#[test]
+fn info_says_which_pages_and_why() {
+    let info = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let output = command.arg("info").args(options).stdin(Stdio::null()).output().expect("unisono starts");
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let [object] = <[Value; 1]>::try_from(objects(&info(&["--json"]))).expect("one object");
+    let memory = &object["shared_memory"];
+    let (bytes, pages) = (memory["page_bytes"].as_u64(), memory["pages"].as_str().expect("why"));
+    let huge = bytes == Some(2 << 20) && pages.starts_with("2 MiB pages");
+    assert!(huge || bytes.is_some() && pages.contains("no 2 MiB ones: "), "{memory}");
+    for key in ["liveness", "process_vm_readv"] {
+        assert!(memory[key].as_str().is_some_and(|said| !said.is_empty()), "{key}: {memory}");
+    }
+    assert!(object["devices"].as_array().is_some_and(|devices| devices.contains(&"shm".into())), "{object}");
+    let text = String::from_utf8(info(&[])).expect("UTF-8");
+    let line = text.lines().find(|line| line.starts_with("shared memory ")).expect("a line");
+    let said = line.trim_start_matches("shared memory").trim();
+    // How many are free may change between the two calls.
+    assert_eq!(said.split([',', ';']).next(), pages.split([',', ';']).next(), "{text}");
+}
