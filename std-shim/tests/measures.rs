@@ -145,6 +145,21 @@ fn transfer_has_its_keys() {
     assert!(object["data_sent"].as_u64() >= object["data_minimum"].as_u64(), "{object}");
 }
 
+/// One round of the barrier's algorithms, which are four, in a terminal of its own and without one.
+#[test]
+fn tune_shows_how_far_it_is_on_terminals_only() {
+    let tune = format!("{} bench tune -n 2 --most 1 --rounds 1", env!("CARGO_BIN_EXE_unisono"));
+    let run = |program: &str, options: &[&str]| {
+        let output = Command::new(program).args(options).stdin(Stdio::null()).output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let [table, errors] = run("sh", &["-c", &tune]);
+    assert!(table.contains("barrier 2 0- ") && errors.is_empty(), "{table}{errors}");
+    let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
+    assert!(seen.contains("/4 jobs"), "{seen:?}");
+}
+
 #[test]
 fn info_says_which_pages_and_why() {
     let info = |options: &[&str]| {
