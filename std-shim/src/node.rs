@@ -428,8 +428,8 @@ fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
     Ok(made.into())
 }
 
-/// Processors that the ranks of this node share, as far as this process knows: those of this process, or of its parent, which may have pinned it to some of
-/// its own.
+/// Processors that the ranks of this node share, as far as this process knows: its own, or those of its parent, which may have
+/// pinned it to some.
 pub(crate) fn processors() -> u32 {
     let of = |process| sched_getaffinity(process).map_or(1, |processors| processors.count());
     of(None).max(of(rustix::process::getppid()))
