@@ -218,6 +218,11 @@ impl World {
         &self.tally
     }
 
+    /// The device that messages to a rank go by: `shm`, or that of datagrams.
+    pub fn device_to(&self, rank: Rank) -> DeviceChoice {
+        if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.name() }
+    }
+
     /// Bytes of the largest datagram, checksum excluded.
     pub fn datagram(&self) -> usize {
         self.shared.lock().device.limits().mtu as usize

@@ -74,6 +74,29 @@ fn is_gone(pid: &str) -> bool {
 }
 
 #[test]
+fn unknown_settings_are_refused_by_every_command() {
+    for command in
+        ["info", "info --collectives -n 2", "bench floor", "bench tune -n 2", "bench barrier", "run -n 1 -- true"]
+    {
+        let mut unisono = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        unisono.args(command.split(' ')).env("UNISONO_GARBAGE", "1").stdin(Stdio::null());
+        let output = run(unisono);
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && told.contains("UNISONO_GARBAGE is no setting"), "{command}: {told}");
+    }
+}
+
+#[test]
+fn settings_of_another_device_are_refused() {
+    for options in ["--device shm --seed 7", "--device shm --mtu 1500", "--device shm --gso off"] {
+        let output = run(shell(&format!("-n 2 {options}"), "echo started"));
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("not for this one"), "{options}: {told}");
+        assert!(output.stdout.is_empty(), "{options}");
+    }
+}
+
+#[test]
 fn every_rank_is_told_who_and_where_it_is() {
     let script = "echo $UNISONO_RANK $UNISONO_SIZE $UNISONO_NODE $UNISONO_LOCAL_RANK $UNISONO_LOCAL_SIZE \
                   $UNISONO_DEVICE $UNISONO_LOSS $UNISONO_SERVE";

@@ -12,9 +12,9 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::WorldError;
-use crate::environment::Settings;
 #[cfg(feature = "verbs")]
-use crate::environment::{DeviceChoice, QueuesChoice};
+use crate::environment::QueuesChoice;
+use crate::environment::{DeviceChoice, Settings};
 use crate::region::{Address, Regions};
 use crate::udp::{self, Options, Path, Tally, Udp};
 
@@ -66,6 +66,15 @@ impl Link {
             options.gso = gso.is_on();
         }
         Ok(Self::Udp(Box::new(Udp::bind(&options)?)))
+    }
+
+    /// Which device it is.
+    pub(super) const fn name(&self) -> DeviceChoice {
+        match self {
+            Self::Udp(_) => DeviceChoice::Udp,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => DeviceChoice::Verbs,
+        }
     }
 
     /// Where it is, as bootstrap tells the others.

@@ -15,7 +15,10 @@ use std::{
     net::UdpSocket,
     thread,
 };
-use unisono::{environment::DeviceChoice, udp};
+use unisono::{
+    environment::{DeviceChoice, Settings},
+    udp,
+};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
@@ -77,6 +80,7 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     if options.job.is_tuned() {
         return Err(Refusal::usage("how a collective is done is shown by --collectives"));
     }
+    Settings::from_environment().map_err(Refusal::usage)?;
     let info = Info::ask();
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))

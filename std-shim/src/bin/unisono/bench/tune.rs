@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
@@ -126,11 +127,17 @@ fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table,
 pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
     let own = env::current_exe()?;
     let mut candidates = options.candidates()?;
+    // On the standard error, and nowhere if that is no terminal.
+    let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
     for _ in 0..options.rounds {
         for candidate in &mut candidates {
+            bar.set_message(format!("{} by {}", candidate.measured_as, candidate.wanted));
             candidate.time_ns = candidate.time_ns.min(options.measure(&own, candidate)?);
+            bar.inc(1);
         }
     }
+    bar.finish_and_clear();
     if json {
         for Candidate { measured_as, bytes, wanted, time_ns, .. } in &candidates {
             let (ranks, choice) = (options.ranks, wanted.to_string());
