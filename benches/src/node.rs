@@ -60,8 +60,10 @@ pub fn barrier(ranks: u32) -> String {
     format!("barrier, {ranks} ranks")
 }
 
-/// The name of the figures of 8 bytes one way.
+/// The name of the figures of 8 bytes one way, each time taken by the clock.
 pub const LATENCY: &str = "one way, 8 B";
+/// Of those without looks at the clock in between, like the machine's own.
+pub const STEADY: &str = "one way, 8 B, in batches";
 
 /// The name of a stream's figures.
 pub fn bandwidth(bytes: u32, buffers: Buffers) -> String {
@@ -135,8 +137,8 @@ impl Node {
         match Floor::measure(&self.binary) {
             Ok(floor) => {
                 self.note(&barrier(2), FLOOR, floor.barrier);
-                self.note(LATENCY, FLOOR, floor.line_rtt / 2.0);
-                self.note(LATENCY, RING, floor.ring_rtt / 2.0);
+                self.note(STEADY, FLOOR, floor.line_rtt / 2.0);
+                self.note(STEADY, RING, floor.ring_rtt / 2.0);
                 for copies in sizes.iter().filter_map(|bytes| floor.of(*bytes, PLACES)) {
                     self.note(&bandwidth(copies.bytes, Buffers::Segment), FLOOR, copies.memcpy);
                     self.note(&bandwidth(copies.bytes, Buffers::Private), FLOOR, copies.private);
@@ -157,7 +159,9 @@ impl Node {
 
     /// A ball of 8 bytes.
     pub fn latency(&mut self) {
-        self.ours(LATENCY, 2, &["latency", "--bytes", "8"], "one_way_ns_p50");
+        for (what, key) in [(LATENCY, "one_way_ns_p50"), (STEADY, "one_way_ns")] {
+            self.ours(what, 2, &["latency", "--bytes", "8"], key);
+        }
         for peer in mpis().chain([UCX_SHM]) {
             self.other(LATENCY, peer.name, |node| peer.measure(&node.place, "latency", 8));
         }

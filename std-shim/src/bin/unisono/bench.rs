@@ -207,9 +207,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
         Measure::Transfer(_) | Measure::Floor | Measure::Tune(_) => {}
         Measure::Latency(_) => {
-            let times = latency::ping_pong(&world, bytes, ROUNDS)?;
+            let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
-            merge(&mut facts, json!({ "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
+            merge(&mut facts, json!({ "one_way_ns": steady, "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
         Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {

@@ -9,29 +9,42 @@ const BALL: Tag = Tag(5);
 /// Round trips before the clock starts.
 const WARM_UP: usize = 100;
 
-/// Half the times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted. Empty but on rank 0.
-pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<Vec<u64>, Failure> {
+/// Round trips of a batch, between two looks at the clock.
+const BATCH: usize = 1000;
+
+/// Half the times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted, each with what a look at the
+/// clock takes; and without: half of one's time in the median batch of as many more. Nothing but on rank 0.
+pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(Vec<u64>, u64), Failure> {
     let mut ball = vec![0_u8; bytes];
-    let mut times = Vec::with_capacity(rounds);
-    for round in 0..rounds + WARM_UP {
-        match world.rank() {
-            Rank(0) => {
-                let started = Instant::now();
-                world.send(&ball, Rank(1), BALL)?;
-                world.receive_into(&mut ball, Rank(1), BALL)?;
-                if round >= WARM_UP {
-                    times.push(started.elapsed().as_nanos() as u64 / 2);
-                }
-            }
-            Rank(1) => {
-                world.receive_into(&mut ball, Rank(0), BALL)?;
-                world.send(&ball, Rank(0), BALL)?;
-            }
-            _ => break,
+    let mut pass = || match world.rank() {
+        Rank(0) => {
+            world.send(&ball, Rank(1), BALL)?;
+            world.receive_into(&mut ball, Rank(1), BALL).map(drop)
         }
+        Rank(1) => {
+            world.receive_into(&mut ball, Rank(0), BALL)?;
+            world.send(&ball, Rank(0), BALL)
+        }
+        _ => Ok(()),
+    };
+    for _ in 0..WARM_UP {
+        pass()?;
     }
-    times.sort_unstable();
-    Ok(times)
+    let mut halves = |count: usize, trips: usize| {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let started = Instant::now();
+            for _ in 0..trips {
+                pass()?;
+            }
+            times.push(started.elapsed().as_nanos() as u64 / (2 * trips as u64));
+        }
+        times.sort_unstable();
+        Ok::<_, Failure>(times)
+    };
+    let (single, batches) = (halves(rounds, 1)?, halves(rounds.div_ceil(BATCH), BATCH)?);
+    let steady = percentile(&batches, 0.5);
+    Ok(if world.rank() == Rank(0) { (single, steady) } else { (Vec::new(), 0) })
 }
 
 /// Sends a ball round the ring of all ranks `rounds` times: the median time of one hop, in nanoseconds, on rank 0; zero
