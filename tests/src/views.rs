@@ -6,7 +6,7 @@ use core::fmt;
 use unisono::rank::Rank;
 use unisono::world::Communicator;
 use unisono::world::collective::{
-    AsView, AsViewMut, CollectiveError, SystemOperation, UserOperation, Vector, View, ViewMut,
+    AsView, AsViewMut, CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation, Vector, View, ViewMut,
 };
 
 /// Elements of a block: none, one, some in a slot, in a chunk and in several.
@@ -26,7 +26,8 @@ struct Strewn {
 impl Strewn {
     /// So many elements in vectors of a random layout, behind or beside one another.
     fn new(elements: usize, random: &mut fastrand::Rng, given: impl Fn(usize) -> u64) -> Self {
-        let mut part = |of: usize| (1..=random.usize(1..=of.max(1))).rev().find(|part| of % part == 0).unwrap_or(1);
+        let mut part =
+            |of: usize| (1..=random.usize(1..=of.max(1))).rev().find(|part| of.is_multiple_of(*part)).unwrap_or(1);
         let row = part(elements);
         let rows = part(elements / row);
         let count = elements / row / rows;
@@ -112,17 +113,24 @@ macro_rules! each_form {
     }};
 }
 
-/// As that, of one buffer; once each.
+/// Waits for it, or begins it and waits then.
+macro_rules! one_form {
+    ($world:ident, $is_blocking:ident, $blocking:ident, $immediate:ident, ($($argument:expr),*)) => {
+        if $is_blocking {
+            $world.$blocking($($argument),*)?;
+        } else {
+            $world.scope(|scope| scope.$immediate($($argument),*)?.wait())?;
+        }
+    };
+}
+
+/// As `each_form`, of one buffer; once each.
 macro_rules! each_in_place {
     ($self:ident, $blocking:ident, $immediate:ident, ($given:expr, $of_given:expr), ($($rest:expr),*), $expected:expr) => {{
         let world = $self.world;
         for is_blocking in [true, false] {
             let mut data = Strewn::new($given, &mut $self.random, $of_given);
-            if is_blocking {
-                world.$blocking(&mut data $(, $rest)*)?;
-            } else {
-                world.scope(|scope| scope.$immediate(&mut data $(, $rest)*)?.wait())?;
-            }
+            one_form!(world, is_blocking, $blocking, $immediate, (&mut data $(, $rest)*));
             $self.judge(data.holds($expected), stringify!($blocking));
         }
     }};
@@ -144,6 +152,7 @@ impl<'w> Views<'w> {
             self.moves(block)?;
             self.combines(block)?;
             self.in_place(block)?;
+            self.varying(block)?;
         }
         Ok((self.compared, self.wrong))
     }
@@ -354,6 +363,50 @@ impl<'w> Views<'w> {
             (compose),
             |i| composed(rank, i).unwrap_or(own(i))
         );
+        Ok(())
+    }
+
+    /// Every third rank has no block.
+    fn varying(&mut self, unit: usize) -> Result<(), CollectiveError> {
+        let (world, (rank, size, root, _)) = (self.world, self.place(unit));
+        let counts: Vec<usize> = (0..size as usize).map(|of| of % 3 * unit).collect();
+        let at: Vec<usize> = (0..size as usize).map(|of| counts[..of].iter().sum()).collect();
+        let (mine, whole) = (counts[rank as usize], counts.iter().sum());
+        let own = |i| given(rank, i);
+        let everyones: Vec<u64> =
+            (0..size).flat_map(|of| (0..counts[of as usize]).map(move |i| given(of, i))).collect();
+        for is_blocking in [true, false] {
+            let (data, mut all) = (Strewn::new(mine, &mut self.random, own), vec![GAP; whole]);
+            let blocks = PartitionMut::new(&mut all, &counts, &at)?;
+            one_form!(
+                world,
+                is_blocking,
+                all_gather_varcount_into,
+                immediate_all_gather_varcount_into,
+                (&data, blocks)
+            );
+            self.judge(all == everyones && data.holds(own), "all_gather_varcount_into");
+            let mut part = Strewn::new(mine, &mut self.random, |_| GAP);
+            let blocks = Partition::new(&everyones, &counts, &at)?;
+            one_form!(
+                world,
+                is_blocking,
+                scatter_varcount_into,
+                immediate_scatter_varcount_into,
+                (&blocks, &mut part, Rank(root))
+            );
+            self.judge(part.holds(own), "scatter_varcount_into");
+            let mut part = Strewn::new(mine, &mut self.random, |_| GAP);
+            let greatest = SystemOperation::max();
+            one_form!(
+                world,
+                is_blocking,
+                reduce_scatter_varcount_into,
+                immediate_reduce_scatter_varcount_into,
+                (&blocks, &mut part, greatest)
+            );
+            self.judge(part.holds(own), "reduce_scatter_varcount_into");
+        }
         Ok(())
     }
 }
