@@ -12,7 +12,7 @@ use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::collective::{
-    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation,
+    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, ViewMut,
 };
 use unisono::world::{Communicator, World};
 
@@ -194,10 +194,10 @@ fn everything_is_right(world: &World) {
         assert_eq!(all, everyones, "allgather: {what}");
 
         all.fill(0);
-        world.gather_into(&own, if rank == root.0 { &mut all } else { &mut [] }, root).expect("a gather");
+        world.gather_into(&own, if rank == root.0 { &mut all[..] } else { &mut [] }, root).expect("a gather");
         assert!(rank != root.0 || all == everyones, "gather: {what}");
 
-        world.scatter_into(if rank == root.0 { &for_all } else { &[] }, &mut data, root).expect("a scatter");
+        world.scatter_into(if rank == root.0 { &for_all[..] } else { &[] }, &mut data, root).expect("a scatter");
         assert_eq!(data, block(root.0, rank, count), "scatter: {what}");
 
         world.all_to_all_into(&for_all, &mut all).expect("an alltoall");
@@ -210,7 +210,7 @@ fn everything_is_right(world: &World) {
         assert_eq!(data, total(0, 0..size), "allreduce in place: {what}");
 
         data.fill(0);
-        world.reduce_into(&own, if rank == root.0 { &mut data } else { &mut [] }, sum, root).expect("a reduce");
+        world.reduce_into(&own, if rank == root.0 { &mut data[..] } else { &mut [] }, sum, root).expect("a reduce");
         assert!(rank != root.0 || data == total(0, 0..size), "reduce: {what}");
 
         world.reduce_scatter_block_into(&for_all, &mut data, sum).expect("a reduce-scatter");
@@ -237,6 +237,14 @@ fn everything_is_right(world: &World) {
         world.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
         Err(CollectiveError::Undefined)
     );
+    let mut matrix = [0_u8; 12];
+    let column = |rows| ViewMut::new(&mut matrix, 1, Vector::new(rows, 1, 4)).map(|view| view.count());
+    assert_eq!([1, 3, 4].map(column), [Ok(1), Ok(3), Err(CollectiveError::Length { needed: 13, given: 12 })]);
+    let twice = ViewMut::new(&mut matrix, 2, Vector::new(3, 2, 4).resized(1)).map(|view| view.count());
+    assert_eq!(twice, Err(CollectiveError::Overlapping));
+    let mut column = ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 4)).expect("within");
+    let length = CollectiveError::Length { needed: 4, given: 3 };
+    assert_eq!(world.all_reduce_into(&[1_u8; 4], &mut column, sum), Err(length));
     world.barrier().expect("a barrier");
 }
 

@@ -45,6 +45,8 @@ pub mod sim;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 #[cfg(feature = "rim")]
+pub mod views;
+#[cfg(feature = "rim")]
 pub mod vm;
 #[cfg(feature = "rim")]
 pub mod wqe;

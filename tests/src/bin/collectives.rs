@@ -1,5 +1,5 @@
 //! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
-//! ranks, in their order and backwards, against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! ranks, in their order and backwards, and with buffers in rows, against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -14,6 +14,7 @@ use unisono_tests::bar::{Limit, Report};
 use unisono_tests::collectives::{Collective, Rounds};
 use unisono_tests::job::{Job, Remains};
 use unisono_tests::oracle::Oracle;
+use unisono_tests::views::Views;
 
 /// As long as nobody has to wait for a rank that does something else.
 const BOUND: Duration = Duration::from_secs(2);
@@ -286,8 +287,10 @@ fn member(part: Part) -> ExitCode {
 /// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
 fn oracle(world: &World) -> Result<(u64, u64), Box<dyn core::error::Error>> {
     let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
-    let (whole, other) = (Oracle::new(world).run()?, Oracle::new(&backwards).run()?);
-    Ok((whole.0 + other.0, whole.1 + other.1))
+    let whole = [Oracle::new(world).run()?, Views::new(world, 1).run()?];
+    let other = [Oracle::new(&backwards).run()?, Views::new(&backwards, 2).run()?];
+    let all = || whole.iter().chain(&other);
+    Ok((all().map(|(compared, _)| compared).sum(), all().map(|(_, wrong)| wrong).sum()))
 }
 
 fn told(result: Result<(), CollectiveError>) -> String {

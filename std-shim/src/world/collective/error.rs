@@ -24,6 +24,9 @@ pub enum CollectiveError {
         /// Elements that it has.
         given: usize,
     },
+    /// A buffer that is written has an element twice.
+    #[error("elements of a buffer that is written overlap")]
+    Overlapping,
     /// The type has no such operation.
     #[error("this operation is not defined for elements of this type")]
     Undefined,

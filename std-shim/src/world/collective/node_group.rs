@@ -53,15 +53,6 @@ pub(super) enum Places<'a> {
     Both(&'a mut [u8]),
 }
 
-impl Places<'_> {
-    /// What a collective of one rank does.
-    pub(super) fn copy_alone(self, verb: Verb) {
-        if let (Self::Apart(input, output), true) = (self, verb != Verb::Exscan) {
-            output.copy_from_slice(input);
-        }
-    }
-}
-
 /// A group of ranks, which are on one node.
 pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,

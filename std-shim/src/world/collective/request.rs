@@ -77,7 +77,7 @@ impl Communicator {
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
         let place = unsafe {
-            process.prepare_collective((self.context, false), &call.plan, call.tables, input, output, combine)
+            process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, combine)
         }?;
         process.start_collective(place)?;
         Ok(place)

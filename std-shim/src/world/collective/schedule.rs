@@ -8,7 +8,8 @@ use unisono_core::schedule;
 use unisono_core::schedule::{Cut, Layout, Schedule, Step};
 
 use super::CollectiveError;
-use super::partition::{BLOCK_MOST, Table, Tables};
+use super::partition::{BLOCK_MOST, Shape, Table, Tables};
+use super::strided::Strided;
 use crate::environment::tuning::{Carrier, Tuning};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
@@ -115,25 +116,36 @@ impl Choices {
     }
 }
 
-/// Where its blocks lie.
-pub(in crate::world) fn layout(plan: &Plan, schedule: &schedule::Plan) -> Layout<'static> {
-    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
-    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
-    let (input, output) = match plan.verb {
-        Verb::Gather | Verb::Allgather => (one, all),
-        Verb::Scatter | Verb::ReduceScatter => (all, one),
-        Verb::Alltoall => (all, all),
-        _ => return Layout::vector(plan.bytes, blocks, plan.grain, segments),
-    };
-    Layout::new(input, output, all, blocks, plan.grain, segments)
-}
-
-/// Where the blocks of a collective lie whose tables these are, which live as long as the layout is used.
-pub(in crate::world) fn varying_layout(
+/// Where its blocks lie. The tables of its shape live as long as the layout is used.
+pub(in crate::world) fn layout(
     plan: &Plan,
     schedule: &schedule::Plan,
-    tables: &Tables,
+    shape: &Shape,
 ) -> Result<Layout<'static>, CollectiveError> {
+    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
+    let (input, output, held) = match &shape.tables {
+        None => equal_cuts(plan, blocks),
+        Some(tables) => varying_cuts(tables)?,
+    };
+    let lies = |cut: Cut<'static>, gaps: Option<Strided>| gaps.map_or(cut, |gaps| cut.of(gaps.vector));
+    let (input, output) = (lies(input, shape.gaps.input), lies(output, shape.gaps.output));
+    Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
+}
+
+/// Input, output, and what scratch holds.
+type Cuts = (Cut<'static>, Cut<'static>, Cut<'static>);
+
+fn equal_cuts(plan: &Plan, blocks: u32) -> Cuts {
+    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
+    match plan.verb {
+        Verb::Gather | Verb::Allgather => (one, all, all),
+        Verb::Scatter | Verb::ReduceScatter => (all, one, all),
+        Verb::Alltoall => (all, all, all),
+        _ => [Cut::vector(plan.bytes, blocks, plan.grain); 3].into(),
+    }
+}
+
+fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
     let cut = |table: &Option<Arc<Table>>| match table {
         None => Cut::equal(tables.own, 1),
         Some(table) => {
@@ -153,8 +165,7 @@ pub(in crate::world) fn varying_layout(
         return Err(CollectiveError::TooLong);
     }
     let (input, output) = (cut(&tables.input), cut(&tables.output));
-    let held = if tables.input.is_some() { input } else { output };
-    Ok(Layout::new(input, output, held, schedule.blocks(), plan.grain, schedule.call().segments))
+    Ok((input, output, if tables.input.is_some() { input } else { output }))
 }
 
 /// Whether ranks have blocks of their own.
