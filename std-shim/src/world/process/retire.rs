@@ -1,9 +1,11 @@
 //! Ranks that take no part in a communicator's collectives any more: who asks is told.
 //!
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
-//! collectives there has failed: at once, or whenever that is. What it said before arrives before. The ranks of its node hear of a failure
-//! without having asked: it may make no progress afterwards.
+//! collectives there has failed: at once, or whenever that is. What it said before arrives before. All members hear of a failure without
+//! having asked: it may make no progress afterwards. Where not even that leaves, and a member is known to be dead, nobody is waited for
+//! for long.
 
+use unisono_core::collective::Cause;
 use unisono_core::device::PeerId;
 use unisono_shmem::note;
 
@@ -21,6 +23,9 @@ pub(in crate::world) const REVOKED: u8 = 242;
 pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
 const PATIENCE: u64 = 40_000_000;
+/// Nanoseconds after which a collective that has a dead member fails, whomever it waits for: that one may have failed because of the
+/// dead one, and make no progress any more.
+const HOPELESS: u64 = 500_000_000;
 
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +63,7 @@ impl Process {
         }
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
-            if member != own && self.is_near(member) {
+            if member != own {
                 self.tell_word(now, member, Word::Gone, context, cause);
             }
         }
@@ -113,8 +118,11 @@ impl Process {
     pub(super) fn tend_collectives(&mut self, now: u64) {
         let awaited = self.collectives.awaited();
         let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();
-        for Awaited { peer, context, .. } in late {
-            self.ask(now, peer, context);
+        for Awaited { peer, context, since } in late {
+            match self.collectives.dead_member(context).filter(|_| now.wrapping_sub(since) >= HOPELESS) {
+                Some(dead) => self.fail_context(now, context, Cause::Missing, dead),
+                None => self.ask(now, peer, context),
+            }
         }
         self.watch(now);
     }
