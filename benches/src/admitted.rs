@@ -2,11 +2,12 @@
 
 use alloc::collections::VecDeque;
 
+use unisono::records::{ProcessMessages, buckets};
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
-    self, Action, Admission, Config, Head, Leaves, Lent, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
+    Action, Config, Head, Leaves, Lent, Message, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
 };
-use unisono_core::message::matching::{self, Body, Kept, Posted};
+use unisono_core::message::matching::{Kept, Posted};
 use unisono_core::message::{Context, Pattern, Tag};
 
 /// Bytes of a message, and what is kept with its head.
@@ -14,26 +15,10 @@ const BYTES: u32 = 8;
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
-/// Records in boxes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Boxes;
-
-impl<R: Body, M: Body> matching::Storage<R, M> for Boxes {
-    type Receives = Box<[Posted<R>]>;
-    type Messages = Box<[Kept<M>]>;
-    type Buckets = Box<[u32]>;
-}
-
-impl admission::Storage for Boxes {
-    type Sends = Box<[Send]>;
-    type Peers = Box<[Peer]>;
-    type Slots = Box<[u32]>;
-}
-
 /// A sender and a receiver, joined by channels that keep order.
 #[derive(Debug)]
 pub struct Pair {
-    machines: [Admission<Boxes>; 2],
+    machines: [ProcessMessages; 2],
     /// Heads to each, and whether a payload follows.
     towards: [VecDeque<(Head, bool)>; 2],
     /// Sum of the tags that have met.
@@ -49,16 +34,15 @@ impl Pair {
     pub fn new(most: u32, headers: u16) -> Option<Self> {
         let machine = |seed| {
             let (records, messages) = (most as usize, 2 * usize::from(headers));
-            let buckets = |records: usize| vec![0; 4 * records + 8].into_boxed_slice();
             let lent = Lent {
                 receives: vec![Posted::<Receive>::default(); records].into(),
-                messages: vec![Kept::<admission::Message>::default(); messages].into(),
+                messages: vec![Kept::<Message>::default(); messages].into(),
                 sends: vec![Send::FREE; records].into(),
                 peers: vec![Peer::NEW; 2].into(),
                 slots: vec![0; 1].into(),
                 buckets: [buckets(records), buckets(messages), buckets(records)],
             };
-            Admission::new(Config { headers, short: BYTES, slot: BYTES, seed }, lent)
+            ProcessMessages::new(Config { headers, short: BYTES, slot: BYTES, seed }, lent)
         };
         let machines = [machine(7)?, machine(8)?];
         Some(Self { machines, towards: Default::default(), met: 0, found: 0, is_broken: false })
