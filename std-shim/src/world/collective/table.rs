@@ -439,12 +439,6 @@ impl Collectives {
         self.dead.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
-    /// A member of a context that is dead.
-    pub(in crate::world) fn dead_member(&self, context: u32) -> Option<Rank> {
-        let members = &self.contexts.get(context)?.members;
-        self.dead.iter().map(|peer| Rank::from(*peer)).find(|rank| members.number(*rank).is_some())
-    }
-
     /// Which contexts from `first` on are free for a communicator of this one's members: no collective of theirs is under way, and no
     /// message.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> Offered {

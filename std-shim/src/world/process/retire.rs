@@ -14,6 +14,7 @@ use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::{Awaited, Outgoing};
+use crate::world::request::Failure;
 
 /// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
 pub(in crate::world) const ASK: u8 = 240;
@@ -131,12 +132,20 @@ impl Process {
         }
     }
 
+    /// A member of a context that has died; who has finished may have done all of its part before.
+    fn dead_member(&self, context: u32) -> Option<Rank> {
+        let members = &self.collectives.contexts.get(context)?.members;
+        let gone = self.collectives.dead.iter().map(|peer| Rank::from(*peer));
+        let has_died = |rank: &Rank| matches!(self.ended(*rank), Some(Failure::PeerFailed(_)));
+        gone.filter(|rank| members.number(*rank).is_some()).find(has_died)
+    }
+
     /// Asks those that collectives have waited for for a while.
     pub(super) fn tend_collectives(&mut self, now: u64) {
         let awaited = self.collectives.awaited();
         let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();
         for Awaited { peer, context, since } in late {
-            match self.collectives.dead_member(context).filter(|_| now.wrapping_sub(since) >= HOPELESS) {
+            match self.dead_member(context).filter(|_| now.wrapping_sub(since) >= HOPELESS) {
                 Some(dead) => self.fail_context(now, context, Cause::Missing, dead),
                 None => self.ask(now, peer, context),
             }
