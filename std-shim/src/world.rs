@@ -83,8 +83,8 @@ pub enum WorldError {
     /// The environment is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The device is not part of this version.
-    #[error("the device {0} is not part of this version")]
+    /// The device's feature is not part of this version.
+    #[error("this program was built without unisono's feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
     /// There is no socket.
     #[error("no datagram device: {0}")]

@@ -9,6 +9,8 @@ pub mod bar;
 #[cfg(feature = "rim")]
 pub mod bare_metal;
 #[cfg(feature = "rim")]
+pub mod chosen;
+#[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
 pub mod conformance;

@@ -15,6 +15,7 @@ use serde_json::json;
 use unisono::environment::{DeviceChoice, Settings};
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
+use unisono_shmem::layout::ROOMS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
@@ -134,6 +135,9 @@ pub(crate) struct Options {
     /// Collectives and barriers of a duplicate of the World, not of the World
     #[arg(long, global = true)]
     pub(crate) duplicate: bool,
+    /// Collectives and barriers of a communicator that has nothing in the memory of a node: by messages there, too
+    #[arg(long, global = true, conflicts_with = "duplicate")]
+    pub(crate) messages: bool,
     /// Every rank's counters at the end, one object per line of the errors
     #[arg(long, global = true)]
     pub(crate) counters: bool,
@@ -172,8 +176,10 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     }
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
-    let duplicate = options.duplicate.then(|| world.duplicate()).transpose()?;
-    let on: &Communicator = duplicate.as_ref().unwrap_or(&world);
+    // As many others as there are rooms have them all.
+    let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
+    let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
+    let on: &Communicator = duplicates.last().unwrap_or(&world);
     let mut right = true;
     // Ranks 0 and 1 measure what needs two.
     let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };

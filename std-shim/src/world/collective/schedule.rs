@@ -103,6 +103,15 @@ impl Choices {
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
         call.segments = call.segments.max(if varying { 1 } else { least });
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
+        let (collective, algorithm) = (plan.verb.name(), call.algorithm.name());
+        tracing::debug!(
+            collective,
+            algorithm,
+            ports = call.ports,
+            segments = call.segments,
+            bytes = plan.bytes,
+            "schedule"
+        );
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         let written = if schedule.steps() <= WRITTEN { schedule.steps() } else { 0 };
