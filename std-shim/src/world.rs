@@ -22,6 +22,7 @@ pub mod collective;
 mod communicator;
 mod group;
 mod keys;
+mod ledger;
 mod link;
 mod lock;
 mod mail;

@@ -119,7 +119,7 @@ impl Message<'_> {
     }
 
     fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
-        let request = self.communicator.start_receive(bytes, Wanted::Matched(self.id))?;
+        let request = self.communicator.start_receive(bytes, Wanted::Matched(self.id), |_, started| started)?;
         self.communicator.wait(request)
     }
 }
