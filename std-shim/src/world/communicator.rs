@@ -287,7 +287,7 @@ impl Communicator {
         let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
         let (peer, tag) = match what {
             Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
-            Wanted::Matched(_) => (None, None),
+            Wanted::Matched(_, source) => (Some(source.into()), None),
         };
         Ok(note(&mut process, Started { request, region, peer, what: Doing::Receive { source: peer, tag } }))
     }
