@@ -5,12 +5,13 @@ mod job;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::thread;
 use std::time::Instant;
 
-use job::{EVERY_WAY, Over, data, job, job_over};
+use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use unisono::bootstrap::{Membership, Offer};
-use unisono::environment::Settings;
+use unisono::environment::{Settings, Transport};
 use unisono::rank::Rank;
 use unisono::world::{AllocateError, Failure, Tag, World};
 use unisono_core::peer::Incarnation;
@@ -483,4 +484,18 @@ fn probes_look_take_out_and_cancel_takes_back() {
             world.finish().expect("everybody finishes");
         });
     }
+}
+
+#[test]
+fn long_messages_arrive_in_many_grants() {
+    let grant = NonZero::new(1000);
+    EVERY_WAY.into_iter().for_each(|over| job_in_grants(over, grant, 3, &[], everyone_to_everyone));
+    job_in_grants(Over::Udp, grant, 3, &FAULTS, everyone_to_everyone);
+}
+
+#[test]
+fn ranks_that_grant_differently_are_told() {
+    let (half, whole) = (Settings::default(), Settings::default());
+    let half = Settings { transport: Transport { grant: NonZero::new(1000), ..half.transport }, ..half };
+    assert_ne!(half.digests(), whole.digests());
 }

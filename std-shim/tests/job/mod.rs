@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
@@ -32,6 +33,17 @@ pub(crate) fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync)
 
 /// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
 pub(crate) fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
+    job_in_grants(over, None, size, more, body);
+}
+
+/// As that, with memory granted by so many bytes at a time.
+pub(crate) fn job_in_grants(
+    over: Over,
+    grant: Option<NonZero<u32>>,
+    size: u32,
+    more: &[(&str, &str)],
+    body: impl Fn(World) + Sync,
+) {
     // The port is free: it was given out a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let (together, waiting) = match over {
@@ -64,7 +76,8 @@ pub(crate) fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl 
             }
             variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
             scope.spawn(move || {
-                let settings = Settings::from_variables(variables).expect("settings");
+                let mut settings = Settings::from_variables(variables).expect("settings");
+                settings.transport.grant = grant;
                 let world = World::join_as(&settings).expect("a world");
                 let near = world.node().map_or(0, |node| node.size());
                 assert_eq!(near, if rank < together { together } else { 0 });
