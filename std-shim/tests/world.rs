@@ -2,10 +2,10 @@
 
 mod job;
 
+use core::num::NonZero;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::net::TcpListener;
-use std::num::NonZero;
 use std::thread;
 use std::time::Instant;
 

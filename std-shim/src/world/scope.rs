@@ -16,6 +16,39 @@ use super::{Communicator, Invariant};
 use crate::rank::Rank;
 
 /// Where requests are started. When [`Communicator::scope`] returns, all have ended.
+///
+/// Any thread may start requests and wait for them:
+///
+/// ```
+/// use unisono::world::{Tag, World};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+///     std::thread::scope(|threads| {
+///         let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///         threads.spawn(move || receive.wait());
+///         send.wait()
+///     })
+/// })?;
+/// assert_eq!(received, sent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// but none that may outlive the scope, when the buffers are others' again:
+///
+/// ```compile_fail,E0521
+/// # use unisono::world::{Tag, World};
+/// # let world = World::join()?;
+/// # let own = world.rank();
+/// std::thread::scope(|threads| {
+///     world.scope(|scope| {
+///         threads.spawn(move || scope.immediate_send(&[1_u32], own, Tag(1)).is_ok());
+///     });
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     ledger: Ledger<'env>,
     /// Of another communicator.

@@ -3,8 +3,8 @@
 // Each test program uses some of it.
 #![allow(dead_code)]
 
+use core::num::NonZero;
 use std::net::TcpListener;
-use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
