@@ -449,7 +449,7 @@ impl Basic for Flags<'_> {
 fn sign(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let bytes = plan.bytes as u64;
-    let what = plan.verb as u32 | u32::from(plan.in_place) << 8;
+    let what = plan.verb as u32 | u32::from(plan.in_place) << 8 | (plan.order as u32) << 9;
     let parts = [what, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
     parts.into_iter().fold(0x811c_9dc5, |sum: u32, part| (sum ^ part).wrapping_mul(0x0100_0193).rotate_left(13))
 }

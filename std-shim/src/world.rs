@@ -249,6 +249,7 @@ impl World {
         }
         self.shared.lock().retire_at_end();
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        self.shared.lock().stand_at_end();
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();

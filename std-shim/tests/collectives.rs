@@ -11,8 +11,10 @@ use std::time::Instant;
 use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
+use unisono::world::collective::{
+    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation,
+};
+use unisono::world::{Communicator, World};
 
 /// Elements of a block: through slots, through bulk in one piece and in several, pulled.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
             Some("immediate") => many_under_way(&world),
+            Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
         ("many_collectives_are_under_way_at_a_time", many_collectives_are_under_way_at_a_time),
         ("blocks_differ_in_length", blocks_differ_in_length),
+        ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
@@ -72,6 +76,14 @@ fn blocks_differ_in_length() {
     }
 }
 
+fn results_are_reproducible() {
+    for means in
+        ["-n 1", "-n 2", "-n 5", "-n 5 --device udp --reduce knomial:radix=3", "-n 6 --nodes 2 --allreduce ring"]
+    {
+        expect(&run(means, "reproducible"), 0, &[]);
+    }
+}
+
 fn a_function_panics() {
     for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
         expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
@@ -94,6 +106,45 @@ fn survivors_name_who_is_missing() {
         expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
     }
+}
+
+/// Sums that differ by their brackets are those that the number of ranks says, in any communicator of all.
+fn brackets_are_fixed(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let sum = Reproducible(SystemOperation::sum());
+    let of = |rank: u32, at: usize| [1e16, 1.0, -1e16, 0.7][(rank as usize + at) % 4] + f64::from(rank) * 0.1;
+    let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+    let others: Vec<Communicator> = (0..12).map(|_| world.duplicate().expect("another")).collect();
+    for count in [1, 7, 3000] {
+        let all = |sum: &dyn Fn(usize) -> f64| (0..count).map(sum).collect::<Vec<_>>();
+        let own = all(&|at| of(rank, at));
+        let wanted = bits(&all(&|at| binomial(0, size, &|rank| of(rank, at))));
+        for communicator in [&**world, &others[0], &others[11]] {
+            let mut into = vec![0.0; count];
+            communicator.all_reduce_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), wanted, "{count} elements, rank {rank} of {size}");
+            for root in (0..size).map(Rank) {
+                let mut into = vec![0.0; if root.0 == rank { count } else { 0 }];
+                communicator.reduce_into(&own, &mut into, sum, root).expect("sums");
+                assert!(root.0 != rank || bits(&into) == wanted, "{count} elements at root {rank} of {size}");
+            }
+            communicator.all_reduce_in_place(&mut into, sum).expect("sums");
+            communicator.scan_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), bits(&all(&|at| doubled(rank, u32::MAX, &|rank| of(rank, at)))));
+        }
+    }
+}
+
+/// What a binomial tree adds of so many ranks from the first on, which is its root.
+fn binomial(first: u32, ranks: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let reaches = (0..u32::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < ranks);
+    reaches.fold(of(first), |sum, reach| sum + binomial(first + reach, reach.min(ranks - reach), of))
+}
+
+/// What recursive doubling has added at a rank before it reaches so far.
+fn doubled(rank: u32, reach: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let steps = (0..u32::BITS).map(|bit| 1 << bit).take_while(|step| *step < reach && *step <= rank);
+    steps.fold(of(rank), |sum, step| doubled(rank - step, step, of) + sum)
 }
 
 /// Element `at` of what `from` has for `to`.

@@ -499,3 +499,36 @@ fn ranks_that_grant_differently_are_told() {
     let half = Settings { transport: Transport { grant: NonZero::new(1000), ..half.transport }, ..half };
     assert_ne!(half.digests(), whole.digests());
 }
+
+/// What waits for a rank that has come to its end is told, after all that this one sent.
+#[test]
+fn who_waits_for_a_rank_at_its_end_hears_of_it() {
+    let messages = 2000;
+    for over in EVERY_WAY {
+        job_over(over, 3, &[], |world| {
+            let (left, last) = (Rank(0), Rank(2));
+            if world.rank() == left {
+                for number in 0..messages {
+                    world.send(&data(number, 1 + number % 900), last, TAG).expect("sent");
+                }
+                return;
+            }
+            let (mut word, mut longer) = ([0_u32; 1], [0_u32; 900]);
+            if world.rank() == last {
+                for number in 0..messages {
+                    let status = world.receive_into(&mut longer, left, TAG).expect("sent before");
+                    assert_eq!(longer[..status.bytes / 4], data(number, 1 + number % 900));
+                }
+                // The others are there.
+                world.send(&word, Rank(1), TAG).expect("sent");
+            } else {
+                world.receive_into(&mut word, last, TAG).expect("sent");
+            }
+            for _ in 0..2 {
+                assert_eq!(world.receive_into(&mut word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+            }
+            assert_eq!(world.synchronous_send(&word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+            world.finish().expect("a good end");
+        });
+    }
+}

@@ -29,7 +29,7 @@ mod varying;
 
 pub use element::Element;
 pub use error::CollectiveError;
-pub use operation::{Operation, SystemOperation, UserOperation};
+pub use operation::{Operation, Reproducible, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;

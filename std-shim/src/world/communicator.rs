@@ -63,6 +63,11 @@ impl Communicator {
         self.size
     }
 
+    /// Whether more ranks than processors share this host, as far as is known: then who waits lets others run.
+    pub fn is_crowded(&self) -> bool {
+        self.shared.crowded
+    }
+
     /// Its members, in order.
     pub fn group(&self) -> Group {
         self.members.clone()

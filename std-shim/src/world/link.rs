@@ -119,6 +119,15 @@ impl Link {
         each!(Self, self, device => device.look(Lane::Polled))
     }
 
+    /// Whether it is gone, and will never carry anything again.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => device.is_closed(),
+        }
+    }
+
     /// An empty table of regions that the device can send from.
     pub(super) fn regions(&self) -> Regions {
         match self {

@@ -30,7 +30,7 @@ use unisono_shmem::note::EAGER_LIMIT;
 pub(super) use collectives::{Outcome, Panic};
 pub(super) use contexts::named;
 pub(super) use messages::{Posting, SendFailure};
-pub(super) use retire::{ASK, GONE, REVOKED};
+pub(super) use retire::{ASK, GONE, LEFT, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
@@ -148,6 +148,9 @@ pub(super) struct Process {
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
+    /// This rank has sent and received all that it will, and so have these.
+    is_at_end: bool,
+    left: Vec<PeerId>,
     tended: u64,
     corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
@@ -210,6 +213,8 @@ impl Process {
             near,
             watched: Vec::new(),
             untold: Vec::new(),
+            is_at_end: false,
+            left: Vec::new(),
             tended: 0,
             corked: Corked::default(),
             latest: 0,
@@ -248,6 +253,8 @@ impl Process {
         let now = self.now();
         self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
         self.mailbox.machine.revive(rank.into());
+        self.left.retain(|left| *left != rank.into());
+        self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 

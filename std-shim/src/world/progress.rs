@@ -76,7 +76,7 @@ pub(super) struct Shared {
     process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
-    crowded: bool,
+    pub(super) crowded: bool,
     /// Where some ranks are reached through shared memory.
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled lane's bell.

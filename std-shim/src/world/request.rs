@@ -50,6 +50,9 @@ pub enum Failure {
     /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
+    /// The device to other nodes is gone: nothing comes from there, and nothing arrives.
+    #[error("the network device is gone")]
+    NoDevice,
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,

@@ -133,7 +133,11 @@ fn run(options: &Options) -> Outcome<bool> {
     }
     let mut failed = 0;
     let only = options.only.as_deref().unwrap_or_default();
-    for check in CHECKS.iter().filter(|check| check.name.contains(only)) {
+    let chosen = || CHECKS.iter().filter(|check| check.name.contains(only));
+    if chosen().next().is_none() {
+        return Err(format!("no check's name contains {only:?}").into());
+    }
+    for check in chosen() {
         let limit = Duration::from_secs(check.limit);
         let task = Task { devices: check.devices, command: check.command, limit, processor };
         let mut said = Vec::new();

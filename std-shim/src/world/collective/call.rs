@@ -28,9 +28,12 @@ impl<'b> Call<'b> {
         Self { plan, places, tables: Some(tables) }
     }
 
-    /// Whether ranks of one node show each other their data: who has blocks of many lengths, or one buffer for both, sends messages.
+    /// Whether ranks of one node show each other their data: who has blocks of many lengths, one buffer for both, or brackets as other
+    /// nodes have them, sends messages.
     pub(super) const fn is_shown(&self) -> bool {
-        self.tables.is_none() && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+        self.tables.is_none()
+            && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+            && !matches!(self.plan.order, Order::Fixed)
     }
 
     /// Whether one rank copies its blocks at most.

@@ -23,7 +23,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 use crate::world::group::Group;
 use crate::world::near::Announced;
-use crate::world::process::{ASK, GONE, REVOKED};
+use crate::world::process::{ASK, GONE, LEFT, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
@@ -121,6 +121,8 @@ pub(in crate::world) enum Leaving {
     Dead(PeerId),
     /// Nobody does anything in this context any more.
     Revoked { context: u32 },
+    /// It sends and receives nothing any more.
+    AtEnd(PeerId),
 }
 
 /// The table.
@@ -393,6 +395,7 @@ impl Collectives {
             ASK => self.handle_ask(from, context),
             GONE => self.handle_leaving(Leaving::Retired { gone: Gone { peer: from, cause }, context }),
             REVOKED => self.handle_leaving(Leaving::Revoked { context }),
+            LEFT => self.handle_leaving(Leaving::AtEnd(from)),
             _ => {}
         }
     }

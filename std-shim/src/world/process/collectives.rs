@@ -280,6 +280,7 @@ impl Process {
                 }
             }
             Leaving::Revoked { context } => self.revoke_context(now, context),
+            Leaving::AtEnd(peer) => self.handle_left(peer),
         }
     }
 

@@ -1,8 +1,9 @@
-//! Ranks that take no part in a communicator's collectives any more: who asks is told.
+//! Ranks that take no part in a communicator's collectives any more, or send nothing any more: who asks is told.
 //!
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
 //! collectives there has failed: at once, or whenever that is. What it said before arrives before. The ranks of its node hear of a failure
-//! without having asked: it may make no progress afterwards.
+//! without having asked: it may make no progress afterwards. So it is with messages: a rank at its end, where it waits for all others, tells
+//! those that have waited for it.
 
 use unisono_core::device::PeerId;
 use unisono_shmem::note;
@@ -17,6 +18,7 @@ use crate::world::collective::table::{Awaited, Outgoing};
 pub(in crate::world) const ASK: u8 = 240;
 pub(in crate::world) const GONE: u8 = 241;
 pub(in crate::world) const REVOKED: u8 = 242;
+pub(in crate::world) const LEFT: u8 = 243;
 /// Bytes of such a message.
 pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
@@ -25,12 +27,14 @@ const PATIENCE: u64 = 40_000_000;
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Who asks is told when this rank takes no part there any more.
+    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it sends and receives nothing any more.
     Ask,
     /// That is so, because of the rank.
     Gone,
     /// It is revoked.
     Revoked,
+    /// The rank sends and receives nothing any more.
+    Left,
 }
 
 impl Process {
@@ -39,6 +43,18 @@ impl Process {
         self.collectives.is_over = true;
         self.collectives.rooms.retire_from_all();
         let now = self.now();
+        self.answer_askers(now);
+    }
+
+    /// This rank sends and receives nothing any more, and everything that it sent has arrived.
+    pub(in crate::world) fn stand_at_end(&mut self) {
+        self.is_at_end = true;
+        let now = self.now();
+        self.answer_askers(now);
+    }
+
+    /// Those who have asked are told what they can be told now.
+    fn answer_askers(&mut self, now: u64) {
         for (asker, context) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, context);
         }
@@ -53,9 +69,7 @@ impl Process {
         of.over = Some(cause);
         let members = of.members.clone();
         self.leave_room(context);
-        for (asker, about) in core::mem::take(&mut self.collectives.askers) {
-            self.handle_ask(now, asker, about);
-        }
+        self.answer_askers(now);
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
             if member != own && self.is_near(member) {
@@ -80,6 +94,7 @@ impl Process {
             Word::Ask => ASK,
             Word::Gone => GONE,
             Word::Revoked => REVOKED,
+            Word::Left => LEFT,
         };
         let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
         let said: [u8; WORD] = [kind, 0, low, high, a, b, c, d];
@@ -102,8 +117,11 @@ impl Process {
     /// A rank wants to hear when this one takes no part in a context any more.
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
         match self.collectives.contexts.over(context) {
+            _ if context == EVERY && self.is_at_end => self.tell_word(now, from, Word::Left, EVERY, self.rank),
             Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
-            None if self.collectives.is_over => self.tell_word(now, from, Word::Gone, EVERY, self.rank),
+            None if self.collectives.is_over && context != EVERY => {
+                self.tell_word(now, from, Word::Gone, EVERY, self.rank)
+            }
             None if self.collectives.askers.contains(&(from, context)) => {}
             None => self.collectives.askers.push((from, context)),
         }

@@ -42,7 +42,7 @@ pub(crate) enum Name {
 
 /// The median of batches of barriers, in nanoseconds per barrier.
 pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
-    let each = if crowded(world) { 100 } else { 1000 };
+    let each = if world.is_crowded() { 100 } else { 1000 };
     let batch = || -> Result<f64, CollectiveError> {
         let started = Instant::now();
         for _ in 0..each {
@@ -116,8 +116,4 @@ fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn crowded(world: &Communicator) -> bool {
-    std::thread::available_parallelism().is_ok_and(|processors| world.size() as usize > processors.get())
 }
