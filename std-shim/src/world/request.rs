@@ -44,7 +44,7 @@ pub enum Failure {
     /// There is no such rank.
     #[error("there is no rank {0}")]
     UnknownRank(Rank),
-    /// There is no number left for one more request or its memory, of 2³² each, or the adapter does not take the memory.
+    /// There is no record left for one more request, or the adapter does not take its memory.
     #[error("there is no room for one more request")]
     Refused,
     /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).
