@@ -19,7 +19,7 @@ use crate::{
     launch::HostList,
     rank::Rank,
 };
-use core::{fmt, str::FromStr, time::Duration};
+use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -91,6 +91,8 @@ pub struct Transport {
     pub silence: Option<Silence>,
     /// Waiting after which it is said who is missing.
     pub watchdog: Option<Watchdog>,
+    /// Bytes of a long message that memory is granted for at a time, if not 2³¹: for tests, which no variable sets.
+    pub grant: Option<NonZero<u32>>,
 }
 
 impl Transport {
@@ -241,9 +243,10 @@ impl Settings {
     /// Of what must be equal on all ranks.
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let Transport { device, progress, silence, .. } = &self.transport;
+        let Transport { device, progress, silence, grant, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
-        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence];
+        let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
+        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant];
         Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
     }
 

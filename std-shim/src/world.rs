@@ -16,12 +16,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
+//! A World may be used from several threads at once, its requests from others than began them: one lock guards it, and is held while a
+//! call makes progress. Only collectives are begun by one thread at a time, as all ranks do so in the same order.
 
 pub mod collective;
 mod communicator;
 mod group;
 mod keys;
+mod ledger;
 mod link;
 mod lock;
 mod mail;

@@ -254,7 +254,7 @@ impl Communicator {
                     on_node.pass(self, &call.plan)?;
                 }
                 // SAFETY: what is lent outlives this call, which waits for the end.
-                let begun = unsafe { self.begin(call, Box::new(operate)) }?;
+                let begun = unsafe { self.begin(call, Box::new(operate), |_, _| ()) }?;
                 self.wait_for(begun)
             }
         }

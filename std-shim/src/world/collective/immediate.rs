@@ -9,6 +9,7 @@ use super::call::Call;
 use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation};
 use crate::rank::Rank;
 use crate::world::Scope;
+use crate::world::process::Process;
 
 /// A collective under way, or why it was not begun.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
@@ -219,14 +220,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
-        let (world, lent) = (self.communicator(), self.collectives());
+        let ledger = self.ledger();
         if call.is_alone() {
             call.copy_alone();
-            return Ok(CollectiveRequest::new(world, lent, None));
+            return Ok(CollectiveRequest::new(ledger, None));
         }
+        let note = |process: &mut Process, begun| ledger.begun(process).under_way.push(begun);
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
-        let begun = unsafe { world.begin(call, Box::new(operate)) }?;
-        lent.borrow_mut().under_way.push(begun);
-        Ok(CollectiveRequest::new(world, lent, Some(begun)))
+        let begun = unsafe { ledger.communicator.begin(call, Box::new(operate), note) }?;
+        Ok(CollectiveRequest::new(ledger, Some(begun)))
     }
 }

@@ -1,6 +1,5 @@
 //! Collectives that are started again and again: how they are done, and with which memory, is settled once.
 
-use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
 use core::mem::transmute;
 use core::num::NonZero;
@@ -13,24 +12,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::call::Call;
 use super::node_group::Places;
 use super::partition::Shape;
-use super::request::Begun;
 use super::running::Combine;
 use super::strided::Gaps;
 use super::{AsView as _, AsViewMut, CollectiveError, Operation};
 use crate::rank::Rank;
-use crate::world::{Communicator, Scope};
+use crate::world::Scope;
+use crate::world::ledger::Ledger;
 
 /// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope ends; between
 /// two starts they are reached through it. All ranks start the same ones, and begin others, in the same order. Dropped, it goes on if
 /// it is under way.
 #[must_use = "nothing happens before it is started"]
 pub struct PersistentRequest<'scope, T> {
-    communicator: &'scope Communicator,
-    lent: &'scope RefCell<Begun>,
+    ledger: &'scope Ledger<'scope>,
     data: NonNull<[T]>,
     result: NonNull<[T]>,
     kind: Kind,
-    is_under_way: Cell<bool>,
+    is_under_way: bool,
     buffers: PhantomData<&'scope mut [T]>,
 }
 
@@ -45,6 +43,9 @@ enum Kind {
     Alone(Gaps, usize),
 }
 
+// SAFETY: as the exclusive borrows that it holds. All else of it is: any thread may start it and wait for it, under the World's lock.
+unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
+
 /// A collective to be started, or why it cannot be.
 type Prepared<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
 
@@ -54,15 +55,19 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError::UnderWay`]: it was not waited for. Otherwise as of all collectives.
     pub fn start(&mut self) -> Result<(), CollectiveError> {
-        if self.is_under_way.get() {
+        if self.is_under_way {
             return Err(CollectiveError::UnderWay);
         }
         match self.kind {
             Kind::Kept(place) => {
-                self.communicator.shared.lock().start_collective(place)?;
-                self.lent.borrow_mut().under_way.push(place);
+                let mut process = self.ledger.communicator.shared.lock();
+                process.start_collective(place)?;
+                self.ledger.begun(&mut process).under_way.push(place);
             }
-            Kind::Failed => return self.communicator.shared.lock().may_begin(self.communicator.context),
+            Kind::Failed => {
+                let communicator = self.ledger.communicator;
+                return communicator.shared.lock().may_begin(communicator.context);
+            }
             Kind::Alone(gaps, bytes) => {
                 let of = |buffer: NonNull<[T]>| {
                     NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
@@ -74,7 +79,7 @@ impl<T> PersistentRequest<'_, T> {
                 gaps.copy(from, into, bytes);
             }
         }
-        self.is_under_way.set(true);
+        self.is_under_way = true;
         Ok(())
     }
 
@@ -83,13 +88,12 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
-        if !self.is_under_way.replace(false) {
+        if !core::mem::replace(&mut self.is_under_way, false) {
             return Ok(());
         }
         let Kind::Kept(place) = self.kind else { return Ok(()) };
         self.kind = Kind::Failed;
-        let outcome = self.communicator.outcome(place);
-        self.lent.borrow_mut().forget(place, outcome.result.is_err());
+        let outcome = self.ledger.outcome(place);
         if outcome.result.is_ok() {
             self.kind = Kind::Kept(place);
         }
@@ -104,7 +108,7 @@ impl<T> PersistentRequest<'_, T> {
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
         match self.kind {
-            Kind::Kept(place) => !self.is_under_way.get() || self.communicator.has_ended(place),
+            Kind::Kept(place) => !self.is_under_way || self.ledger.communicator.has_ended(place),
             Kind::Failed | Kind::Alone(..) => true,
         }
     }
@@ -132,15 +136,16 @@ impl<T> PersistentRequest<'_, T> {
     }
 
     const fn rests(&self) -> Result<(), CollectiveError> {
-        if self.is_under_way.get() { Err(CollectiveError::UnderWay) } else { Ok(()) }
+        if self.is_under_way { Err(CollectiveError::UnderWay) } else { Ok(()) }
     }
 }
 
 impl<T> Drop for PersistentRequest<'_, T> {
     fn drop(&mut self) {
-        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way.get()) {
-            self.lent.borrow_mut().kept.retain(|kept| *kept != place);
-            self.communicator.shared.lock().release_collective(place);
+        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way) {
+            let mut process = self.ledger.communicator.shared.lock();
+            self.ledger.begun(&mut process).kept.retain(|kept| *kept != place);
+            process.release_collective(place);
         }
     }
 }
@@ -284,7 +289,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         outline: Outline,
         operate: Option<impl Operate + Send + 'scope>,
     ) -> Prepared<'scope, T> {
-        let (communicator, lent) = (self.communicator(), self.collectives());
+        let (communicator, ledger) = (self.communicator(), self.ledger());
         let Outline { plan, shape, input, output } = outline;
         let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 {
@@ -301,10 +306,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             let place = unsafe {
                 process.prepare_collective((communicator.context, true), &plan, shape, input, output, combine)
             }?;
-            lent.borrow_mut().kept.push(place);
+            ledger.begun(&mut process).kept.push(place);
             Kind::Kept(place)
         };
-        let (is_under_way, buffers) = (Cell::new(false), PhantomData);
-        Ok(PersistentRequest { communicator, lent, data, result, kind, is_under_way, buffers })
+        Ok(PersistentRequest { ledger, data, result, kind, is_under_way: false, buffers: PhantomData })
     }
 }

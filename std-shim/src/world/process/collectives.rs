@@ -23,8 +23,11 @@ use crate::world::request::Failure;
 pub(in crate::world) struct Outcome {
     pub(in crate::world) result: Result<(), CollectiveError>,
     /// What a function of the user's panicked with.
-    pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
+    pub(in crate::world) panic: Option<Panic>,
 }
+
+/// What a panic carries.
+pub(in crate::world) type Panic = Box<dyn core::any::Any + Send>;
 
 impl Outcome {
     /// The result, unless a function of the user's panicked, which goes on.
