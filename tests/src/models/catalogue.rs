@@ -7,6 +7,7 @@ use unisono_core::schedule::{Algorithm, Call};
 
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, Room};
+use super::congestion::{self, Congestion};
 use super::life::{self, Lives};
 use super::message::{self, Messages, Sent};
 use super::window::{self, Window};
@@ -194,6 +195,17 @@ pub const MODELS: &[Entry] = &[
     window!("relative-2-one", Relative<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
     window!("window-3-long", Abstract<0>, 3, 4, 2, 11, &[3], PLAIN, Fails, "the smallest lifetime that fails"),
     window!("window-2-long", Abstract<0>, 2, 3, 2, 5, &[2], PLAIN, Fails, "the smallest lifetime that fails"),
+    Entry {
+        name: "congestion",
+        widths: (congestion::FULL as usize, 0),
+        time: ("12 units", 0),
+        messages: "none",
+        in_flight: 0,
+        lifetime: None,
+        notes: "one peer's window by delay; round trips and losses in time and late",
+        expected: Expected::Holds,
+        explore: |explorer| explorer.explore(&Congestion),
+    },
     life!(
         "life-stay",
         2,
@@ -293,6 +305,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("zero_credit_silent", "window-2-one"),
     ("probe_once", "window-2-one"),
     ("timer_unarmed", "window-2-one"),
+    ("loss_unheard", "congestion"),
     ("longest_ignored", "relative-2-one"),
     ("any_life", "life-stay"),
     ("reset_unchecked", "life-stay"),
