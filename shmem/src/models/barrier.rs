@@ -148,7 +148,7 @@ fn flat_flags_of_three() {
 
 #[test]
 fn moving_flags_of_two() {
-    explore("moving flags, 2 ranks, 3 epochs", None, 2, 3, Kind::Moving);
+    explore("moving flags, 2 ranks, 3 epochs, 4 preemptions", Some(4), 2, 3, Kind::Moving);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn gathered_flags_of_two() {
 
 #[test]
 fn gathered_flags_of_three() {
-    explore("gathered flags, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, Kind::Gathered);
+    explore("gathered flags, 3 ranks, 2 epochs, 2 preemptions", Some(2), 3, 2, Kind::Gathered);
 }
 
 #[test]
