@@ -3,6 +3,7 @@
 //! ```text
 //! models                all models; fails unless each is explored to the end and holds (or fails, where it must)
 //! models --only NAME    one of them, with the way to what it finds
+//! models --only NAME --states N    the same, up to so many states instead of 3 × 10⁷
 //! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
 //! models --mutants NAME…    only these
 //! ```
@@ -14,7 +15,7 @@ use std::time::Instant;
 use std::{env, thread};
 
 use unisono_tests::explore::{Answer, Explorer, Report};
-use unisono_tests::models::catalogue::{Entry, Expected, MODELS, MUTANTS, find};
+use unisono_tests::models::catalogue::{BEYOND, Entry, Expected, MODELS, MUTANTS, find};
 use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
 
 /// Explorations, or mutants, at a time.
@@ -25,10 +26,13 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let good = match arguments[..] {
         [] => explore_all(),
-        ["--only", name] => explore_one(name),
+        ["--only", name] => explore_one(name, Explorer::default()),
+        ["--only", name, "--states", states] => {
+            states.parse().is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }))
+        }
         ["--mutants", ref names @ ..] => try_mutants(names),
         _ => {
-            eprintln!("usage: models [--only NAME | --mutants [NAME…]]");
+            eprintln!("usage: models [--only NAME [--states N] | --mutants [NAME…]]");
             false
         }
     };
@@ -89,12 +93,15 @@ fn explore_all() -> bool {
     good
 }
 
-fn explore_one(name: &str) -> bool {
+fn explore_one(name: &str, explorer: Explorer) -> bool {
     let Some(entry) = find(name) else {
-        eprintln!("no such model; there are: {}", MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(" "));
+        eprintln!(
+            "no such model; there are: {}",
+            MODELS.iter().chain(BEYOND).map(|entry| entry.name).collect::<Vec<_>>().join(" ")
+        );
         return false;
     };
-    let report = entry.explore(Explorer::default());
+    let report = entry.explore(explorer);
     println!("{} {}", mutant::VERDICT, answer(&report));
     println!("{name}: {report}");
     is_expected(entry, &report)
