@@ -236,7 +236,7 @@ impl<'a> Flags<'a> {
             && let Some(stamp) = own.filter(|stamp| **stamp == self.base.wrapping_add(1))
         {
             *stamp = self.base;
-            self.publish(self.boards.stamp(self.rank, self.base), self.base, Site::SlotShow);
+            self.publish(self.boards.stamp(self.rank, self.base), self.base, Site::Plain);
         }
     }
 
