@@ -13,8 +13,8 @@ use unisono_verbs::ud;
 
 use super::WorldError;
 #[cfg(feature = "verbs")]
-use crate::environment::DeviceChoice;
-use crate::environment::Settings;
+use crate::environment::QueuesChoice;
+use crate::environment::{DeviceChoice, Settings};
 use crate::region::{Address, Regions};
 use crate::udp::{self, Options, Path, Tally, Udp};
 
@@ -66,6 +66,15 @@ impl Link {
             options.gso = gso.is_on();
         }
         Ok(Self::Udp(Box::new(Udp::bind(&options)?)))
+    }
+
+    /// Which device it is.
+    pub(super) const fn name(&self) -> DeviceChoice {
+        match self {
+            Self::Udp(_) => DeviceChoice::Udp,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => DeviceChoice::Verbs,
+        }
     }
 
     /// Where it is, as bootstrap tells the others.
@@ -317,7 +326,12 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let names = ud::adapters()?;
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
-    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &ud::Options::new(size, queue_key(settings)))?)))
+    let queues = match settings.transport.queues.unwrap_or_default() {
+        QueuesChoice::Library => ud::Queues::Library,
+        QueuesChoice::Raw => ud::Queues::Raw,
+    };
+    let options = ud::Options { queues, ..ud::Options::new(size, queue_key(settings)) };
+    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &options)?)))
 }
 
 /// The job's Q_Key, from its secret. A process by itself has none, and no peers.

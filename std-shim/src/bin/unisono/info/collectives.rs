@@ -115,7 +115,8 @@ impl Job {
             Some(ranks) => tuning.set_sharing(ranks),
             None => tuning.share(self.ranks, processors),
         }
-        let shared = self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize);
+        let shared =
+            self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize, self.ranks as usize);
         let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
         let rows = self.rows(&tuning, &means)?;
         if json {
