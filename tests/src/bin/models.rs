@@ -31,9 +31,9 @@ fn main() -> ExitCode {
     let good = match arguments[..] {
         [] => explore_all(json),
         ["--only", name] => explore_one(name, Explorer::default(), json),
-        ["--only", name, "--states", states] => states.parse().is_ok_and(|most_states| {
-            explore_one(name, Explorer { most_states, ..Explorer::default() }, json)
-        }),
+        ["--only", name, "--states", states] => states
+            .parse()
+            .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
         ["--mutants", ref names @ ..] => try_mutants(names, json),
         _ => {
             eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME…]]");
