@@ -175,7 +175,7 @@ impl Outline {
 
 macro_rules! moving {
     ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`Communicator::", stringify!($name), "`] does.")]
+        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -197,7 +197,7 @@ macro_rules! moving {
 
 macro_rules! combining {
     ($($persistent:ident $name:ident $call:ident($($verb:expr)?; $($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`Communicator::", stringify!($name), "`] does.")]
+        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -235,7 +235,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         persistent_exclusive_scan_into exclusive_scan_into call_scan(Verb::Exscan;);
     }
 
-    /// Prepares what [`Communicator::barrier`] does.
+    /// Prepares what [`barrier`](crate::world::Communicator::barrier) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -244,7 +244,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(Moves))
     }
 
-    /// Prepares what [`Communicator::broadcast_into`] does.
+    /// Prepares what [`broadcast_into`](crate::world::Communicator::broadcast_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -262,7 +262,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(both, both, outline, Some(Moves))
     }
 
-    /// Prepares what [`Communicator::all_reduce_in_place`] does.
+    /// Prepares what [`all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
