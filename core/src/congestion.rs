@@ -2,7 +2,8 @@
 //!
 //! The delay-based controller follows the kind of TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020, §3): below a target
 //! delay the window grows, by at least one segment a round trip, above it the window shrinks in proportion to the excess, at most
-//! once a round trip. Loss by itself is repaired and not punished.
+//! once a round trip. Loss by itself is repaired and not punished; loss with a delay above the target halves the window, which
+//! counts as the shrinking of that round trip (Swift, algorithm 1, fast recovery).
 
 use crate::rtt::Rtt;
 use crate::time::Time;
@@ -50,8 +51,7 @@ impl<T: Time> Congestion<T> {
             // below the aim (TIMELY, §4.3: hyperactive increase).
             let far = if units < aim >> 1 { window >> 3 } else { 0 };
             window.saturating_add(256).saturating_add(far).min(full)
-        } else if T::since(now, self.shrunk).is_none_or(|since| since > rtt.smoothed()) {
-            self.shrunk = T::stamp(now);
+        } else if self.may_shrink(now, rtt) {
             // 0.8 × the share of the delay that is too much, at most a half (Swift, algorithm 1).
             let excess = units.wrapping_sub(aim);
             let share = scaled(excess, units);
@@ -60,6 +60,27 @@ impl<T: Time> Congestion<T> {
         } else {
             window
         };
+    }
+
+    /// Something was lost when the round trip was so many units of 64 ns. To be told before that round trip is.
+    pub fn handle_loss(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
+        let Control::Delay { target } = *control else { return };
+        let late = units > rtt.least().saturating_add(target);
+        #[cfg(mutant = "loss_unheard")]
+        let late = late && units == 0;
+        if late && self.may_shrink(now, rtt) {
+            let window = if self.window == 0 { u32::from(full) << 8 } else { self.window };
+            self.window = (window >> 1).max(256);
+        }
+    }
+
+    /// Whether a round trip has passed since this was last so.
+    fn may_shrink(&mut self, now: T::Instant, rtt: &Rtt) -> bool {
+        let may = T::since(now, self.shrunk).is_none_or(|since| since > rtt.smoothed());
+        if may {
+            self.shrunk = T::stamp(now);
+        }
+        may
     }
 }
 
@@ -100,5 +121,26 @@ mod tests {
             window.handle_round_trip(now, u32::MAX, &rtt, &control, 64);
         }
         assert!(window.admits(0, 64), "one segment always may");
+    }
+
+    #[test]
+    fn loss_halves_once_a_round_trip_and_only_with_delay() {
+        let control = Control::Delay { target: 100 };
+        let mut rtt = Rtt::default();
+        rtt.sample(100);
+        let mut window = Congestion::<Nanos>::NEW;
+        window.handle_loss(1 << 30, 200, &rtt, &control, 64);
+        assert_eq!(window, Congestion::NEW, "the delay is the aim's");
+        window.handle_loss(1 << 30, 201, &rtt, &control, 64);
+        assert!(window.admits(31, 64) && !window.admits(32, 64));
+        let halved = window;
+        window.handle_loss(1 << 30, 1000, &rtt, &control, 64);
+        window.handle_round_trip(1 << 30, 1000, &rtt, &control, 64);
+        assert_eq!(window, halved, "twice in one round trip");
+        window.handle_loss(1 << 31, 1000, &rtt, &control, 64);
+        assert!(window.admits(15, 64) && !window.admits(16, 64));
+        let mut fixed = Congestion::<Nanos>::NEW;
+        fixed.handle_loss(1 << 30, u32::MAX, &rtt, &Control::Fixed, 64);
+        assert_eq!(fixed, Congestion::NEW);
     }
 }

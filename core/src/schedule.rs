@@ -72,7 +72,7 @@ pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
 pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
 pub use executor::{Executor, Schedule};
-pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
+pub use layout::{Cut, Layout, Pairs, Piece, Pieces, Vector};
 pub use plan::Plan;
 
 /// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.

@@ -1,10 +1,12 @@
-//! Two endpoints over a network that lies as the input says (`unisono_tests::hostile`).
+//! Two endpoints over a network that damages or lies as the input says (`unisono_tests::hostile`): its first byte says which.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unisono_tests::hostile::{Choices, lies};
+use unisono_tests::hostile::{Choices, lies, noise};
 
 fuzz_target!(|bytes: &[u8]| {
-    let outcome = lies(Choices::given(bytes), 64 + bytes.len() as u64 / 8);
+    let Some((first, choices)) = bytes.split_first() else { return };
+    let phase = if first & 1 == 0 { noise } else { lies };
+    let outcome = phase(Choices::given(choices), u64::MAX);
     assert!(outcome.is_clean(), "{outcome:?}");
 });

@@ -61,7 +61,7 @@ impl<'a> Barrier<'a> {
             match self.shape.act(self.rank, self.boards.ranks, self.at) {
                 Act::Show(phase) => {
                     if let Some(word) = self.word(self.rank) {
-                        word.publish(self.base.wrapping_add(phase), Site::Arrive);
+                        word.publish(self.base.wrapping_add(phase), Site::PhaseShow);
                     }
                 }
                 Act::Await(peer, phase) => match self.look(peer, self.base.wrapping_add(phase)) {
@@ -86,7 +86,7 @@ impl<'a> Barrier<'a> {
 
     /// Whether a rank has shown this much; `None`: what it shows is nonsense.
     fn look(&self, peer: u32, phase: u32) -> Option<bool> {
-        has_shown(self.word(peer)?.acquire(Site::Arrived), phase, self.shape.phases(self.boards.ranks))
+        has_shown(self.word(peer)?.acquire(Site::PhaseLook), phase, self.shape.phases(self.boards.ranks))
     }
 }
 

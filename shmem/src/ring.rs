@@ -225,7 +225,7 @@ impl<'a> Producer<'a> {
     /// # Errors
     /// [`Corrupted`].
     pub fn is_drained(&mut self) -> Result<bool, Corrupted> {
-        self.taken = recall(self.parts.taken, self.taken, self.next).map_err(|_| Corrupted)?;
+        self.taken = recall(self.parts.taken, Site::RingRoom, self.taken, self.next).map_err(|_| Corrupted)?;
         Ok(self.taken == self.next)
     }
 
@@ -257,7 +257,7 @@ impl<'a> Producer<'a> {
     #[inline]
     fn recall_given(&mut self) -> Result<(), PutError> {
         let word = self.parts.given().ok_or(PutError::Corrupted)?;
-        self.given = recall(word, self.given, self.used)?;
+        self.given = recall(word, Site::BulkRoom, self.given, self.used)?;
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl<'a> Producer<'a> {
     fn expect_room(&mut self) -> Result<(), PutError> {
         let most = if cfg!(mutant = "overfill") { self.parts.entries + 1 } else { self.parts.entries };
         if self.next.wrapping_sub(self.taken) >= most {
-            self.taken = recall(self.parts.taken, self.taken, self.next)?;
+            self.taken = recall(self.parts.taken, Site::RingRoom, self.taken, self.next)?;
             if self.next.wrapping_sub(self.taken) >= most {
                 return Err(PutError::Full);
             }
@@ -302,8 +302,8 @@ impl<'a> Producer<'a> {
 
 /// A count of the consumer's that was last seen as `seen` and cannot have passed `most`.
 #[inline]
-fn recall(word: &Word, seen: u32, most: u32) -> Result<u32, PutError> {
-    let found = word.acquire(Site::RingRoom);
+fn recall(word: &Word, site: Site, seen: u32, most: u32) -> Result<u32, PutError> {
+    let found = word.acquire(site);
     if found.wrapping_sub(seen) > most.wrapping_sub(seen) { Err(PutError::Corrupted) } else { Ok(found) }
 }
 
@@ -349,7 +349,7 @@ impl<'a> Consumer<'a> {
     #[inline(always)]
     pub fn has_news(&self) -> bool {
         let (word, before) = self.awaited();
-        word.acquire(Site::RingLook) != before
+        word.acquire(Site::Plain) != before
     }
 
     /// The word that changes when something comes, and what it holds before.
@@ -406,7 +406,7 @@ impl<'a> Consumer<'a> {
         if self.seen != self.given {
             self.given = self.seen;
             if let Some(given) = self.parts.given() {
-                given.publish(self.given, Site::RingTake);
+                given.publish(self.given, Site::BulkGive);
             }
         }
         self.parts.taken.publish(self.next, Site::RingTake);

@@ -11,21 +11,35 @@ pub const LINE: usize = 64;
 /// Bytes between words that different ranks write: two lines, since adjacent ones are fetched together.
 pub const STRIDE: usize = 128;
 
-/// A place in the code that orders memory. Each is weakened in turn by the models, which must notice.
+/// A statement that orders memory, each of its own. Each is weakened in turn by the models, which must notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Site {
-    /// The producer of a ring reads how much was taken.
+    /// The producer of a ring reads how many entries were taken.
     RingRoom,
+    /// The producer of a ring reads how much of the bulk was given back.
+    BulkRoom,
     /// The producer of a ring shows an entry.
     RingShow,
     /// The consumer of a ring looks for an entry.
     RingLook,
     /// The consumer of a ring gives entries back.
     RingTake,
-    /// A rank shows that it has arrived.
+    /// The consumer of a ring gives a piece of the bulk back.
+    BulkGive,
+    /// A rank shows that it has arrived at a barrier of flat flags.
     Arrive,
-    /// A rank looks whether another has arrived.
+    /// A rank looks whether another has arrived there.
     Arrived,
+    /// A rank looks whether rank 0 has gathered all.
+    Gathered,
+    /// One of two ranks shows that it has arrived.
+    PairArrive,
+    /// One of two ranks looks whether the other has arrived.
+    PairArrived,
+    /// A rank shows that it has come to a phase of a barrier of some shape.
+    PhaseShow,
+    /// A rank looks whether another has come to it.
+    PhaseLook,
     /// A rank shows what it wrote to a slot.
     SlotShow,
     /// A rank looks whether a slot was written.
@@ -34,19 +48,26 @@ pub enum Site {
     SlotDone,
     /// The writer of a slot looks how far the others have read.
     SlotFree,
-    /// Bookkeeping that guards no payload.
+    /// Bookkeeping that guards no payload: of barriers and rings, what says only that a look is worth it, or whom to name.
     Plain,
 }
 
 impl Site {
     /// All that guard payload.
-    pub const ORDERING: [Self; 10] = [
+    pub const ORDERING: [Self; 17] = [
         Self::RingRoom,
+        Self::BulkRoom,
         Self::RingShow,
         Self::RingLook,
         Self::RingTake,
+        Self::BulkGive,
         Self::Arrive,
         Self::Arrived,
+        Self::Gathered,
+        Self::PairArrive,
+        Self::PairArrived,
+        Self::PhaseShow,
+        Self::PhaseLook,
         Self::SlotShow,
         Self::SlotLook,
         Self::SlotDone,

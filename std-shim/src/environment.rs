@@ -6,7 +6,9 @@ mod period;
 mod pool;
 pub mod tuning;
 
-pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
+pub use choice::{
+    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, QueuesChoice, Switch, WordError,
+};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
@@ -17,7 +19,7 @@ use crate::{
     launch::HostList,
     rank::Rank,
 };
-use core::{fmt, str::FromStr, time::Duration};
+use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -77,6 +79,8 @@ pub struct Transport {
     pub mtu: Option<Mtu>,
     /// Segmentation by the kernel, if it is not to be found out.
     pub gso: Option<Switch>,
+    /// Who writes an adapter's work queues, if not the default.
+    pub queues: Option<QueuesChoice>,
     /// Memory for messages that came before their receives, if not the usual 1 MiB.
     pub eager_pool: Option<EagerPool>,
     /// What the injector does to datagrams.
@@ -87,6 +91,8 @@ pub struct Transport {
     pub silence: Option<Silence>,
     /// Waiting after which it is said who is missing.
     pub watchdog: Option<Watchdog>,
+    /// Bytes of a long message that memory is granted for at a time, if not 2³¹: for tests, which no variable sets.
+    pub grant: Option<NonZero<u32>>,
 }
 
 impl Transport {
@@ -207,6 +213,7 @@ impl Settings {
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
+            transport.queues.and_then(|queues| text("QUEUES", &queues)),
             transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
@@ -236,9 +243,10 @@ impl Settings {
     /// Of what must be equal on all ranks.
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let Transport { device, progress, silence, .. } = &self.transport;
+        let Transport { device, progress, silence, grant, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
-        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence];
+        let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
+        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant];
         Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
     }
 
@@ -336,7 +344,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 48] = [
+    const NAMES: [&str; 49] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -352,6 +360,7 @@ impl Reading {
         "PROGRESS",
         "MTU",
         "GSO",
+        "QUEUES",
         "EAGER_POOL",
         "LOSS",
         "REORDER",
@@ -431,6 +440,7 @@ impl Reading {
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
+            "QUEUES" => store(&mut transport.queues, value),
             "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),

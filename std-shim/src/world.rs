@@ -16,12 +16,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
+//! A World may be used from several threads at once, its requests from others than began them: one lock guards it, and is held while a
+//! call makes progress. Only collectives are begun by one thread at a time, as all ranks do so in the same order.
 
 pub mod collective;
 mod communicator;
 mod group;
 mod keys;
+mod ledger;
 mod link;
 mod lock;
 mod mail;
@@ -83,8 +85,8 @@ pub enum WorldError {
     /// The environment is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The device is not part of this version.
-    #[error("the device {0} is not part of this version")]
+    /// The device's feature is not part of this version.
+    #[error("this program was built without unisono's feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
     /// There is no socket.
     #[error("no datagram device: {0}")]

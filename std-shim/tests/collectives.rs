@@ -12,7 +12,7 @@ use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::collective::{
-    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation,
+    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, ViewMut,
 };
 use unisono::world::{Communicator, World};
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
+            Some("roots") => take_the_next_for_the_root(&world),
             Some("immediate") => many_under_way(&world),
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
+        ("roots_that_go_round_are_told", roots_that_go_round_are_told),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
@@ -93,6 +95,14 @@ fn a_function_panics() {
 fn who_does_something_else_is_named() {
     for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
         expect(&run(options, "disagree"), 0, &[]);
+    }
+}
+
+fn roots_that_go_round_are_told() {
+    for (options, mode) in
+        ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(["engine", "thread", "hybrid"])
+    {
+        expect(&run(&format!("{options} --progress {mode}"), "roots"), 0, &[]);
     }
 }
 
@@ -184,10 +194,10 @@ fn everything_is_right(world: &World) {
         assert_eq!(all, everyones, "allgather: {what}");
 
         all.fill(0);
-        world.gather_into(&own, if rank == root.0 { &mut all } else { &mut [] }, root).expect("a gather");
+        world.gather_into(&own, if rank == root.0 { &mut all[..] } else { &mut [] }, root).expect("a gather");
         assert!(rank != root.0 || all == everyones, "gather: {what}");
 
-        world.scatter_into(if rank == root.0 { &for_all } else { &[] }, &mut data, root).expect("a scatter");
+        world.scatter_into(if rank == root.0 { &for_all[..] } else { &[] }, &mut data, root).expect("a scatter");
         assert_eq!(data, block(root.0, rank, count), "scatter: {what}");
 
         world.all_to_all_into(&for_all, &mut all).expect("an alltoall");
@@ -200,7 +210,7 @@ fn everything_is_right(world: &World) {
         assert_eq!(data, total(0, 0..size), "allreduce in place: {what}");
 
         data.fill(0);
-        world.reduce_into(&own, if rank == root.0 { &mut data } else { &mut [] }, sum, root).expect("a reduce");
+        world.reduce_into(&own, if rank == root.0 { &mut data[..] } else { &mut [] }, sum, root).expect("a reduce");
         assert!(rank != root.0 || data == total(0, 0..size), "reduce: {what}");
 
         world.reduce_scatter_block_into(&for_all, &mut data, sum).expect("a reduce-scatter");
@@ -227,6 +237,14 @@ fn everything_is_right(world: &World) {
         world.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
         Err(CollectiveError::Undefined)
     );
+    let mut matrix = [0_u8; 12];
+    let column = |rows| ViewMut::new(&mut matrix, 1, Vector::new(rows, 1, 4)).map(|view| view.count());
+    assert_eq!([1, 3, 4].map(column), [Ok(1), Ok(3), Err(CollectiveError::Length { needed: 13, given: 12 })]);
+    let twice = ViewMut::new(&mut matrix, 2, Vector::new(3, 2, 4).resized(1)).map(|view| view.count());
+    assert_eq!(twice, Err(CollectiveError::Overlapping));
+    let mut column = ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 4)).expect("within");
+    let length = CollectiveError::Length { needed: 4, given: 3 };
+    assert_eq!(world.all_reduce_into(&[1_u8; 4], &mut column, sum), Err(length));
     world.barrier().expect("a barrier");
 }
 
@@ -361,6 +379,21 @@ fn disagree(world: &World) {
     let Err(CollectiveError::Disagrees { rank, collective: "all_reduce", .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(rank, other);
     assert_eq!(world.broadcast_into(&mut [0_u8], Rank(0)), ended, "it stays failed");
+}
+
+/// Nobody sends: those who see it say so, and the others that they are missing. In a room, over messages, and in the World.
+fn take_the_next_for_the_root(world: &World) {
+    let next = Rank((world.rank().0 + 1) % world.size());
+    let other = world.duplicate().expect("another");
+    for (on, count) in [(&other, 8), (&other.duplicate().expect("a third"), 10_000_000), (&**world, 8)] {
+        let ended = on.broadcast_into(&mut vec![0_u8; count], next);
+        let named = match ended {
+            Err(CollectiveError::Disagrees { rank, .. } | CollectiveError::Missing { rank, .. }) => rank,
+            ended => panic!("{ended:?}"),
+        };
+        assert_ne!(named, on.rank());
+        on.barrier().expect_err("it stays failed");
+    }
 }
 
 /// One rank is killed at some time, the others name it.

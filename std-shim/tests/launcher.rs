@@ -313,7 +313,7 @@ fn what_cannot_be_done_is_refused() {
     for (options, code, reason) in [
         ("-n 2 --nodes 2 --device shm", 2, "the shm device needs all ranks on one node, not on 2"),
         ("-n 2 --device shm --loss 5%", 2, "faults are injected into datagrams"),
-        ("-n 1 --device verbs", 2, "the verbs device is not built yet"),
+        ("-n 1 --device verbs", 2, "this unisono was built without the feature verbs (docs/verbs.md)"),
         ("-n 1 --bare-metal 1", 2, "not all of them"),
         ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table begins with \"unisono tuning 1\""),
     ] {

@@ -1,6 +1,6 @@
 //! Two processes that exchange messages and placements over a network that lies.
 //!
-//! Two phases. [`noise`]: datagrams are damaged on their way and the device's check, a real CRC-32C, drops them; then
+//! Two phases, each until so many datagrams were damaged or made of random bytes. [`noise`]: datagrams are damaged on their way and the device's check, a real CRC-32C, drops them; then
 //! everything must arrive, once, in order, unchanged. [`lies`]: damaged datagrams carry a correct check, former ones come
 //! again, also those of former lives, and random bytes come along; then bytes may be wrong, but nothing may panic, nothing
 //! may be written outside what was granted, every operation ends within a bound of virtual time, and every datagram is
@@ -36,8 +36,10 @@ pub struct Outcome {
     pub datagrams: u64,
     /// Of those, handed to an endpoint.
     pub handed: u64,
-    /// Of those, damaged.
+    /// Of those, damaged: with a broken check (noise) or a correct one (lies).
     pub damaged: u64,
+    /// Of those, random bytes with a correct check.
+    pub random: u64,
     /// Datagrams that a device's check dropped.
     pub checked: u64,
     /// Sum of the endpoints' counters of arrivals.
@@ -71,6 +73,7 @@ impl Outcome {
             datagrams: self.datagrams + other.datagrams,
             handed: self.handed + other.handed,
             damaged: self.damaged + other.damaged,
+            random: self.random + other.random,
             checked: self.checked + other.checked,
             counted: self.counted + other.counted,
             ended: self.ended + other.ended,
@@ -84,15 +87,15 @@ impl Outcome {
     }
 }
 
-/// Half of the datagrams are damaged, which the check notices.
-pub fn noise(choices: Choices, datagrams: u64) -> Outcome {
-    World::new(choices, Style::Noise).run(datagrams)
+/// Half of the datagrams are damaged, which the check notices, until `damaged` were or the choices are used up.
+pub fn noise(choices: Choices, damaged: u64) -> Outcome {
+    World::new(choices, Style::Noise).run(damaged)
 }
 
 /// A quarter of the datagrams are damaged with a correct check; one in eight is followed by a former one, one in sixteen
-/// by random bytes.
-pub fn lies(choices: Choices, datagrams: u64) -> Outcome {
-    World::new(choices, Style::Lies).run(datagrams)
+/// by random bytes; until `damaged` were damaged or random, or the choices are used up.
+pub fn lies(choices: Choices, damaged: u64) -> Outcome {
+    World::new(choices, Style::Lies).run(damaged)
 }
 
 struct World {
@@ -155,10 +158,9 @@ impl World {
         }
     }
 
-    fn run(mut self, datagrams: u64) -> Outcome {
+    fn run(mut self, damaged: u64) -> Outcome {
         loop {
-            let counts = self.network.counts();
-            let going_on = counts.sent + counts.forged < datagrams;
+            let going_on = self.attacker.borrow().goes_on(damaged);
             if !going_on && self.users.iter().all(User::is_done) {
                 break;
             }
@@ -200,6 +202,7 @@ impl World {
         self.outcome.datagrams = counts.sent + counts.forged;
         self.outcome.handed = counts.delivered;
         self.outcome.damaged = attacker.damaged;
+        self.outcome.random = attacker.random;
         self.outcome.checked = attacker.checked;
         self.outcome
     }

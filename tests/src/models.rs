@@ -6,6 +6,7 @@
 pub mod catalogue;
 pub mod clock;
 pub mod collective;
+pub mod congestion;
 pub mod life;
 pub mod message;
 pub mod mutant;

@@ -62,6 +62,15 @@ impl Life {
         self.endpoint.meet(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
     }
 
+    /// Sends words: this life and each of these numbers.
+    fn say(&mut self, started: Instant, to: PeerId, life: u32, numbers: core::ops::Range<u32>) {
+        let now = started.elapsed().as_nanos() as u64;
+        for number in numbers {
+            let words = [life.to_le_bytes(), number.to_le_bytes()].concat();
+            self.endpoint.send(now, to, &words, None).expect("room");
+        }
+    }
+
     fn drive(&mut self, started: Instant) -> Vec<Event> {
         let now = started.elapsed().as_nanos() as u64;
         let regions = Regions::new();
@@ -80,11 +89,7 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
     for life in 100..110 {
         sender.meet(started, RESTARTED, path, Incarnation(life));
         other.meet(started, SENDER, sender.path(), Incarnation(1));
-        for number in 0..50_u32 {
-            let now = started.elapsed().as_nanos() as u64;
-            let words = [life.to_le_bytes(), number.to_le_bytes()].concat();
-            sender.endpoint.send(now, RESTARTED, &words, None).expect("room");
-        }
+        sender.say(started, RESTARTED, life, 0..50);
         sender.drive(started);
         if life % 2 == 0 {
             // Some arrive in this life, the rest stays with the sender.
@@ -109,13 +114,55 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
         assert_eq!(other.incarnation, next);
     }
     sender.meet(started, RESTARTED, path, Incarnation(110));
-    let now = started.elapsed().as_nanos() as u64;
-    let words = [110_u32.to_le_bytes(), 7_u32.to_le_bytes()].concat();
-    sender.endpoint.send(now, RESTARTED, &words, None).expect("room");
+    sender.say(started, RESTARTED, 110, 7..8);
     let deadline = Instant::now() + Duration::from_secs(2);
     while other.inbox.messages.is_empty() && Instant::now() < deadline {
         sender.drive(started);
         other.drive(started);
     }
     assert_eq!(other.inbox.messages, [[110, 7]]);
+}
+
+/// Words of a life that its peer gets while bootstrap names that life.
+const WORDS: u32 = 8;
+
+#[test]
+fn words_of_a_former_life_are_not_delivered() {
+    let started = Instant::now();
+    let mut peer = Life::new(started, SENDER, [0; 2], Incarnation(1));
+    let mut other = Life::new(started, RESTARTED, [0; 2], Incarnation(100));
+    let path = other.path();
+    let ports = [path.polled, path.interrupt];
+    let mut expected = Vec::new();
+    for life in 100..110 {
+        peer.meet(started, RESTARTED, path, Incarnation(life));
+        other.meet(started, SENDER, peer.path(), Incarnation(1));
+        other.say(started, SENDER, life, 0..WORDS);
+        if life % 2 == 0 {
+            expected.extend((0..WORDS).map(|number| [life, number]));
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while peer.inbox.messages.len() < expected.len() && Instant::now() < deadline {
+                other.drive(started);
+                peer.drive(started);
+            }
+            other.say(started, SENDER, life, WORDS..2 * WORDS);
+        }
+        // What leaves now, under credit or not, is read when bootstrap has named the next life.
+        other.drive(started);
+        drop(other);
+        other = Life::new(started, RESTARTED, ports, Incarnation(life + 1));
+        assert_eq!(peer.inbox.messages, expected, "in life {life}");
+    }
+    peer.meet(started, RESTARTED, path, Incarnation(110));
+    other.meet(started, SENDER, peer.path(), Incarnation(1));
+    other.say(started, SENDER, 110, 0..1);
+    expected.push([110, 0]);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while peer.inbox.messages.len() < expected.len() && Instant::now() < deadline {
+        other.drive(started);
+        peer.drive(started);
+    }
+    assert_eq!(peer.inbox.messages, expected);
+    let late = peer.inbox.counters.dropped_for(Reason::Stale);
+    assert!(late >= 10, "each life left something behind: {late}");
 }

@@ -35,6 +35,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
             }
         }
+        let lost = self.lost;
         if outcome.segments > 0 {
             self.find_overtaken(outcome.segments);
         }
@@ -43,6 +44,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         #[cfg(not(mutant = "answer_ignored"))]
         if answered {
             self.find_probed();
+        }
+        if self.lost > lost {
+            let delay = outcome.round_trip.unwrap_or_else(|| self.rtt.smoothed());
+            self.congestion.handle_loss(now, delay, &self.rtt, &pace.control, W as u16);
+        }
+        if let Some(round_trip) = outcome.round_trip {
+            self.congestion.handle_round_trip(now, round_trip, &self.rtt, &pace.control, W as u16);
         }
         self.grant(ack);
         // An answer without credit, when nothing else is missing, is no progress: who waits asks ever more rarely (RFC 1122,
@@ -66,7 +74,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// A hole's allowance, the round trip and the congestion window learn from what caused an acknowledgement.
+    /// A hole's allowance and the round trip learn from what caused an acknowledgement.
     pub(super) fn learn(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &Pace) {
         let offset = echo.psn.since(self.base);
         if offset >= self.next.since(self.base) {
@@ -82,7 +90,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                 let round_trip = since.saturating_sub(echo.hold);
                 if echo.hold <= self.rtt.timeout(pace.granularity) {
                     self.rtt.sample(round_trip);
-                    self.congestion.handle_round_trip(now, round_trip, &self.rtt, &pace.control, W as u16);
                     outcome.round_trip = Some(round_trip);
                 }
             }

@@ -67,7 +67,7 @@ impl<'a> FlatBarrier<'a> {
         let Some(first) = self.word(0) else { return false };
         if !core::ptr::eq(first, self.own) {
             *from = 0;
-            return first.acquire(Site::Arrived).wrapping_sub(epoch) <= 1;
+            return first.acquire(Site::Gathered).wrapping_sub(epoch) <= 1;
         }
         *from = (*from).max(1);
         let all = self.poll(epoch, from);
@@ -80,13 +80,13 @@ impl<'a> FlatBarrier<'a> {
     /// The rank that a poll which returned false came to, its word, and what that showed; `None`: it has arrived meanwhile.
     pub fn missing(&self, epoch: u32, from: usize) -> Option<(u32, &'a Word, u32)> {
         let word = self.word(from)?;
-        let seen = word.acquire(Site::Arrived);
+        let seen = word.acquire(Site::Plain);
         (seen.wrapping_sub(epoch) > 1).then_some((from as u32, word, seen))
     }
 
     /// Whether a rank has arrived; `None`: its word is nonsense.
     pub fn has_arrived(&self, rank: u32, epoch: u32) -> Option<bool> {
-        has_shown(self.word(rank as usize)?.acquire(Site::Arrived), epoch, 1)
+        has_shown(self.word(rank as usize)?.acquire(Site::Plain), epoch, 1)
     }
 
     /// The same of two ranks. `None`: there are more.

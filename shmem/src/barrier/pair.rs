@@ -14,12 +14,12 @@ impl PairBarrier<'_> {
     /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.
     #[inline(always)]
     pub fn arrive(&self, epoch: u32) {
-        self.own.publish(epoch, Site::Arrive);
+        self.own.publish(epoch, Site::PairArrive);
     }
 
     /// Whether the other one has arrived, too: perhaps it is in the next barrier already.
     #[inline(always)]
     pub fn poll(&self, epoch: u32) -> bool {
-        self.other.acquire(Site::Arrived).wrapping_sub(epoch) <= 1
+        self.other.acquire(Site::PairArrived).wrapping_sub(epoch) <= 1
     }
 }

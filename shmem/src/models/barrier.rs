@@ -126,13 +126,13 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
     };
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
-    assert_ranks_need(
-        name,
-        &builder,
-        &[Site::Arrive, Site::Arrived],
-        (ranks, of_kind.end() + ranks as usize * 8, FIRST),
-        body,
-    );
+    let sites: &[Site] = match kind {
+        Kind::Flat => &[Site::Arrive, Site::Arrived],
+        Kind::Gathered => &[Site::Arrive, Site::Arrived, Site::Gathered],
+        Kind::Moving => &[Site::PairArrive, Site::PairArrived],
+        Kind::Of(_) => &[Site::PhaseShow, Site::PhaseLook],
+    };
+    assert_ranks_need(name, &builder, sites, (ranks, of_kind.end() + ranks as usize * 8, FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
 }
 
@@ -148,7 +148,7 @@ fn flat_flags_of_three() {
 
 #[test]
 fn moving_flags_of_two() {
-    explore("moving flags, 2 ranks, 3 epochs, 3 preemptions", Some(3), 2, 3, Kind::Moving);
+    explore("moving flags, 2 ranks, 3 epochs, 4 preemptions", Some(4), 2, 3, Kind::Moving);
 }
 
 #[test]

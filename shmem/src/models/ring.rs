@@ -13,19 +13,19 @@ use crate::segment::Site;
 use crate::segment::{LINE, Memory, STRIDE};
 
 const ENTRIES: u32 = 2;
-const BULK: u32 = 2 * LINE as u32;
-const BYTES: usize = STRIDE + ENTRIES as usize * LINE + BULK as usize;
 /// The counts wrap after the first message.
 const START: u32 = u32::MAX;
 const MESSAGES: u32 = 3;
 
-/// Sends three messages; `has_piece` says which of them lie in the bulk.
-fn exchange(has_piece: fn(u32) -> bool) {
-    let memory = Arc::new(Memory::new(BYTES, START));
-    let area = Area { at: 0, bytes: BYTES };
+/// Sends three messages; `has_piece` says which of them lie in the bulk, of so many lines.
+fn exchange(lines: usize, has_piece: fn(u32) -> bool) {
+    let bulk = (lines * LINE) as u32;
+    let bytes = STRIDE + ENTRIES as usize * LINE + bulk as usize;
+    let memory = Arc::new(Memory::new(bytes, START));
+    let area = Area { at: 0, bytes };
     let theirs = Arc::clone(&memory);
     let sender = thread::spawn(move || {
-        let mut producer = Producer::new(theirs.segment(), area, ENTRIES, BULK, START).expect("a ring");
+        let mut producer = Producer::new(theirs.segment(), area, ENTRIES, bulk, START).expect("a ring");
         for i in 0..MESSAGES {
             let payload = [i as u8 + 1; 4];
             loop {
@@ -42,7 +42,7 @@ fn exchange(has_piece: fn(u32) -> bool) {
             }
         }
     });
-    let mut consumer = Consumer::new(memory.segment(), area, ENTRIES, BULK, START).expect("a ring");
+    let mut consumer = Consumer::new(memory.segment(), area, ENTRIES, bulk, START).expect("a ring");
     for i in 0..MESSAGES {
         let entry = loop {
             match consumer.look().expect("nobody writes garbage") {
@@ -67,24 +67,33 @@ const SITES: [Site; 4] = [Site::RingRoom, Site::RingShow, Site::RingLook, Site::
 #[cfg(not(mutant = "overfill"))]
 #[test]
 fn short_messages_need_every_ordering() {
-    assert_needs("ring of 2, 3 short messages", &Builder::new(), &SITES, || exchange(|_| false));
+    assert_needs("ring of 2, 3 short messages", &Builder::new(), &SITES, || exchange(2, |_| false));
 }
 
+/// Two pieces fill entries and bulk alike: what guards the ones guards the others, and neither is needed alone.
 #[cfg(not(mutant = "overfill"))]
 #[test]
-fn pieces_need_every_ordering() {
-    assert_needs("ring of 2, 3 pieces", &Builder::new(), &SITES, || exchange(|_| true));
+fn pieces_that_fill_entries_and_bulk_need_to_be_shown() {
+    assert_needs("ring of 2, 3 pieces", &Builder::new(), &[Site::RingShow, Site::RingLook], || exchange(2, |_| true));
+}
+
+/// The second piece lies where the first did, while there is an entry for it.
+#[cfg(not(mutant = "overfill"))]
+#[test]
+fn pieces_one_by_one_need_every_ordering() {
+    let sites = [Site::BulkRoom, Site::BulkGive, Site::RingShow, Site::RingLook];
+    assert_needs("ring of 2, 3 pieces in one line", &Builder::new(), &sites, || exchange(1, |_| true));
 }
 
 #[cfg(not(mutant = "overfill"))]
 #[test]
 fn mixed_messages_need_every_ordering() {
-    assert_needs("ring of 2, 3 messages, every other a piece", &Builder::new(), &SITES, || exchange(|i| i % 2 == 0));
+    assert_needs("ring of 2, 3 messages, every other a piece", &Builder::new(), &SITES, || exchange(2, |i| i % 2 == 0));
 }
 
 /// One entry more than the ring has: the third message overwrites the first.
 #[cfg(mutant = "overfill")]
 #[test]
 fn overfilled_ring_is_noticed() {
-    assert_eq!(super::explore(&Builder::new(), None, || exchange(|_| false)), None);
+    assert_eq!(super::explore(&Builder::new(), None, || exchange(2, |_| false)), None);
 }

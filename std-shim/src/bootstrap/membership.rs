@@ -153,10 +153,14 @@ impl Membership {
     /// Asks whether a rank's process lives. The answer is a [`Notice::Liveness`], at the latest after
     /// [`AGENT_SILENCE`]. A rank that has been asked about and not answered for is not asked about again.
     pub fn ask(&mut self, rank: Rank) {
+        self.ask_within(rank, AGENT_SILENCE);
+    }
+
+    fn ask_within(&mut self, rank: Rank, silence: Duration) {
         if self.asked.iter().any(|(asked, _)| *asked == rank) {
             return;
         }
-        self.asked.push_back((rank, Instant::now() + AGENT_SILENCE));
+        self.asked.push_back((rank, Instant::now() + silence));
         self.say(&Say::Ask(rank));
     }
 

@@ -125,6 +125,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_PROGRESS", "hybrid"),
         ("UNISONO_MTU", "1500"),
         ("UNISONO_GSO", "off"),
+        ("UNISONO_QUEUES", "raw"),
         ("UNISONO_EAGER_POOL", "64K"),
         ("UNISONO_LOSS", "5%"),
         ("UNISONO_REORDER", "0.5%"),

@@ -3,6 +3,7 @@
 //! ```text
 //! models                all models; fails unless each is explored to the end and holds (or fails, where it must)
 //! models --only NAME    one of them, with the way to what it finds
+//! models --only NAME --states N    the same, up to so many states instead of 3 × 10⁷
 //! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
 //! models --mutants NAME…    only these
 //! ```
@@ -16,7 +17,7 @@ use std::time::Instant;
 use std::{env, thread};
 
 use unisono_tests::explore::{Answer, Explorer, Report};
-use unisono_tests::models::catalogue::{Entry, Expected, MODELS, MUTANTS, find};
+use unisono_tests::models::catalogue::{BEYOND, Entry, Expected, MODELS, MUTANTS, find};
 use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
 
 /// Explorations, or mutants, at a time.
@@ -29,10 +30,13 @@ fn main() -> ExitCode {
     arguments.drain(..usize::from(json));
     let good = match arguments[..] {
         [] => explore_all(json),
-        ["--only", name] => explore_one(name, json),
+        ["--only", name] => explore_one(name, Explorer::default(), json),
+        ["--only", name, "--states", states] => states
+            .parse()
+            .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
         ["--mutants", ref names @ ..] => try_mutants(names, json),
         _ => {
-            eprintln!("usage: models [--json] [--only NAME | --mutants [NAME…]]");
+            eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME…]]");
             false
         }
     };
@@ -100,12 +104,15 @@ fn explore_all(json: bool) -> bool {
     good
 }
 
-fn explore_one(name: &str, json: bool) -> bool {
+fn explore_one(name: &str, explorer: Explorer, json: bool) -> bool {
     let Some(entry) = find(name) else {
-        eprintln!("no such model; there are: {}", MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(" "));
+        eprintln!(
+            "no such model; there are: {}",
+            MODELS.iter().chain(BEYOND).map(|entry| entry.name).collect::<Vec<_>>().join(" ")
+        );
         return false;
     };
-    let report = entry.explore(Explorer::default());
+    let report = entry.explore(explorer);
     if json {
         println!("{}", object(entry, &report));
     } else {

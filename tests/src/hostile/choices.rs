@@ -20,6 +20,14 @@ impl Choices {
         Self::Given(bytes.to_vec(), 0)
     }
 
+    /// Whether every choice from now on is 0.
+    pub(super) const fn are_used_up(&self) -> bool {
+        match self {
+            Self::Random(_) => false,
+            Self::Given(bytes, next) => *next >= bytes.len(),
+        }
+    }
+
     /// 0 to 255.
     pub(super) fn byte(&mut self) -> u8 {
         match self {

@@ -36,6 +36,7 @@ pub(super) struct Attacker {
     /// To be sent.
     pub(super) forgeries: Vec<Forgery>,
     pub(super) damaged: u64,
+    pub(super) random: u64,
     pub(super) checked: u64,
 }
 
@@ -45,7 +46,12 @@ fn check(bytes: &[u8]) -> u64 {
 
 impl Attacker {
     pub(super) const fn new(choices: Choices, style: Style) -> Self {
-        Self { choices, style, kept: Vec::new(), seen: 0, forgeries: Vec::new(), damaged: 0, checked: 0 }
+        Self { choices, style, kept: Vec::new(), seen: 0, forgeries: Vec::new(), damaged: 0, random: 0, checked: 0 }
+    }
+
+    /// Whether fewer than `damaged` were damaged or random, and there are choices left.
+    pub(super) const fn goes_on(&self, damaged: u64) -> bool {
+        self.damaged + self.random < damaged && !self.choices.are_used_up()
     }
 
     /// Whether the datagram, as it is now, passes the device's check.
@@ -89,6 +95,7 @@ impl Attacker {
             let mut again = Forgery { from: *from, to: *to, bytes: bytes.clone() };
             if choice & 3 == 0 {
                 self.damage(&mut again.bytes);
+                self.damaged += 1;
             }
             self.forgeries.push(again);
         } else if (33..=48).contains(&choice) {
@@ -100,6 +107,7 @@ impl Attacker {
             }
             let to = u32::from(choice >> 1 & 1);
             self.forgeries.push(Forgery { from: 1 - to, to, bytes });
+            self.random += 1;
         }
     }
 

@@ -15,6 +15,7 @@ use serde_json::json;
 use unisono::environment::{DeviceChoice, Settings};
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
+use unisono_shmem::layout::ROOMS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
@@ -135,6 +136,9 @@ pub(crate) struct Options {
     /// Collectives and barriers of a duplicate of the World, not of the World
     #[arg(long, global = true)]
     pub(crate) duplicate: bool,
+    /// Collectives and barriers of a communicator that has nothing in the memory of a node: by messages there, too
+    #[arg(long, global = true, conflicts_with = "duplicate")]
+    pub(crate) messages: bool,
     /// Every rank's counters at the end, one object per line of the errors
     #[arg(long, global = true)]
     pub(crate) counters: bool,
@@ -173,8 +177,10 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     }
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
-    let duplicate = options.duplicate.then(|| world.duplicate()).transpose()?;
-    let on: &Communicator = duplicate.as_ref().unwrap_or(&world);
+    // As many others as there are rooms have them all.
+    let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
+    let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
+    let on: &Communicator = duplicates.last().unwrap_or(&world);
     let mut right = true;
     // Ranks 0 and 1 measure what needs two.
     let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
@@ -219,11 +225,11 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
         Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
-            let buffers = match options.measure {
-                Measure::Bandwidth(buffered) => buffered.buffers,
-                _ => Buffers::Private,
+            let (buffers, reuse) = match options.measure {
+                Measure::Bandwidth(buffered) => (buffered.buffers, stream::Reuse::Window),
+                _ => (Buffers::Private, stream::Reuse::Arrival),
             };
-            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers)?;
+            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers, reuse)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(
@@ -322,10 +328,14 @@ mod tests {
                 Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
             ),
         ] {
-            assert_eq!(parse(line), Ok(Options { measure, json: false, duplicate: false, counters: false }), "{line}");
+            assert_eq!(
+                parse(line),
+                Ok(Options { measure, json: false, duplicate: false, messages: false, counters: false }),
+                "{line}"
+            );
             assert_eq!(
                 parse(&format!("{line} --json")),
-                Ok(Options { measure, json: true, duplicate: false, counters: false }),
+                Ok(Options { measure, json: true, duplicate: false, messages: false, counters: false }),
                 "{line}"
             );
         }

@@ -150,8 +150,12 @@ impl Info {
         for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
             writeln!(to, "{name:18} {what}")?;
         }
-        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu } in &self.adapters {
+        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu, raw_queues } in &self.adapters {
             writeln!(to, "adapter            {name} port {port}, GID {gid_index} {gid} ({encapsulation}), mtu {mtu}")?;
+            match raw_queues {
+                Some(provider) => writeln!(to, "raw queues         {name} as {provider}")?,
+                None => writeln!(to, "raw queues         {name} none: only Soft-RoCE's (rxe) are known")?,
+            }
         }
         if let Some(refused) = &self.adapters_refused {
             writeln!(to, "adapters           none: {refused}")?;

@@ -5,7 +5,8 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
     environment::{
-        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog,
+        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence, Switch,
+        Watchdog,
     },
     fault::Probability,
     launch::{
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// Whether the kernel segments datagrams: on or off
     #[arg(long, value_name = "SWITCH")]
     gso: Option<Switch>,
+    /// Who writes the work queues of RDMA adapters: library or raw [default: library]
+    #[arg(long, value_name = "WHO")]
+    queues: Option<QueuesChoice>,
     /// Memory of each rank for messages that came before their receives, such as 64K [default: 1M]
     #[arg(long, value_name = "BYTES")]
     eager_pool: Option<EagerPool>,
@@ -137,7 +141,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, eager_pool, .. } = options;
+    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, .. } = options;
@@ -173,9 +177,13 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     lay_over(&mut transport.faults.seed, seed);
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
+    transport.queues = queues.or(transport.queues);
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
+    if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
+        return Err(Refusal::usage("--queues raw: only --device verbs has work queues"));
+    }
     options.overrides.lay_over(&mut settings.tuning)?;
     if layout.hosts().iter().all(Option::is_none) {
         settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
@@ -273,6 +281,9 @@ mod tests {
         let transport = job.settings.transport;
         assert_eq!((transport.device, transport.progress), (DeviceChoice::Udp, Progress::Hybrid));
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.gso), (Some(1500), Some(Switch::Off)));
+        let raw = |device| parse(&format!("-n 2 --device {device} --queues raw -- prog"), &[]);
+        assert_eq!(raw("verbs").map(|job| job.settings.transport.queues), Ok(Some(QueuesChoice::Raw)));
+        assert_eq!(raw("udp").err().as_deref(), Some("--queues raw: only --device verbs has work queues"));
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));

@@ -193,6 +193,35 @@ fn deaths_new_lives_and_answers_arrive() {
 }
 
 #[test]
+fn an_agent_that_does_not_answer_is_given_up() {
+    let (server, reports) = serve(hosting(2, OnDeath::Tell));
+    let key = Secret::new(KEY).expect("long enough").for_job("job");
+    let (mut agent, _) =
+        connect(&[HostPort::from(server.local())], Role::Agent(0), &key, Instant::now() + WAIT).expect("proves itself");
+    agent.send(&Say::Started { rank: Rank(1), pid: 1 }.encode()).expect("sent");
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::AgentHere(0)));
+    assert!(matches!(reports.recv_timeout(WAIT), Ok(Report::Started { .. })));
+    let mut zero = join_all(server.local(), 2).remove(0);
+    // Much longer than an answer takes here: it is the silence that ends.
+    let silence = Duration::from_millis(300);
+    let asked = Instant::now();
+    zero.ask_within(Rank(1), silence);
+    // Not asked again, so no later end.
+    zero.ask_within(Rank(1), 10 * WAIT);
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Unanswered });
+    assert!(asked.elapsed() >= silence);
+    // Who answers in time is not given up.
+    assert_eq!(zero.asked.front(), None);
+    zero.ask_within(Rank(0), silence);
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(0), liveness: Liveness::Alive });
+    thread::sleep(silence);
+    assert_eq!(zero.poll(), None);
+    zero.ask(Rank(1));
+    let (rank, until) = *zero.asked.front().expect("asked");
+    assert!(rank == Rank(1) && until > Instant::now() + AGENT_SILENCE - WAIT);
+}
+
+#[test]
 fn fences_values_and_farewells_work() {
     let (server, reports) = serve(hosting(2, OnDeath::End));
     let mut members = join_all(server.local(), 2);

@@ -103,6 +103,8 @@ struct Ahead {
 pub(in crate::world) struct Awaited {
     pub(in crate::world) peer: PeerId,
     pub(in crate::world) context: u32,
+    /// What for.
+    pub(in crate::world) subject: Subject,
     /// When the collective began.
     pub(in crate::world) since: u64,
 }
@@ -477,10 +479,11 @@ impl Collectives {
     pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = Awaited> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
-            let context = running.executor.id().context;
+            let CollectiveId { context, sequence } = running.executor.id();
             let members = &self.contexts.get(context)?.members;
             let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
-            Some(Awaited { peer: peer.into(), context, since: running.since })
+            let subject = Subject { means: Means::Messages, context: running.context, sequence };
+            Some(Awaited { peer: peer.into(), context, subject, since: running.since })
         })
     }
 

@@ -38,6 +38,8 @@ pub(crate) enum Name {
     ReduceScatter,
     /// The sum of all ranks up to one's own
     Scan,
+    /// The sum of all ranks before one's own
+    Exscan,
 }
 
 /// The median of batches of barriers, in nanoseconds per barrier.
@@ -90,6 +92,7 @@ pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Resu
             Name::AllReduce => world.all_reduce_into(&input, &mut output, sum)?,
             Name::ReduceScatter => world.reduce_scatter_block_into(&input, &mut output, sum)?,
             Name::Scan => world.scan_into(&input, &mut output, sum)?,
+            Name::Exscan => world.exclusive_scan_into(&input, &mut output, sum)?,
         }
         Ok(started.elapsed().as_nanos() as f64)
     };
