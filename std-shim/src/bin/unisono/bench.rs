@@ -19,6 +19,7 @@ use unisono_shmem::layout::ROOMS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
+use std::io::Write as _;
 
 /// A number of bytes. Written as a number, or with K, M, G or T for powers of 1024: `64K`, `1G`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -255,7 +256,8 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     if options.counters {
-        eprintln!("{}", counted::counted(&world));
+        // Written at once: lines of several ranks do not mix.
+        std::io::stderr().write_all(format!("{}\n", counted::counted(&world)).as_bytes())?;
     }
     world.finish()?;
     if first {
