@@ -3,6 +3,7 @@
 #[macro_use]
 extern crate alloc;
 
+pub mod admitted;
 #[cfg(target_os = "linux")]
 pub mod bare;
 pub mod callgrind;

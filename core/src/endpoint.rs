@@ -279,8 +279,9 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Since when the first of them waits, and whether one has no grant left.
     aging_since: <S::Time as Time>::Stamp,
     ungranted: bool,
-    /// Some acknowledgement must not wait.
+    /// Some acknowledgement must not wait, and a datagram has left ahead of it.
     urgent: bool,
+    overtaken: bool,
     /// Receive windows whose front has arrived, and those to be emptied.
     deferred: List,
     held: u32,
@@ -333,6 +334,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             aging_since: S::Time::ZERO,
             ungranted: false,
             urgent: false,
+            overtaken: false,
             deferred: List::EMPTY,
             held: 0,
             completed: List::EMPTY,

@@ -37,7 +37,8 @@
 //! | alltoall | pairwise, direct, Bruck; doubling and standard exchange where the size is a power | | all but pairwise and direct |
 //! | scan, exscan | dissemination, ring | | |
 //!
-//! Every allreduce combines in one order, the same on all ranks, so that all get the same bits.
+//! Every allreduce combines in one order, the same on all ranks, so that all get the same bits. In a [fixed](Order::Fixed) order
+//! reductions take the k-nomial tree of radix 2, and scans dissemination on one port.
 //!
 //! Qian, Afsahi, "Efficient shared memory and RDMA based collectives on multi-rail QsNetII SMP clusters" (2008), §5.1: the
 //! tree of k + 1 branches, direct, standard exchange and Bruck with k ports. Mamidala, dissertation (2008), §2.1.3: pairwise,
@@ -71,7 +72,7 @@ pub use blocks::{Blocks, Runs};
 pub use call::{Call, Refused};
 pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
 pub use executor::{Executor, Schedule};
-pub use layout::{Cut, Layout, Pairs, Piece, Pieces};
+pub use layout::{Cut, Layout, Pairs, Piece, Pieces, Vector};
 pub use plan::Plan;
 
 /// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.

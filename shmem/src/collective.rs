@@ -14,6 +14,8 @@ mod reduce_scatter;
 mod scan;
 mod scatter;
 
+use core::num::NonZero;
+
 use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
 
 use crate::board::{Boards, Seats};
@@ -66,6 +68,8 @@ pub(crate) struct Course {
     /// Bytes of each block that travel in one lap.
     part: usize,
     laps: u32,
+    /// Laps in which payload is only shown; in the last one everything is read. 0: it is read in the lap in which it is shown.
+    showing: u32,
     /// Payload fits in the slot itself.
     inline: bool,
     base: u32,
@@ -86,6 +90,7 @@ impl Course {
         apart: true,
         part: 1,
         laps: 0,
+        showing: 0,
         inline: false,
         base: 0,
         boards: Boards {
@@ -109,6 +114,10 @@ impl Course {
         let (apart, boards) = (!plan.in_place, *boards);
         let mut course = Self { verb, way, rank, size, root, bytes, grain, order, apart, boards, ..Self::EMPTY };
         (course.inline, course.part, course.laps) = course.cut();
+        if course.shows_first() {
+            course.showing = course.laps;
+            course.laps += 1;
+        }
         course
     }
 
@@ -179,14 +188,38 @@ impl Course {
         }
     }
 
+    /// Whether a rank shows all its payload before it reads any: where ranks share processors, who has come first need not come again
+    /// for every lap.
+    fn shows_first(&self) -> bool {
+        let everyones = matches!(self.verb(), Verb::Allgather | Verb::Alltoall) && self.way() == Way::Flat;
+        cfg!(feature = "std") && everyones && self.boards.crowded && (2..self.boards.slots).contains(&self.laps)
+    }
+
+    /// Laps in which payload is only shown, if there are any.
+    const fn showing(&self) -> Option<NonZero<u32>> {
+        if cfg!(feature = "std") { NonZero::new(self.showing) } else { None }
+    }
+
     /// How many.
     pub(crate) const fn laps(&self) -> u32 {
         self.laps
     }
 
+    /// What a rank takes in a lap in whatever order it is shown, as bits: where ranks share processors, who waits for one rank keeps
+    /// others waiting. 0: everything is taken in its order.
+    pub(crate) fn in_any_order(&self) -> u64 {
+        let lent = self.way() == Way::Pull && self.verb() == Verb::Alltoall && self.boards.crowded;
+        if cfg!(feature = "std") && lent && (2..=u64::BITS).contains(&self.size) {
+            u64::MAX >> (u64::BITS - self.size)
+        } else {
+            0
+        }
+    }
+
     /// Whether this rank shows its slot in a lap.
-    pub(crate) fn shows(&self, _lap: u32) -> bool {
+    pub(crate) fn shows(&self, lap: u32) -> bool {
         self.size > 1
+            && self.showing().is_none_or(|showing| lap < showing.get())
             && match self.verb() {
                 _ if self.is_elsewhere() => true,
                 Verb::Broadcast | Verb::Scatter => self.rank == self.root,
@@ -198,7 +231,10 @@ impl Course {
 
     /// Whether this rank has done with all slots up to this lap when the lap ends.
     pub(crate) fn releases(&self, lap: u32) -> bool {
-        !self.is_exchange() || lap % 2 == 1
+        match self.showing() {
+            Some(showing) => lap == showing.get(),
+            None => !self.is_exchange() || lap % 2 == 1,
+        }
     }
 
     /// Whether two laps make one exchange: contributions, then shares that are combined.
@@ -257,6 +293,11 @@ impl Course {
             let moves = !matches!(self.verb(), Verb::Barrier | Verb::Broadcast | Verb::Exscan);
             return (item == 0 && moves).then_some(whole);
         }
+        let (lap, item) = match self.showing() {
+            None => (lap, item),
+            Some(showing) if lap < showing.get() => return None,
+            Some(showing) => (item % showing, item / showing),
+        };
         match self.verb() {
             Verb::Barrier => self.take_barrier(lap, item),
             Verb::Broadcast => self.take_broadcast(lap, item),

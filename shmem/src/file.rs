@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::layout::{Layout, LayoutError};
+use crate::life::Life;
 use crate::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
 use crate::segment::Segment;
 
@@ -73,16 +74,18 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Makes a segment: of huge pages if there are any, with its header written.
+    /// Makes a segment: of huge pages if there are any, with its header written. Where the system knows no record locks there is
+    /// none, for nobody would know who lives.
     ///
     /// # Errors
     /// [`FileError`].
     pub fn create(layout: &Layout) -> Result<Self, FileError> {
-        let used = used(layout);
+        let used = layout.used();
         let (file, pages) = match reserved(layout.bytes(), used) {
             Ok(file) => (file, Pages::Reserved),
             Err(error) => small(layout.bytes(), used, NoneReserved::after(error, used))?,
         };
+        Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "record locks", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
         layout.write_header(mapping.segment())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
@@ -105,12 +108,6 @@ impl AsFd for SegmentFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-/// Bytes up to the end of the last area. What follows, up to a power of two, is never touched.
-fn used(layout: &Layout) -> usize {
-    let last = layout.pool(layout.sizes().ranks.saturating_sub(1));
-    last.map_or(layout.bytes(), |area| area.at + area.bytes)
 }
 
 /// A file of reserved huge pages.
@@ -260,7 +257,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{PAGE, Sizes, Waiting};
+    use crate::layout::{PAGE, ROOMS, Sizes, Waiting};
     use crate::segment::Site;
     use std::os::fd::AsRawFd;
 
@@ -291,8 +288,15 @@ mod tests {
         for bytes in [0, layout().bytes() / 2, layout().bytes() * 2] {
             assert_eq!(rustix::fs::ftruncate(&file, bytes as u64), Err(Errno::PERM), "{bytes}");
         }
+    }
+
+    #[test]
+    fn every_area_is_allocated() {
+        let layout = layout();
+        let file = SegmentFile::create(&layout).unwrap();
+        let last = layout.room(ROOMS - 1).unwrap();
         let allocated = rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512;
-        assert!(allocated >= used(&layout()), "{allocated}");
+        assert!(allocated >= last.at + last.bytes, "{allocated}");
     }
 
     fn number(file: &impl AsFd) -> u32 {

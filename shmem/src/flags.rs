@@ -4,7 +4,9 @@
 //! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a rank may show one
 //! slot of its board: it waits until the slot is free, has the payload written (inline behind the stamp, in the slot's chunk of bulk, or
 //! the addresses of its buffers, which others then pull from), and publishes the stamp, step + 1. The others look for that stamp. When a
-//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer.
+//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer. Where ranks share
+//! processors, what everyone sends to everyone is shown in several steps before any of it is read, and what is lent is read in whatever
+//! order it is shown: a rank does all it can whenever it runs.
 //!
 //! # Flow control
 //! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
@@ -58,6 +60,8 @@ pub struct Flags<'a> {
     state: State,
     lap: u32,
     item: u32,
+    /// Items of this lap that are left to do, where they are done in any order.
+    left: u64,
     wishes: u32,
     shown: Shown,
     awaits: Awaits,
@@ -138,6 +142,7 @@ impl<'a> Flags<'a> {
             state: State::Final,
             lap: 0,
             item: 0,
+            left: 0,
             wishes: 0,
             shown: Shown::default(),
             awaits: Awaits::default(),
@@ -254,6 +259,27 @@ impl<'a> Flags<'a> {
         if takes { self.course.take(self.lap, self.item) } else { self.course.make(self.lap, self.item) }
     }
 
+    /// Goes on to the next item of those that are left; behind the last one to the first. Whether it lies behind this one.
+    fn pass_over(&mut self) -> bool {
+        let behind = self.left & u64::MAX.checked_shl(self.item.wrapping_add(1)).unwrap_or(0);
+        if self.left != 0 {
+            self.item = if behind == 0 { self.left } else { behind }.trailing_zeros();
+        }
+        behind != 0
+    }
+
+    fn end_item(&mut self) {
+        if self.left == 0 {
+            self.item += 1;
+            return;
+        }
+        self.left &= !1_u64.wrapping_shl(self.item);
+        if self.left == 0 {
+            self.item = self.boards.ranks;
+        }
+        self.pass_over();
+    }
+
     /// Whether all others have done with `steps`; whose word is nonsense otherwise.
     fn have_done(&mut self, steps: u32) -> Result<bool, u32> {
         if steps.wrapping_sub(self.least).cast_signed() <= 0 {
@@ -363,7 +389,7 @@ impl Basic for Flags<'_> {
         }
         self.course.begin(self.next);
         (self.id, self.verb, self.base) = (id, plan.verb, self.next);
-        (self.lap, self.item, self.wishes, self.shown) = (0, 0, 0, Shown::default());
+        (self.lap, self.item, self.left, self.wishes, self.shown) = (0, 0, 0, 0, Shown::default());
         self.state = if self.course.laps() > 0 { State::Free } else { State::Final };
         self.next = self.base.wrapping_add(self.course.laps());
         self.refresh(self.base);
@@ -391,6 +417,7 @@ impl Basic for Flags<'_> {
                             if let Some((of, step)) = item.look {
                                 match self.has_shown(of, self.base.wrapping_add(step)) {
                                     Ok(true) => {}
+                                    Ok(false) if self.pass_over() => continue,
                                     Ok(false) => return Turn::Pending,
                                     Err(cause) => return self.fail(of, cause),
                                 }
@@ -400,7 +427,7 @@ impl Basic for Flags<'_> {
                                     self.state = State::Doing { takes };
                                     return Turn::Do(StepId(self.wishes), wish);
                                 }
-                                None => self.item += 1,
+                                None => self.end_item(),
                             }
                         }
                         None if takes => self.end_lap(),
@@ -408,7 +435,7 @@ impl Basic for Flags<'_> {
                             if self.course.shows(self.lap) {
                                 self.show();
                             }
-                            (self.item, self.state) = (0, State::Take);
+                            (self.item, self.left, self.state) = (0, self.course.in_any_order(), State::Take);
                         }
                     }
                 }
@@ -436,7 +463,7 @@ impl Basic for Flags<'_> {
             {
                 return;
             }
-            self.item += 1;
+            self.end_item();
         }
     }
 
@@ -449,7 +476,7 @@ impl Basic for Flags<'_> {
 fn sign(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let bytes = plan.bytes as u64;
-    let what = plan.verb as u32 | u32::from(plan.in_place) << 8;
+    let what = plan.verb as u32 | u32::from(plan.in_place) << 8 | (plan.order as u32) << 9;
     let parts = [what, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
     parts.into_iter().fold(0x811c_9dc5, |sum: u32, part| (sum ^ part).wrapping_mul(0x0100_0193).rotate_left(13))
 }

@@ -102,6 +102,7 @@ pub struct Layout {
     rings: usize,
     pools: usize,
     rooms: usize,
+    used: usize,
     end: usize,
 }
 
@@ -164,8 +165,8 @@ impl Layout {
             let rings = after(boards, board as usize, n)?;
             let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
             let rooms = after(pools, pool as usize, n)?;
-            let end = after(rooms, room as usize, n.checked_mul(ROOMS as usize)?)?.checked_next_power_of_two()?;
-            Some(Self { sizes, asleep, boards, rings, pools, rooms, end })
+            let used = after(rooms, room as usize, n.checked_mul(ROOMS as usize)?)?;
+            Some(Self { sizes, asleep, boards, rings, pools, rooms, used, end: used.checked_next_power_of_two()? })
         };
         areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
     }
@@ -178,6 +179,11 @@ impl Layout {
     /// Bytes of the whole segment, a power of two.
     pub const fn bytes(&self) -> usize {
         self.end
+    }
+
+    /// Bytes up to the end of the last area. What follows, up to a power of two, is never touched.
+    pub const fn used(&self) -> usize {
+        self.used
     }
 
     /// A rank's seat.
@@ -309,7 +315,8 @@ mod tests {
                 assert!(pair[0].at + pair[0].bytes <= pair[1].at, "{pair:?}");
             }
             let last = areas.last().unwrap();
-            assert!(last.at + last.bytes <= layout.bytes() && layout.bytes().is_power_of_two());
+            assert!(last.at + last.bytes <= layout.used() && layout.used() <= layout.bytes());
+            assert!(layout.bytes().is_power_of_two());
             assert_eq!((layout.seat(ranks), layout.ring(0, ranks), layout.board(ranks)), (None, None, None));
         }
     }
@@ -319,6 +326,15 @@ mod tests {
         for ranks in 1..=RANKS_MAX {
             let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
             assert!(layout.bytes() <= 1 << 29, "{ranks} ranks: {} bytes", layout.bytes());
+        }
+    }
+
+    /// As `docs/using.md` says them.
+    #[test]
+    fn nodes_need_so_many_huge_pages() {
+        for (ranks, pages) in [(2, 23), (8, 53)] {
+            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
+            assert_eq!(layout.used().div_ceil(2 << 20), pages, "{ranks} ranks");
         }
     }
 

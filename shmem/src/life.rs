@@ -8,6 +8,8 @@ use core::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::layout::RANKS_MAX;
+
 /// Who holds a seat's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Holder {
@@ -39,6 +41,17 @@ impl Life {
         self.file.as_fd()
     }
 
+    /// Whether locks of this file can be held, asked with one that is nobody's.
+    ///
+    /// # Errors
+    /// Those of `F_SETLK`.
+    pub(crate) fn probe(file: BorrowedFd<'_>) -> io::Result<()> {
+        let mut lock = byte(RANKS_MAX);
+        control(file, libc::F_SETLK, &mut lock)?;
+        lock.l_type = libc::F_UNLCK as libc::c_short;
+        control(file, libc::F_SETLK, &mut lock)
+    }
+
     /// Holds the lock of a rank of the node until this process ends or the descriptor is closed. False: another process
     /// holds it.
     ///
@@ -46,7 +59,7 @@ impl Life {
     /// Those of `F_SETLK`.
     pub fn hold(&self, local: u32) -> io::Result<bool> {
         let mut lock = byte(local);
-        match self.control(libc::F_SETLK, &mut lock) {
+        match control(self.file(), libc::F_SETLK, &mut lock) {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EAGAIN)) => Ok(false),
             Err(error) => Err(error),
@@ -59,19 +72,19 @@ impl Life {
     /// Those of `F_GETLK`.
     pub fn holder(&self, local: u32) -> io::Result<Holder> {
         let mut lock = byte(local);
-        self.control(libc::F_GETLK, &mut lock)?;
+        control(self.file(), libc::F_GETLK, &mut lock)?;
         Ok(if lock.l_type == libc::F_UNLCK as libc::c_short {
             Holder::Nobody
         } else {
             Holder::Process(u32::try_from(lock.l_pid).unwrap_or(0))
         })
     }
+}
 
-    fn control(&self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-        // SAFETY: an open descriptor, and a live structure of the kind that both commands take.
-        let answer = unsafe { libc::fcntl(self.file.as_raw_fd(), command, core::ptr::from_mut(lock)) };
-        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
+fn control(file: BorrowedFd<'_>, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: an open descriptor, and a live structure of the kind that both commands take.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, core::ptr::from_mut(lock)) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn byte(local: u32) -> libc::flock {

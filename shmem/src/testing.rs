@@ -35,6 +35,11 @@ impl Ground {
         })
     }
 
+    /// Of ranks that share processors.
+    pub(crate) fn crowded(ranks: u32) -> Self {
+        Self::of(Boards { crowded: true, ..Self::new(ranks).boards })
+    }
+
     pub(crate) fn of(boards: Boards) -> Self {
         let memory = vec![0_u64; boards.end().div_ceil(8)].into_boxed_slice();
         Self { memory: NonNull::from(Box::leak(memory)), boards }

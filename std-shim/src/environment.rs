@@ -6,7 +6,9 @@ mod period;
 mod pool;
 pub mod tuning;
 
-pub use choice::{DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, Switch, WordError};
+pub use choice::{
+    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, QueuesChoice, Switch, WordError,
+};
 pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
@@ -14,13 +16,14 @@ pub use tuning::{Override, OverrideError, Tuning};
 use crate::{
     bootstrap::{Digests, HostPort, Secret, SecretError},
     fault::Faults,
+    launch::HostList,
     rank::Rank,
 };
-use core::{fmt, str::FromStr, time::Duration};
+use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
@@ -76,6 +79,8 @@ pub struct Transport {
     pub mtu: Option<Mtu>,
     /// Segmentation by the kernel, if it is not to be found out.
     pub gso: Option<Switch>,
+    /// Who writes an adapter's work queues, if not the default.
+    pub queues: Option<QueuesChoice>,
     /// Memory for messages that came before their receives, if not the usual 1 MiB.
     pub eager_pool: Option<EagerPool>,
     /// What the injector does to datagrams.
@@ -86,13 +91,16 @@ pub struct Transport {
     pub silence: Option<Silence>,
     /// Waiting after which it is said who is missing.
     pub watchdog: Option<Watchdog>,
+    /// Bytes of a long message that memory is granted for at a time, if not 2³¹: for tests, which no variable sets.
+    pub grant: Option<NonZero<u32>>,
 }
 
 impl Transport {
-    /// Whether so many ranks of a node share memory. Faults are asked for to see them: then datagrams carry everything.
-    pub fn shares(&self, ranks: usize) -> bool {
+    /// Whether so many ranks of a node share memory, in a job of `size`. Faults are asked for to see them: then datagrams carry
+    /// everything, unless there are other nodes.
+    pub fn shares(&self, ranks: usize, size: usize) -> bool {
         match self.device {
-            DeviceChoice::Auto => ranks > 1 && self.faults.is_none(),
+            DeviceChoice::Auto => ranks > 1 && (self.faults.is_none() || ranks < size),
             DeviceChoice::Shm => ranks > 0,
             DeviceChoice::Udp | DeviceChoice::Verbs => false,
         }
@@ -101,12 +109,19 @@ impl Transport {
     /// Whether the settings fit together.
     ///
     /// # Errors
-    /// Faults for a device that has no datagrams.
+    /// A device that is said, and settings that only another has.
     pub fn check(&self) -> Result<(), SettingsError> {
-        if self.device != DeviceChoice::Shm || self.faults.is_none() {
+        if !matches!(self.device, DeviceChoice::Shm | DeviceChoice::Verbs) {
             return Ok(());
         }
-        let reason = String::from("faults are injected into datagrams, and this device has none");
+        let faults = !self.faults.is_none() || self.faults.seed != 0;
+        let reason = match (faults, self.mtu, self.gso) {
+            (true, ..) => "faults are injected into datagrams of the device udp",
+            (_, Some(_), _) => "the largest datagram is chosen for the device udp",
+            (.., Some(_)) => "datagrams are segmented by the kernel for the device udp",
+            (false, None, None) => return Ok(()),
+        };
+        let reason = format!("{reason}, not for this one");
         Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
     }
 }
@@ -122,6 +137,16 @@ pub struct Launching {
     pub rsh: Option<String>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Option<Grace>,
+    /// Nodes that this host counts as.
+    pub nodes: Option<u32>,
+    /// Hosts to run on instead of this one.
+    pub hosts: Option<HostList>,
+    /// Ranks, the last ones, that have no operating system.
+    pub bare_metal: Option<u32>,
+    /// What those run.
+    pub image: Option<PathBuf>,
+    /// What runs that.
+    pub emulator: Option<String>,
 }
 
 /// All settings of a process.
@@ -188,6 +213,7 @@ impl Settings {
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
+            transport.queues.and_then(|queues| text("QUEUES", &queues)),
             transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
@@ -201,6 +227,11 @@ impl Settings {
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
             launching.grace.and_then(|grace| text("GRACE", &grace)),
+            launching.nodes.and_then(|nodes| text("NODES", &nodes)),
+            launching.hosts.as_ref().and_then(|hosts| text("HOSTS", hosts)),
+            launching.bare_metal.and_then(|ranks| text("BARE_METAL", &ranks)),
+            launching.image.as_ref().and_then(|image| text("IMAGE", &image.display())),
+            launching.emulator.as_ref().and_then(|emulator| text("EMULATOR", emulator)),
             assembly.and_then(|assembly| text("ASSEMBLY", &assembly)),
         ]
         .into_iter()
@@ -212,9 +243,10 @@ impl Settings {
     /// Of what must be equal on all ranks.
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let Transport { device, progress, silence, .. } = &self.transport;
+        let Transport { device, progress, silence, grant, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
-        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence];
+        let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
+        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant];
         Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
     }
 
@@ -312,7 +344,7 @@ struct Reading {
 }
 
 impl Reading {
-    const NAMES: [&str; 43] = [
+    const NAMES: [&str; 49] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -328,6 +360,7 @@ impl Reading {
         "PROGRESS",
         "MTU",
         "GSO",
+        "QUEUES",
         "EAGER_POOL",
         "LOSS",
         "REORDER",
@@ -341,6 +374,11 @@ impl Reading {
         "TAG_OUTPUT",
         "RSH",
         "GRACE",
+        "NODES",
+        "HOSTS",
+        "BARE_METAL",
+        "IMAGE",
+        "EMULATOR",
         "ASSEMBLY",
         "LOG",
         "BARRIER",
@@ -357,12 +395,14 @@ impl Reading {
         "TUNING",
         "SHARING",
     ];
+    /// What launchers tell ranks: nobody writes these by hand.
+    const TOLD: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
         let unknown = || {
             let whole = whole.to_string_lossy();
             let given = whole.strip_prefix(PREFIX).unwrap_or(&whole);
-            let near = |name: &&&str| strsim::damerau_levenshtein(given, name) <= 2;
+            let near = |name: &&&str| !Self::TOLD.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
             let like = Self::NAMES.iter().filter(near).min_by_key(|name| strsim::damerau_levenshtein(given, name));
             SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied() }
         };
@@ -400,6 +440,7 @@ impl Reading {
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
+            "QUEUES" => store(&mut transport.queues, value),
             "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),
@@ -413,6 +454,11 @@ impl Reading {
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.grace, value),
+            "NODES" => store(&mut launching.nodes, value),
+            "HOSTS" => store(&mut launching.hosts, value),
+            "BARE_METAL" => store(&mut launching.bare_metal, value),
+            "IMAGE" => store(&mut launching.image, value),
+            "EMULATOR" => store(&mut launching.emulator, value),
             "ASSEMBLY" => store(assembly, value),
             "SHARING" => match value.parse() {
                 Ok(ranks @ 1..) => {
@@ -456,6 +502,9 @@ impl Reading {
         }
         if settings.bootstrap.is_some() && settings.secret.is_none() {
             return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
+        }
+        if settings.launching.hosts.is_some() && settings.launching.nodes.is_some() {
+            return Err(SettingsError::Conflict { name: "HOSTS", other: "NODES" });
         }
         settings.transport.check()?;
         Ok(settings)

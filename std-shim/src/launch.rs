@@ -54,8 +54,8 @@ pub enum LaunchError {
     /// A setting that the launcher cannot use.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A device that this version does not contain.
-    #[error("the {0} device is not built yet")]
+    /// A device whose feature this version was built without.
+    #[error("this unisono was built without the feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
     /// A device that needs all ranks on one node.
     #[error("the shm device needs all ranks on one node, not on {nodes}")]

@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use unisono_shmem::file::{FileError, Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
 use unisono_shmem::life::{Holder, Life};
@@ -27,6 +28,9 @@ use crate::rank::Rank;
 
 /// Time that the first rank of a node has to make a segment and hand it over, once all ranks have joined the job.
 const HANDOVER: Duration = Duration::from_secs(10);
+
+/// Time that the others of the node have to come for a segment before it is made.
+const GATHERING: Duration = Duration::from_secs(1);
 
 /// Why a process has no part in the shared memory of its node.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +154,7 @@ impl Node {
             return Err(NodeError::Apart { nodes: nodes.len() });
         }
         let ranks: Vec<Rank> = (0..membership.size()).map(Rank).filter(|rank| node_of(*rank) == node_of(own)).collect();
-        if !settings.transport.shares(ranks.len()) {
+        if !settings.transport.shares(ranks.len(), membership.size() as usize) {
             return Ok(None);
         }
         if ranks.len() > RANKS_MAX as usize {
@@ -349,19 +353,20 @@ fn without_launcher(
     let first = *ranks.first().unwrap_or(&own);
     let line = membership.table().get(first.0 as usize);
     let (Some(secret), Some(line), true) = (&settings.secret, line, ranks.len() > 1) else {
-        return Ok(Some((make(ranks.len())?, None)));
+        return Ok(Some((make(ranks.len(), processors())?, None)));
     };
     let place = handover::place(secret, settings.job.as_str(), line)?;
-    let patience = Patience::new(membership, Instant::now() + HANDOVER);
     if first != own {
-        let taken = take(place, first, patience)?;
+        let taken = take(place, first, Patience::new(membership, Instant::now() + HANDOVER))?;
         return Ok(taken.map(|file| (file, None)));
     }
-    let giver = Giver::open(&place)?;
-    match make(ranks.len()) {
+    let mut giver = Giver::open(&place)?;
+    let processors = together(&mut giver, ranks, membership)?;
+    match make(ranks.len(), processors) {
         Ok(file) => Ok(Some((file, Some(giver)))),
         Err(error) => {
-            decline(&giver, ranks, patience)?;
+            let patience = Patience::new(membership, Instant::now() + HANDOVER);
+            decline(&mut giver, ranks, patience)?;
             tracing::warn!("no shared memory: {error}");
             if auto { Ok(None) } else { Err(error.into()) }
         }
@@ -392,7 +397,7 @@ fn take(
 }
 
 /// Tells the other ranks of the node that there is nothing to share.
-fn decline(giver: &Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<(), NodeError> {
+fn decline(giver: &mut Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<(), NodeError> {
     let mut left = ranks.len().saturating_sub(1);
     while left > 0 && patience.rest(ranks[0])? == Word::Wait {
         left = left.saturating_sub(giver.give(None));
@@ -400,18 +405,32 @@ fn decline(giver: &Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<
     Ok(())
 }
 
+/// Processors of all ranks of the node together, each of which its starter may have pinned to some. Who does not come soon is not
+/// asked.
+fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> Result<u32, NodeError> {
+    let mut patience = Patience::new(membership, Instant::now() + GATHERING);
+    while giver.gather() + 1 < ranks.len() && patience.rest(ranks[0])? == Word::Wait {}
+    let mut all = CpuSet::new();
+    for process in giver.processes().map(Some).chain([None]) {
+        if let Ok(own) = sched_getaffinity(process) {
+            (0..CpuSet::MAX_CPU).filter(|processor| own.is_set(*processor)).for_each(|processor| all.set(processor));
+        }
+    }
+    Ok(processors().max(all.count()))
+}
+
 /// A segment for ranks that no launcher gave one.
-fn make(ranks: usize) -> Result<OwnedFd, FileError> {
-    let waiting = Waiting::of(ranks, processors() as usize);
+fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
+    let waiting = Waiting::of(ranks, processors as usize);
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
     let made = SegmentFile::create(&Layout::new(Sizes::of_node(ranks, waiting))?)?;
     tracing::info!(?waiting, "shared memory in {}", made.pages());
     Ok(made.into())
 }
 
-/// Processors that the ranks of this node share: those of this process, or of its parent, which may have pinned it to some of
-/// its own.
+/// Processors that the ranks of this node share, as far as this process knows: its own, or those of its parent, which may have
+/// pinned it to some.
 pub(crate) fn processors() -> u32 {
-    let of = |process| rustix::thread::sched_getaffinity(process).map_or(1, |processors| processors.count());
+    let of = |process| sched_getaffinity(process).map_or(1, |processors| processors.count());
     of(None).max(of(rustix::process::getppid()))
 }

@@ -16,12 +16,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A World may be used from several threads: one lock guards it, and is held while a call makes progress.
+//! A World may be used from several threads at once, its requests from others than began them: one lock guards it, and is held while a
+//! call makes progress. Only collectives are begun by one thread at a time, as all ranks do so in the same order.
 
 pub mod collective;
 mod communicator;
 mod group;
 mod keys;
+mod ledger;
 mod link;
 mod lock;
 mod mail;
@@ -83,8 +85,8 @@ pub enum WorldError {
     /// The environment is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The device is not part of this version.
-    #[error("the device {0} is not part of this version")]
+    /// The device's feature is not part of this version.
+    #[error("this program was built without unisono's feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
     /// There is no socket.
     #[error("no datagram device: {0}")]
@@ -218,6 +220,11 @@ impl World {
         &self.tally
     }
 
+    /// The device that messages to a rank go by: `shm`, or that of datagrams.
+    pub fn device_to(&self, rank: Rank) -> DeviceChoice {
+        if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.name() }
+    }
+
     /// Bytes of the largest datagram, checksum excluded.
     pub fn datagram(&self) -> usize {
         self.shared.lock().device.limits().mtu as usize
@@ -247,6 +254,7 @@ impl World {
         }
         self.shared.lock().retire_at_end();
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        self.shared.lock().stand_at_end();
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();

@@ -11,8 +11,10 @@ use std::time::Instant;
 use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
+use unisono::world::collective::{
+    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, ViewMut,
+};
+use unisono::world::{Communicator, World};
 
 /// Elements of a block: through slots, through bulk in one piece and in several, pulled.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -25,7 +27,9 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
+            Some("roots") => take_the_next_for_the_root(&world),
             Some("immediate") => many_under_way(&world),
+            Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
@@ -39,8 +43,10 @@ fn main() -> ExitCode {
         ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
         ("many_collectives_are_under_way_at_a_time", many_collectives_are_under_way_at_a_time),
         ("blocks_differ_in_length", blocks_differ_in_length),
+        ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
+        ("roots_that_go_round_are_told", roots_that_go_round_are_told),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
@@ -72,6 +78,14 @@ fn blocks_differ_in_length() {
     }
 }
 
+fn results_are_reproducible() {
+    for means in
+        ["-n 1", "-n 2", "-n 5", "-n 5 --device udp --reduce knomial:radix=3", "-n 6 --nodes 2 --allreduce ring"]
+    {
+        expect(&run(means, "reproducible"), 0, &[]);
+    }
+}
+
 fn a_function_panics() {
     for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
         expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
@@ -81,6 +95,14 @@ fn a_function_panics() {
 fn who_does_something_else_is_named() {
     for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
         expect(&run(options, "disagree"), 0, &[]);
+    }
+}
+
+fn roots_that_go_round_are_told() {
+    for (options, mode) in
+        ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(["engine", "thread", "hybrid"])
+    {
+        expect(&run(&format!("{options} --progress {mode}"), "roots"), 0, &[]);
     }
 }
 
@@ -94,6 +116,45 @@ fn survivors_name_who_is_missing() {
         expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
     }
+}
+
+/// Sums that differ by their brackets are those that the number of ranks says, in any communicator of all.
+fn brackets_are_fixed(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let sum = Reproducible(SystemOperation::sum());
+    let of = |rank: u32, at: usize| [1e16, 1.0, -1e16, 0.7][(rank as usize + at) % 4] + f64::from(rank) * 0.1;
+    let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+    let others: Vec<Communicator> = (0..12).map(|_| world.duplicate().expect("another")).collect();
+    for count in [1, 7, 3000] {
+        let all = |sum: &dyn Fn(usize) -> f64| (0..count).map(sum).collect::<Vec<_>>();
+        let own = all(&|at| of(rank, at));
+        let wanted = bits(&all(&|at| binomial(0, size, &|rank| of(rank, at))));
+        for communicator in [&**world, &others[0], &others[11]] {
+            let mut into = vec![0.0; count];
+            communicator.all_reduce_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), wanted, "{count} elements, rank {rank} of {size}");
+            for root in (0..size).map(Rank) {
+                let mut into = vec![0.0; if root.0 == rank { count } else { 0 }];
+                communicator.reduce_into(&own, &mut into, sum, root).expect("sums");
+                assert!(root.0 != rank || bits(&into) == wanted, "{count} elements at root {rank} of {size}");
+            }
+            communicator.all_reduce_in_place(&mut into, sum).expect("sums");
+            communicator.scan_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), bits(&all(&|at| doubled(rank, u32::MAX, &|rank| of(rank, at)))));
+        }
+    }
+}
+
+/// What a binomial tree adds of so many ranks from the first on, which is its root.
+fn binomial(first: u32, ranks: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let reaches = (0..u32::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < ranks);
+    reaches.fold(of(first), |sum, reach| sum + binomial(first + reach, reach.min(ranks - reach), of))
+}
+
+/// What recursive doubling has added at a rank before it reaches so far.
+fn doubled(rank: u32, reach: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let steps = (0..u32::BITS).map(|bit| 1 << bit).take_while(|step| *step < reach && *step <= rank);
+    steps.fold(of(rank), |sum, step| doubled(rank - step, step, of) + sum)
 }
 
 /// Element `at` of what `from` has for `to`.
@@ -133,10 +194,10 @@ fn everything_is_right(world: &World) {
         assert_eq!(all, everyones, "allgather: {what}");
 
         all.fill(0);
-        world.gather_into(&own, if rank == root.0 { &mut all } else { &mut [] }, root).expect("a gather");
+        world.gather_into(&own, if rank == root.0 { &mut all[..] } else { &mut [] }, root).expect("a gather");
         assert!(rank != root.0 || all == everyones, "gather: {what}");
 
-        world.scatter_into(if rank == root.0 { &for_all } else { &[] }, &mut data, root).expect("a scatter");
+        world.scatter_into(if rank == root.0 { &for_all[..] } else { &[] }, &mut data, root).expect("a scatter");
         assert_eq!(data, block(root.0, rank, count), "scatter: {what}");
 
         world.all_to_all_into(&for_all, &mut all).expect("an alltoall");
@@ -149,7 +210,7 @@ fn everything_is_right(world: &World) {
         assert_eq!(data, total(0, 0..size), "allreduce in place: {what}");
 
         data.fill(0);
-        world.reduce_into(&own, if rank == root.0 { &mut data } else { &mut [] }, sum, root).expect("a reduce");
+        world.reduce_into(&own, if rank == root.0 { &mut data[..] } else { &mut [] }, sum, root).expect("a reduce");
         assert!(rank != root.0 || data == total(0, 0..size), "reduce: {what}");
 
         world.reduce_scatter_block_into(&for_all, &mut data, sum).expect("a reduce-scatter");
@@ -176,6 +237,14 @@ fn everything_is_right(world: &World) {
         world.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
         Err(CollectiveError::Undefined)
     );
+    let mut matrix = [0_u8; 12];
+    let column = |rows| ViewMut::new(&mut matrix, 1, Vector::new(rows, 1, 4)).map(|view| view.count());
+    assert_eq!([1, 3, 4].map(column), [Ok(1), Ok(3), Err(CollectiveError::Length { needed: 13, given: 12 })]);
+    let twice = ViewMut::new(&mut matrix, 2, Vector::new(3, 2, 4).resized(1)).map(|view| view.count());
+    assert_eq!(twice, Err(CollectiveError::Overlapping));
+    let mut column = ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 4)).expect("within");
+    let length = CollectiveError::Length { needed: 4, given: 3 };
+    assert_eq!(world.all_reduce_into(&[1_u8; 4], &mut column, sum), Err(length));
     world.barrier().expect("a barrier");
 }
 
@@ -310,6 +379,21 @@ fn disagree(world: &World) {
     let Err(CollectiveError::Disagrees { rank, collective: "all_reduce", .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(rank, other);
     assert_eq!(world.broadcast_into(&mut [0_u8], Rank(0)), ended, "it stays failed");
+}
+
+/// Nobody sends: those who see it say so, and the others that they are missing. In a room, over messages, and in the World.
+fn take_the_next_for_the_root(world: &World) {
+    let next = Rank((world.rank().0 + 1) % world.size());
+    let other = world.duplicate().expect("another");
+    for (on, count) in [(&other, 8), (&other.duplicate().expect("a third"), 10_000_000), (&**world, 8)] {
+        let ended = on.broadcast_into(&mut vec![0_u8; count], next);
+        let named = match ended {
+            Err(CollectiveError::Disagrees { rank, .. } | CollectiveError::Missing { rank, .. }) => rank,
+            ended => panic!("{ended:?}"),
+        };
+        assert_ne!(named, on.rank());
+        on.barrier().expect_err("it stays failed");
+    }
 }
 
 /// One rank is killed at some time, the others name it.

@@ -74,6 +74,29 @@ fn is_gone(pid: &str) -> bool {
 }
 
 #[test]
+fn unknown_settings_are_refused_by_every_command() {
+    for command in
+        ["info", "info --collectives -n 2", "bench floor", "bench tune -n 2", "bench barrier", "run -n 1 -- true"]
+    {
+        let mut unisono = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        unisono.args(command.split(' ')).env("UNISONO_GARBAGE", "1").stdin(Stdio::null());
+        let output = run(unisono);
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && told.contains("UNISONO_GARBAGE is no setting"), "{command}: {told}");
+    }
+}
+
+#[test]
+fn settings_of_another_device_are_refused() {
+    for options in ["--device shm --seed 7", "--device shm --mtu 1500", "--device shm --gso off"] {
+        let output = run(shell(&format!("-n 2 {options}"), "echo started"));
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("not for this one"), "{options}: {told}");
+        assert!(output.stdout.is_empty(), "{options}");
+    }
+}
+
+#[test]
 fn every_rank_is_told_who_and_where_it_is() {
     let script = "echo $UNISONO_RANK $UNISONO_SIZE $UNISONO_NODE $UNISONO_LOCAL_RANK $UNISONO_LOCAL_SIZE \
                   $UNISONO_DEVICE $UNISONO_LOSS $UNISONO_SERVE";
@@ -290,7 +313,7 @@ fn what_cannot_be_done_is_refused() {
     for (options, code, reason) in [
         ("-n 2 --nodes 2 --device shm", 2, "the shm device needs all ranks on one node, not on 2"),
         ("-n 2 --device shm --loss 5%", 2, "faults are injected into datagrams"),
-        ("-n 1 --device verbs", 2, "the verbs device is not built yet"),
+        ("-n 1 --device verbs", 2, "this unisono was built without the feature verbs (docs/verbs.md)"),
         ("-n 1 --bare-metal 1", 2, "not all of them"),
         ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table begins with \"unisono tuning 1\""),
     ] {

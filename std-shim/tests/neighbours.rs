@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ("garbage_everywhere_ends_in_typed_errors", garbage_everywhere_ends_in_typed_errors),
         ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
         ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
+        ("what_was_taken_out_goes_with_its_sender", what_was_taken_out_goes_with_its_sender),
         ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
         ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
     ])
@@ -35,6 +36,14 @@ fn main() -> ExitCode {
 fn what_the_dead_had_sent_arrives_and_no_more() {
     for options in ["-n 3 --on-death tell", "-n 3 --on-death silent", "-n 3 --on-death silent --progress thread"] {
         expect(&run(&format!("{options} --device shm"), "die"), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
+fn what_was_taken_out_goes_with_its_sender() {
+    for place in ["--device shm", "--device udp", "--nodes 3"] {
+        for options in ["--on-death tell", "--on-death silent --silence 500ms"] {
+            expect(&run(&format!("-n 3 {place} {options}"), "take"), 137, &["0 goes on", "1 goes on"]);
+        }
     }
 }
 
@@ -75,6 +84,7 @@ fn play() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["die"] => die(&world),
+        ["take"] => take(&world),
         ["scribble", seed] => scribble(&world, seed.parse().expect("a number")),
         ["flood", seed] => flood(&world, seed.parse().expect("a number")),
         ["storm", seed] => storm(&world, seed.parse().expect("a number")),
@@ -122,6 +132,37 @@ fn die(world: &World) {
     assert_eq!(receive(world, dead, 1, TAG), Err(Failure::PeerFailed(dead)));
     assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
     assert_eq!(world.send(&[1_u32], dead, TAG), Err(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// The last rank's long messages are taken out by a matched probe; then it dies. To receive them names it, in another communicator's
+/// numbers, too.
+fn take(world: &World) {
+    let (rank, dead) = (world.rank(), Rank(2));
+    let reversed = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a communicator").expect("all of them");
+    let long = data(2, 40_000);
+    if rank == dead {
+        world.scope(|scope| {
+            for to in [Rank(0), Rank(1)] {
+                let _ = scope.immediate_send(&long, to, TAG).expect("started");
+                let _ = scope.on(&reversed).immediate_send(&long, Rank(2 - to.0), TAG).expect("started");
+            }
+            scope.flush();
+            // Everybody has taken his.
+            receive(world, Rank(0), 1, Tag(9)).expect("arrives");
+            receive(world, Rank(1), 1, Tag(9)).expect("arrives");
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                .expect("own process");
+        });
+    }
+    let taken = world.matched_probe(dead, TAG).expect("it is there");
+    let there = reversed.matched_probe(Rank(0), None).expect("it is there");
+    assert_eq!(taken.status().bytes, 160_000);
+    world.send(&[rank.0], dead, Tag(9)).expect("sent");
+    assert_eq!(receive(world, dead, 1, Tag(9)), Err(Failure::PeerFailed(dead)));
+    assert_eq!(taken.receive_into(&mut vec![0_u32; 40_000]), Err(Failure::PeerFailed(dead)));
+    assert_eq!(there.receive_into(&mut [0_u32]), Err(Failure::PeerFailed(Rank(0))), "as this communicator numbers it");
     talk(world, rank, Rank(1 - rank.0));
     println!("{rank} goes on");
 }

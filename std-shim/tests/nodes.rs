@@ -4,7 +4,7 @@ mod program;
 
 use core::{fmt::Write as _, time::Duration};
 use std::{
-    env, fs,
+    env, fs, io,
     io::Write as _,
     net::TcpListener,
     os::{
@@ -37,7 +37,10 @@ fn main() -> ExitCode {
         ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
         ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
+        ("starter_of_the_documentation_starts_a_job", starter_of_the_documentation_starts_a_job),
+        ("pinned_ranks_have_processors_together", pinned_ranks_have_processors_together),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
+        ("without_record_locks_nothing_is_shared", without_record_locks_nothing_is_shared),
         ("death_is_known_to_the_system", death_is_known_to_the_system),
         ("wait_for_a_rank_that_dies_ends", wait_for_a_rank_that_dies_ends),
         ("message_from_a_rank_that_dies_is_not_waited_for", message_from_a_rank_that_dies_is_not_waited_for),
@@ -55,6 +58,8 @@ fn ranks_of_a_node_share_memory_with_nobody_else() {
         ("-n 3", ["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"].as_slice()),
         ("-n 5 --nodes 2", &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2", "3 of 3 4", "4 of 3 4"]),
         ("-n 3 --nodes 2", &["0 of 0 1", "1 of 0 1", "2 alone"]),
+        ("-n 3 --nodes 2 --loss 5% --seed 7", &["0 of 0 1", "1 of 0 1", "2 alone"]),
+        ("-n 2 --loss 5% --seed 7", &["0 alone", "1 alone"]),
         ("-n 2 --device shm", &["0 of 0 1", "1 of 0 1"]),
         ("-n 2 --device udp", &["0 alone", "1 alone"]),
     ] {
@@ -122,6 +127,48 @@ fn ranks_without_a_launcher_share_memory() {
     }
 }
 
+/// The lines for `srun`, whose part a loop of the shell plays.
+fn starter_of_the_documentation_starts_a_job() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let lines = include_str!("../../docs/using.md").lines().map(str::trim);
+    let lines: Vec<&str> =
+        lines.filter(|line| line.starts_with("export UNISONO_") || line.starts_with("srun ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let given = lines.join("\n").replace("-n 64", "-n 3").replace(":4711", &format!(":{}", free.port()));
+    let script = format!(
+        "scontrol() {{ echo localhost; echo other; }}
+         srun() {{
+             export SLURM_NTASKS=$2
+             shift 2
+             for SLURM_PROCID in $(seq 0 $((SLURM_NTASKS - 1))); do SLURM_PROCID=$SLURM_PROCID \"$@\" & done
+             wait
+         }}
+         {}",
+        given.replace("./program", "\"$UNDER_TEST\" meet")
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(script).env("UNDER_TEST", env::current_exe().expect("this program")).stdin(Stdio::null());
+    expect(&shell.output().expect("starts"), 0, &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"]);
+}
+
+/// Each rank, and what it was started by, is pinned to one processor.
+fn pinned_ranks_have_processors_together() {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let outputs = foreign(|rank, command| {
+        let program = core::mem::replace(command, Command::new("taskset"));
+        command
+            .args(["-c", &(rank % processors).to_string(), "timeout", "60"])
+            .arg(program.get_program())
+            .arg("waiting");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    });
+    let expected = if processors > 1 { "Dedicated" } else { "Shared" };
+    for output in &outputs {
+        expect(output, 0, &[expected]);
+    }
+}
+
 /// Rank 2 cannot make a segment, whose file would be too long: it says so, or dies of it. Rank 3, of its node, does without;
 /// the other node is not affected.
 fn first_rank_without_memory_leaves_its_node_without() {
@@ -144,6 +191,60 @@ fn first_rank_without_memory_leaves_its_node_without() {
             expect(output, 0, &[line]);
         }
     }
+}
+
+/// A process, and whatever it starts, to which the system refuses record locks: a filter answers (`seccomp(2)`).
+fn without_record_locks(command: &mut Command) -> &mut Command {
+    let step = |code: u32, k: u32, skip: u8| libc::sock_filter { code: code as u16, jt: 0, jf: skip, k };
+    // `struct seccomp_data`: the call's number, and the low half of its second argument.
+    let (load, equal, answer) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    );
+    let filter = move || {
+        let mut steps = [
+            step(load, 0, 0),
+            step(equal, libc::SYS_fcntl as u32, 3),
+            step(load, if cfg!(target_endian = "little") { 24 } else { 28 }, 0),
+            step(equal, libc::F_SETLK as u32, 1),
+            step(answer, libc::SECCOMP_RET_ERRNO | libc::ENOLCK as u32, 0),
+            step(answer, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: the command takes four numbers.
+        let given_up = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        // SAFETY: a live program of as many steps as it says, which the system copies.
+        let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        if (given_up, filtered) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(filter) }
+}
+
+fn without_record_locks_nothing_is_shared() {
+    let launch = |options: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.arg("run").args(options.split_whitespace()).arg("--");
+        command.arg(env::current_exe().expect("this program")).arg("meet").stdin(Stdio::null());
+        without_record_locks(&mut command).output().expect("starts")
+    };
+    let output = launch("-n 2");
+    expect(&output, 0, &["0 alone", "1 alone"]);
+    assert_eq!(text(&output.stderr).matches("no shared memory: record locks: ").count(), 1, "{output:?}");
+    let refused = launch("-n 2 --device shm");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("record locks"), "{refused:?}");
+    for output in foreign(|_, command| {
+        without_record_locks(command.arg("meet"));
+    }) {
+        assert!(output.status.success() && text(&output.stdout).ends_with("alone\n"), "{output:?}");
+    }
+    let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    let output = without_record_locks(info.args(["info", "--json"])).output().expect("starts");
+    let info: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let devices = info["devices"].as_array().expect("a list");
+    assert!(info["shared_memory"].is_null() && !devices.contains(&"shm".into()), "{info}");
+    assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("record locks: ")), "{info}");
 }
 
 fn death_is_known_to_the_system() {
@@ -198,6 +299,7 @@ fn play() -> ExitCode {
     match (part.as_str(), node) {
         ("meet", Some(node)) => meet(&world, &node),
         ("meet", None) => println!("{} alone", world.rank()),
+        ("waiting", Some(node)) => println!("{:?}", node.waiting()),
         ("die", Some(node)) => die(&world, &node),
         ("await", Some(node)) => await_death(&world, &node),
         ("receive", Some(node)) => receive(&world, &node),

@@ -30,7 +30,6 @@ fn main() -> ExitCode {
             Some("gather") => late(&world, gather),
             Some("half") => half(&world),
             Some("receive") => late(&world, receive),
-            Some("roots") => hang(&world, |world| broadcast(world, Rank((world.rank().0 + 1) % world.size()))),
             Some("elsewhere") => hang(&world, elsewhere),
             Some("slow") => slow(&world),
             part => panic!("no part {part:?}"),
@@ -103,12 +102,6 @@ fn a_message_that_does_not_come_is_told() {
 
 fn who_is_elsewhere_is_named() {
     let cases = [
-        (
-            "-n 3 --device udp",
-            "roots",
-            0,
-            "rank 1 (calls broadcast there with another root, length, type or operation)",
-        ),
         ("-n 3 --nodes 2", "elsewhere", 0, "rank 1 (waits for a message from rank 2 with tag 9)"),
         ("-n 3 --device shm", "elsewhere", 2, "rank 1 (waits for a message from rank 2 with tag 9)"),
     ];

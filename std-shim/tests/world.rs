@@ -1,88 +1,25 @@
-//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface and over shared memory.
+//! What one World does, with the others of its job on threads of the same process.
 
+mod job;
+
+use core::num::NonZero;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::Instant;
 
+use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use unisono::bootstrap::{Membership, Offer};
-use unisono::environment::Settings;
+use unisono::environment::{Settings, Transport};
 use unisono::rank::Rank;
 use unisono::world::{AllocateError, Failure, Tag, World};
 use unisono_core::peer::Incarnation;
-use unisono_shmem::file::SegmentFile;
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::layout::Waiting;
 
 const TAG: Tag = Tag(1);
 
-/// How the ranks of a job reach each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Over {
-    Udp,
-    /// All in one segment.
-    Memory(Waiting),
-    /// The first two in one segment, the others elsewhere.
-    Both,
-}
-
-const EVERY_WAY: [Over; 4] = [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
-
-/// As [`job_over`], over UDP.
-fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
-    job_over(Over::Udp, size, more, body);
-}
-
-/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
-fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
-    // The port is free: it was given out a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    let (together, waiting) = match over {
-        Over::Udp => (0, Waiting::Shared),
-        Over::Memory(waiting) => (size, waiting),
-        Over::Both => (2.min(size), Waiting::Shared),
-    };
-    let sizes = Sizes { pool: 1 << 20, ..Sizes::of_node(together.max(1), waiting) };
-    let segment = SegmentFile::create(&Layout::new(sizes).expect("a layout")).expect("a segment");
-    thread::scope(|scope| {
-        for rank in 0..size {
-            let body = &body;
-            let mut variables = vec![
-                ("UNISONO_RANK".into(), rank.to_string().into()),
-                ("UNISONO_SIZE".into(), size.to_string().into()),
-                ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
-                ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
-                ("UNISONO_DEVICE".into(), if over == Over::Udp { "udp" } else { "auto" }.into()),
-            ];
-            if rank < together {
-                let number = segment.as_fd().as_raw_fd();
-                variables.extend([
-                    ("UNISONO_NODE".into(), "0".into()),
-                    ("UNISONO_LOCAL_RANK".into(), rank.to_string().into()),
-                    ("UNISONO_LOCAL_SIZE".into(), together.to_string().into()),
-                    ("UNISONO_SEGMENT".into(), number.to_string().into()),
-                ]);
-            } else {
-                variables.push(("UNISONO_NODE".into(), (1 + rank).to_string().into()));
-            }
-            variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
-            scope.spawn(move || {
-                let settings = Settings::from_variables(variables).expect("settings");
-                let world = World::join_as(&settings).expect("a world");
-                let near = world.node().map_or(0, |node| node.size());
-                assert_eq!(near, if rank < together { together } else { 0 });
-                body(world);
-            });
-        }
-    });
-}
-
 const FAULTS: [(&str, &str); 5] = [("LOSS", "5%"), ("REORDER", "5%"), ("DUP", "2%"), ("CORRUPT", "1%"), ("SEED", "11")];
-
-fn data(seed: usize, words: usize) -> Vec<u32> {
-    (0..words).map(|i| (seed * 7919 + i * 31) as u32).collect()
-}
 
 /// Every rank sends messages of all sizes to every other one.
 fn everyone_to_everyone(world: World) {
@@ -545,6 +482,53 @@ fn probes_look_take_out_and_cancel_takes_back() {
                 }
             }
             world.finish().expect("everybody finishes");
+        });
+    }
+}
+
+#[test]
+fn long_messages_arrive_in_many_grants() {
+    let grant = NonZero::new(1000);
+    EVERY_WAY.into_iter().for_each(|over| job_in_grants(over, grant, 3, &[], everyone_to_everyone));
+    job_in_grants(Over::Udp, grant, 3, &FAULTS, everyone_to_everyone);
+}
+
+#[test]
+fn ranks_that_grant_differently_are_told() {
+    let (half, whole) = (Settings::default(), Settings::default());
+    let half = Settings { transport: Transport { grant: NonZero::new(1000), ..half.transport }, ..half };
+    assert_ne!(half.digests(), whole.digests());
+}
+
+/// What waits for a rank that has come to its end is told, after all that this one sent.
+#[test]
+fn who_waits_for_a_rank_at_its_end_hears_of_it() {
+    let messages = 2000;
+    for over in EVERY_WAY {
+        job_over(over, 3, &[], |world| {
+            let (left, last) = (Rank(0), Rank(2));
+            if world.rank() == left {
+                for number in 0..messages {
+                    world.send(&data(number, 1 + number % 900), last, TAG).expect("sent");
+                }
+                return;
+            }
+            let (mut word, mut longer) = ([0_u32; 1], [0_u32; 900]);
+            if world.rank() == last {
+                for number in 0..messages {
+                    let status = world.receive_into(&mut longer, left, TAG).expect("sent before");
+                    assert_eq!(longer[..status.bytes / 4], data(number, 1 + number % 900));
+                }
+                // The others are there.
+                world.send(&word, Rank(1), TAG).expect("sent");
+            } else {
+                world.receive_into(&mut word, last, TAG).expect("sent");
+            }
+            for _ in 0..2 {
+                assert_eq!(world.receive_into(&mut word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+            }
+            assert_eq!(world.synchronous_send(&word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+            world.finish().expect("a good end");
         });
     }
 }

@@ -1,7 +1,11 @@
 //! Figures and the bars they are held against: one line each, or one JSON object per line.
 
 use core::fmt::Write as _;
+use core::time::Duration;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// What a figure must satisfy.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,18 +29,26 @@ impl Limit {
     }
 }
 
-/// Prints figures and remembers whether one missed its bar.
-#[derive(Clone, Copy, Debug)]
+/// Prints figures and remembers whether one missed its bar. Meanwhile the standard error says, if it is a terminal, how many there
+/// are, and since when.
+#[derive(Debug)]
 pub struct Report {
     bar: u8,
     json: bool,
     missed: bool,
+    under_way: ProgressBar,
 }
 
 impl Report {
     /// For the bar of that number, as lines for people or as JSON objects.
-    pub const fn new(bar: u8, json: bool) -> Self {
-        Self { bar, json, missed: false }
+    pub fn new(bar: u8, json: bool) -> Self {
+        let under_way = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if !under_way.is_hidden() {
+            let style = ProgressStyle::with_template("{spinner} {elapsed}, {pos} figures, after {msg}");
+            under_way.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            under_way.enable_steady_tick(Duration::from_millis(250));
+        }
+        Self { bar, json, missed: false, under_way }
     }
 
     /// One figure. `name` is a JSON key; `of` tells figures of one name apart.
@@ -65,7 +77,9 @@ impl Report {
             let written = write!(line, "bar {bar:<3} {name:<26} {of:<34} {shown:>14} {unit:<14} {verdict}");
             debug_assert!(written.is_ok(), "a string takes everything");
         }
-        println!("{}", line.trim_end());
+        self.under_way.suspend(|| println!("{}", line.trim_end()));
+        self.under_way.inc(1);
+        self.under_way.set_message(format!("{name} of {of}"));
     }
 
     /// Whether every figure so far met its limit.
@@ -76,6 +90,7 @@ impl Report {
     /// Prints the verdict; the status is 1 when a bar was missed.
     pub fn end(self) -> ExitCode {
         let (bar, met) = (self.bar, self.is_met());
+        self.under_way.finish_and_clear();
         if self.json {
             println!("{{\"bar\":{bar},\"name\":\"verdict\",\"met\":{met}}}");
         } else {

@@ -17,8 +17,6 @@ mod breach;
 pub mod flaw;
 mod lanes;
 mod on_adapter;
-#[cfg(feature = "verbs")]
-mod on_direct;
 mod on_ethernet;
 mod on_shmem;
 mod on_sim;
@@ -45,8 +43,6 @@ pub use self::{
     store::Store,
 };
 use bench::Bench;
-#[cfg(feature = "verbs")]
-pub use on_direct::DirectFixture;
 #[cfg(feature = "verbs")]
 pub use on_ud::UdFixture;
 

@@ -9,6 +9,8 @@ pub mod bar;
 #[cfg(feature = "rim")]
 pub mod bare_metal;
 #[cfg(feature = "rim")]
+pub mod chosen;
+#[cfg(feature = "rim")]
 pub mod collectives;
 #[cfg(feature = "rim")]
 pub mod conformance;
@@ -44,6 +46,8 @@ pub mod schedules;
 pub mod sim;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+#[cfg(feature = "rim")]
+pub mod views;
 #[cfg(feature = "rim")]
 pub mod vm;
 #[cfg(feature = "rim")]

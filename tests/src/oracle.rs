@@ -95,9 +95,9 @@ impl<'w> Oracle<'w> {
         let mut data = if rank == root { own.clone() } else { vec![none; length] };
         world.broadcast_into(&mut data, Rank(root))?;
         self.is(&data, |i| T::given(root, i), "broadcast");
-        world.gather_into(&own, if rank == root { &mut all } else { &mut [] }, Rank(root))?;
+        world.gather_into(&own, if rank == root { &mut all[..] } else { &mut [] }, Rank(root))?;
         self.is(&all, |i| if rank == root { of(i) } else { none }, "gather");
-        world.scatter_into(if rank == root { &blocks } else { &[] }, &mut part, Rank(root))?;
+        world.scatter_into(if rank == root { &blocks[..] } else { &[] }, &mut part, Rank(root))?;
         self.is(&part, |i| T::given(root, rank as usize * length + i), "scatter");
         all.fill(none);
         world.all_gather_into(&own, &mut all)?;
@@ -132,7 +132,7 @@ impl<'w> Oracle<'w> {
         world.all_reduce_in_place(&mut both, operation)?;
         self.combined(&both, 0, size, name, "all_reduce_in_place");
         into.fill(none);
-        world.reduce_into(&own, if rank == root { &mut into } else { &mut [] }, operation, Rank(root))?;
+        world.reduce_into(&own, if rank == root { &mut into[..] } else { &mut [] }, operation, Rank(root))?;
         if rank == root {
             self.combined(&into, 0, size, name, "reduce");
         }
@@ -187,7 +187,7 @@ impl<'w> Oracle<'w> {
             self.is(&into, |i| of(i, size), "all_reduce of matrices");
             let root = length as u32 % size;
             into.fill(Matrix([0; 4]));
-            world.reduce_into(&own, if rank == root { &mut into } else { &mut [] }, product(), Rank(root))?;
+            world.reduce_into(&own, if rank == root { &mut into[..] } else { &mut [] }, product(), Rank(root))?;
             self.is(&into, |i| if rank == root { of(i, size) } else { Matrix([0; 4]) }, "reduce of matrices");
             world.scan_into(&own, &mut into, product())?;
             self.is(&into, |i| of(i, rank + 1), "scan of matrices");

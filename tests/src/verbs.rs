@@ -1,7 +1,6 @@
 //! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
 
 mod compare;
-pub mod direct;
 mod faults;
 mod groups;
 mod lending;
@@ -20,16 +19,14 @@ use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
 use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
-use unisono_verbs::ud::{Domain, Options, Ud};
+use unisono_verbs::ud::{Domain, Options, Queues, Ud};
 
 pub use compare::{Contender, median, stir};
-pub use direct::direct_failure;
-use direct::{DirectDevice, Size};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
 pub use lending::lending;
 pub use scale::{Footprint, footprint};
-pub use transfer::{transfer, transfer_directly};
+pub use transfer::transfer;
 pub use waking::interrupt;
 
 /// What went wrong, for people.
@@ -40,9 +37,25 @@ const BUDGET: u32 = 64;
 /// The job's key.
 const KEY: u32 = 0x7e57;
 
-/// A device on the adapter of that name, for `peers` peers.
-pub fn device(adapter: &str, peers: u32) -> Outcome<Ud<Address>> {
-    Ok(Ud::new(&Domain::open(Some(adapter))?, &Options::new(peers, KEY))?)
+/// An adapter of this host, and who writes the queues of devices on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Adapter<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Who writes the queues.
+    pub queues: Queues,
+}
+
+impl Adapter<'_> {
+    /// What a device on it is made with, for `peers` peers.
+    pub fn options(self, peers: u32) -> Options {
+        Options { queues: self.queues, ..Options::new(peers, KEY) }
+    }
+}
+
+/// A device on that adapter, for `peers` peers.
+pub fn device(adapter: Adapter<'_>, peers: u32) -> Outcome<Ud<Address>> {
+    Ok(Ud::new(&Domain::open(Some(adapter.name))?, &adapter.options(peers))?)
 }
 
 /// Lets all devices know each other, as peers 0 and so on, each with an address handle.
@@ -83,68 +96,42 @@ impl Above for Counted {
 }
 
 /// An endpoint with its device and memory.
-pub struct End<D = Ud<Address>> {
+pub struct End {
     clock: Instant,
     /// The endpoint.
     pub endpoint: ProcessEndpoint,
     /// The device.
-    pub device: D,
+    pub device: Ud<Address>,
     /// Regions that the adapter knows.
     pub regions: Regions,
     /// What lies above.
     pub above: Counted,
 }
 
-impl End<Ud<Address>> {
+impl End {
     /// The end of `rank` among `size`, on an adapter. All ends share a clock.
-    pub fn new(rank: u32, size: u32, adapter: &str, clock: Instant) -> Outcome<Self> {
+    pub fn new(rank: u32, size: u32, adapter: Adapter<'_>, clock: Instant) -> Outcome<Self> {
         let device = device(adapter, size)?;
-        let regions = Regions::of(device.domain().clone());
-        Ok(Self::over(device, regions, rank, size, clock))
+        let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
+        Ok(Self {
+            clock,
+            endpoint: ProcessEndpoint::new(0, config, Sizes::growing(size as usize).pools()),
+            regions: Regions::of(device.domain().clone()),
+            device,
+            above: Counted::default(),
+        })
     }
 
     /// Lets two ends know each other.
-    pub fn pair(adapters: [&str; 2]) -> Outcome<[Self; 2]> {
+    pub fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Self; 2]> {
         let clock = Instant::now();
         let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
         introduce(&mut [&mut here.device, &mut there.device])?;
-        meet(&mut here, &mut there);
-        Ok([here, there])
-    }
-}
-
-impl End<DirectDevice> {
-    /// As [`End::pair`], with Soft-RoCE's own queues posted directly.
-    pub fn direct_pair(adapters: [&str; 2]) -> Outcome<[Self; 2]> {
-        let (clock, devices) = (Instant::now(), direct::connect(&adapters, 2, Size::default())?);
-        let ends = devices.into_iter().zip(0..).map(|(direct, rank)| {
-            let regions = direct.regions();
-            Self::over(direct.device, regions, rank, 2, clock)
-        });
-        let [mut here, mut there] = <[Self; 2]>::try_from(ends.collect::<Vec<_>>()).map_err(|_| "two devices")?;
-        meet(&mut here, &mut there);
-        Ok([here, there])
-    }
-}
-
-/// Lets two ends know each other, as ranks 0 and 1.
-fn meet<D: Device<Address = Address>>(here: &mut End<D>, there: &mut End<D>) {
-    for (end, peer) in [(here, 1), (there, 0)] {
-        let (now, mtu) = (end.now(), end.device.limits().mtu);
-        end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
-    }
-}
-
-impl<D: Device<Address = Address>> End<D> {
-    fn over(device: D, regions: Regions, rank: u32, size: u32, clock: Instant) -> Self {
-        let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
-        Self {
-            clock,
-            endpoint: ProcessEndpoint::new(0, config, Sizes::growing(size as usize).pools()),
-            regions,
-            device,
-            above: Counted::default(),
+        for (end, peer) in [(&mut here, 1), (&mut there, 0)] {
+            let (now, mtu) = (end.now(), end.device.limits().mtu);
+            end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
         }
+        Ok([here, there])
     }
 
     /// Nanoseconds since the clock began.

@@ -6,6 +6,9 @@
 //! device over them. [`registered`] names memory that an adapter may use.
 #![no_std]
 
+#[cfg(all(feature = "verbs", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("the order of accesses to an adapter's queues is known of x86-64 and AArch64 only");
+
 #[cfg(any(test, feature = "recorded", feature = "verbs"))]
 extern crate alloc;
 #[cfg(any(test, feature = "verbs"))]

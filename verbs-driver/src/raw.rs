@@ -48,6 +48,20 @@ pub enum Failure {
     Other(u32),
 }
 
+impl Failure {
+    /// As verbs number them (`ibv_wc_status`); `None` is success.
+    pub const fn of(status: u32) -> Option<Self> {
+        Some(match status {
+            0 => return None,
+            1 => Self::Length,
+            2 => Self::Operation,
+            4 => Self::Protection,
+            5 => Self::Flushed,
+            other => Self::Other(other),
+        })
+    }
+}
+
 /// What became of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate<T> {
@@ -83,8 +97,8 @@ pub trait QueuePair {
     fn is_idle(&self) -> bool;
     /// Posts a datagram to a lane of the peer. Says whether there was room.
     fn post(&mut self, to: (&Self::Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool;
-    /// Hands all postings to the adapter. When the last is complete, [`sent`](Self::sent) gives its tag.
-    fn flush(&mut self);
+    /// Hands all postings to the adapter. If it is asked, [`sent`](Self::sent) gives the last one's tag when that is complete.
+    fn flush(&mut self, signal: bool);
     /// Up to which posting all are done.
     fn sent(&mut self) -> Option<Fate<u32>>;
     /// Lends memory for a datagram and the [`GRH`] in front. Says whether there was room.

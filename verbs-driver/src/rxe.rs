@@ -19,7 +19,7 @@
 
 mod called;
 mod entry;
-#[cfg(all(feature = "verbs", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(feature = "verbs")]
 pub mod kernel;
 mod path;
 mod queue_pair;

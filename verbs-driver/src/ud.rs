@@ -1,7 +1,7 @@
-//! The UD device: two queue pairs, one for each lane, over rdma-core.
+//! The UD device: two queue pairs, one for each lane, over rdma-core. Their queues are written by libibverbs, or by us.
 //!
 //! ```text
-//!  post → send ring ─ one chain, one doorbell, one completion → queue pair → link
+//!  post → send ring ─ one doorbell, one completion → queue pair → link
 //!  receive ← receive pool ← completion queue ← queue pair            bell ─ completion channel
 //! ```
 //!
@@ -15,6 +15,7 @@ mod domain;
 mod events;
 mod gid;
 mod lent;
+mod library;
 mod multicast;
 mod pages;
 mod queue;
@@ -29,6 +30,7 @@ pub use domain::{Domain, OpenError, Registration, adapters};
 
 pub use gid::{Candidate, Encapsulation, Gid, choose};
 pub use lent::Lent;
+pub use queue::{Provider, Queues};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
 pub use tally::{Counter, Tally};
@@ -77,14 +79,21 @@ pub struct Options {
     pub receive_slots: u16,
     /// Early datagrams of the polled lane that can be set aside.
     pub holdable: u16,
-    /// Entries of the completion queues of receives; fewer than slots and 16 more can be overrun. Default: as many as are posted or held.
+    /// Entries of libibverbs' completion queues of receives; fewer than slots and 16 more can be overrun. Default: as many as are posted or held.
     pub completions: Option<u32>,
+    /// Who writes the queues.
+    pub queues: Queues,
 }
 
 impl Options {
     /// Defaults for `peers` peers: 512 slots, 256 datagrams held.
     pub const fn new(peers: u32, key: u32) -> Self {
-        Self { peers, key, receive_slots: 512, holdable: 256, completions: None }
+        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: Queues::Library }
+    }
+
+    /// The job's key, without its highest bit.
+    const fn key(&self) -> u32 {
+        self.key & (u32::MAX >> 1)
     }
 }
 
@@ -101,14 +110,14 @@ struct Half {
 }
 
 impl Half {
-    fn new(domain: &Arc<Domain>, options: &Options, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
-        let key = options.key & (u32::MAX >> 1);
+    fn new(domain: &Arc<Domain>, options: &Options, lane: Lane, slots: u32, holdable: u32) -> Result<Self, OpenError> {
+        let base = if lane == Lane::Polled { 0 } else { INTERRUPT_BASE };
         let posted = ReceivePool::posted(slots);
         let completions = options.completions.unwrap_or(posted + holdable);
         let depth = Depth { sends: send_ring::ENTRIES, receives: posted, completions };
-        let ring = SendRing::new(domain, domain.mtu() as usize, key)?;
+        let ring = SendRing::new(domain, domain.mtu() as usize)?;
         let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
-        let mut queue = Queue::new(domain, depth, key)?;
+        let mut queue = Queue::new(domain, (options.queues, lane), depth, options.key())?;
         pool.post_all(&mut queue);
         let bell = Bell::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
@@ -181,8 +190,8 @@ impl<A> Ud<A> {
     /// [`OpenError`].
     pub fn new(domain: &Arc<Domain>, options: &Options) -> Result<Self, OpenError> {
         let (slots, holdable) = (u32::from(options.receive_slots), u32::from(options.holdable));
-        let polled = Half::new(domain, options, 0, slots, holdable)?;
-        let interrupt = Half::new(domain, options, INTERRUPT_BASE, INTERRUPT_SLOTS, INTERRUPT_HOLDABLE)?;
+        let polled = Half::new(domain, options, Lane::Polled, slots, holdable)?;
+        let interrupt = Half::new(domain, options, Lane::Interrupt, INTERRUPT_SLOTS, INTERRUPT_HOLDABLE)?;
         let bells = [polled.bell.clone(), interrupt.bell.clone()];
         let events = Events::start(domain, bells).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         let limits = Limits {
@@ -197,7 +206,7 @@ impl<A> Ud<A> {
             events: Some(events),
             polled,
             interrupt,
-            table: AddressTable::new(domain, options.peers)?,
+            table: AddressTable::new(domain, options.queues, options.peers, options.key())?,
             tally: Arc::default(),
             facts: VecDeque::new(),
             state: State::Up,
@@ -264,9 +273,9 @@ impl<A> Ud<A> {
     /// # Errors
     /// [`OpenError`].
     pub fn join(&mut self, group: IpAddr) -> Result<Gid, OpenError> {
-        let pair = self.polled.queue.as_ref().and_then(Queue::pair);
-        let pair = pair.ok_or_else(|| OpenError::code("rdma_join_multicast", libc::ENODEV))?;
-        let membership = Membership::join(&self.domain, pair, group)?;
+        let member = self.polled.queue.as_ref().and_then(Queue::member);
+        let member = member.ok_or_else(|| OpenError::code("rdma_join_multicast", libc::ENODEV))?;
+        let membership = Membership::join(&self.domain, member, group)?;
         let gid = membership.gid();
         self.polled.memberships.push(membership);
         Ok(gid)
@@ -459,8 +468,9 @@ impl<A: Lent> Device for Ud<A> {
             Lane::Polled => polled,
             Lane::Interrupt => interrupt,
         };
-        let (ring, inline) = (&mut half.ring, half.inline);
-        ring.has_room(half.queue.as_mut(), tally).then_some(UdToken { ring, table, tally, inline, lends: PhantomData })
+        let (ring, mut queue, inline) = (&mut half.ring, half.queue.as_mut(), half.inline);
+        let room = ring.has_room(queue.as_deref_mut(), tally);
+        room.then_some(UdToken { ring, table, tally, queue, inline, lends: PhantomData })
     }
 
     fn flush(&mut self, lane: Lane) {

@@ -1,13 +1,15 @@
 //! Bar 6: what it costs that a message and a receive meet, among 10 and among 10 000 that wait, in any order of tags.
 //!
 //! Each case posts so many receives, or keeps so many messages, of different tags, and then lets all of them meet; to wait and
-//! to meet is counted, under callgrind, per pair.
+//! to meet is counted, under callgrind, per pair. Once in the queues alone, once between two ranks' machines of admission, where the
+//! heads of so many messages are kept as a World keeps of a peer, and the rest is found at its sender.
 
 use core::error::Error;
 use core::hint::black_box;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use unisono_benches::admitted::Pair;
 use unisono_benches::callgrind::instructions_in;
 use unisono_core::device::PeerId;
 use unisono_core::message::matching::{self, Body, Full, Kept, Matching, Posted};
@@ -17,6 +19,10 @@ use unisono_tests::bar::{Limit, Report};
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
 const SOURCES: u32 = 4;
+/// Heads that a World keeps of a peer.
+const HEADERS: u16 = 1024;
+/// Among few, of half of them, so that some are found at the sender there, too.
+const FEW_HEADERS: u16 = 5;
 
 /// Instructions per match among few and among many.
 #[derive(Parser)]
@@ -26,6 +32,8 @@ struct Options {
     case: Option<Case>,
     #[arg(long, hide = true)]
     among: Option<u32>,
+    #[arg(long, hide = true, default_value_t = HEADERS)]
+    headers: u16,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -47,9 +55,24 @@ enum Case {
     KeptAnyTag,
     KeptAny,
     KeptOneTag,
+    AdmittedPostedInOrder,
+    AdmittedPostedReversed,
+    AdmittedPostedShuffled,
+    AdmittedInOrder,
+    AdmittedReversed,
+    AdmittedShuffled,
 }
 
 impl Case {
+    /// Between two machines, and whether the messages come first.
+    const fn admitted(self) -> Option<bool> {
+        match self {
+            Self::AdmittedPostedInOrder | Self::AdmittedPostedReversed | Self::AdmittedPostedShuffled => Some(false),
+            Self::AdmittedInOrder | Self::AdmittedReversed | Self::AdmittedShuffled => Some(true),
+            _ => None,
+        }
+    }
+
     fn is_kept(self) -> bool {
         use Case::{KeptAny, KeptAnySource, KeptAnyTag, KeptInOrder, KeptOneTag, KeptReversed, KeptShuffled};
         matches!(self, KeptInOrder | KeptReversed | KeptShuffled | KeptAnySource | KeptAnyTag | KeptAny | KeptOneTag)
@@ -58,9 +81,12 @@ impl Case {
     /// The i-th message to come, or the i-th receive to be posted, of `n`.
     fn turn(self, i: u32, n: u32) -> u32 {
         match self {
-            Case::PostedReversed | Case::KeptReversed => n - 1 - i,
+            Case::PostedReversed | Case::KeptReversed | Case::AdmittedPostedReversed | Case::AdmittedReversed => {
+                n - 1 - i
+            }
             // A full cycle: 7919 is a prime that divides neither count.
             Case::PostedInOrder | Case::KeptInOrder | Case::PostedOneTag | Case::KeptOneTag => i,
+            Case::AdmittedPostedInOrder | Case::AdmittedInOrder => i,
             _ => (u64::from(i) * 7919 % u64::from(n)) as u32,
         }
     }
@@ -121,8 +147,32 @@ fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Ful
     Ok(met)
 }
 
+/// What is counted between two machines.
+#[inline(never)]
+fn meet_the_observed_pair(pair: &mut Pair, case: Case, n: u32, sends_first: bool) {
+    if sends_first {
+        pair.send_then_receive(n, |i| case.turn(i, n));
+    } else {
+        pair.post_then_send(n, |i| case.turn(i, n));
+    }
+}
+
 /// As many matches in all, whatever waits.
-fn work(case: Case, n: u32) -> Result<(), Box<dyn Error>> {
+fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
+    let sum = u64::from(n) * u64::from(n - 1) / 2;
+    if let Some(sends_first) = case.admitted() {
+        let mut pair = Pair::new(MANY, headers).ok_or("enough is lent")?;
+        for turn in 1..=u64::from(MANY / n) {
+            meet_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
+            let (met, found) = pair.met().ok_or("the machines contradict each other")?;
+            // In order, what is held leaves before it is asked for.
+            let finds = n > u32::from(headers) && matches!(case, Case::AdmittedReversed | Case::AdmittedShuffled);
+            if met != turn * sum || (found > 0) != finds {
+                return Err(format!("sum {met} of {}, {found} found", turn * sum).into());
+            }
+        }
+        return Ok(());
+    }
     let records = MANY as usize;
     let buckets = || vec![0; 6 * records].into_boxed_slice();
     let receives = vec![Posted::default(); records].into();
@@ -131,7 +181,7 @@ fn work(case: Case, n: u32) -> Result<(), Box<dyn Error>> {
     let mut queues = queues.ok_or("there are buckets")?;
     for _ in 0..MANY / n {
         let met = meet_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "not all have met")?;
-        if met != u64::from(n) * u64::from(n - 1) / 2 {
+        if met != sum {
             return Err("some have met twice".into());
         }
     }
@@ -141,20 +191,28 @@ fn work(case: Case, n: u32) -> Result<(), Box<dyn Error>> {
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let options = Options::parse();
     if let (Some(case), Some(among)) = (options.case, options.among) {
-        work(case, among)?;
+        work(case, among, options.headers)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut report = Report::new(6, options.json);
     for case in Case::value_variants() {
-        let name = case.to_possible_value().ok_or("every case has a name")?;
-        let count = |among: u32| {
-            let arguments = ["--case", name.get_name(), "--among", &among.to_string()];
+        let value = case.to_possible_value().ok_or("every case has a name")?;
+        let count = |among: u32, headers: u16| {
+            let (among, headers) = (among.to_string(), headers.to_string());
+            let arguments = ["--case", value.get_name(), "--among", &among, "--headers", &headers];
             instructions_in("*meet_the_observed*", &arguments).map(|all| all as f64 / f64::from(MANY))
         };
-        let (few, many) = (count(FEW)?, count(MANY)?);
-        report.figure("instructions_per_match", &format!("{} among 10", name.get_name()), few, "", Limit::Least(1.0));
-        report.figure("instructions_per_match", &format!("{} among 10000", name.get_name()), many, "", Limit::None);
-        report.figure("ratio", name.get_name(), many / few, "", Limit::Most(2.0));
+        let name = value.get_name();
+        let is_found = case.admitted() == Some(true);
+        let (few, many) = (count(FEW, if is_found { FEW_HEADERS } else { HEADERS })?, count(MANY, HEADERS)?);
+        report.figure("instructions_per_match", &format!("{name} among 10"), few, "", Limit::Least(1.0));
+        report.figure("instructions_per_match", &format!("{name} among 10000"), many, "", Limit::None);
+        report.figure("ratio", name, many / few, "", Limit::Most(2.0));
+        if is_found {
+            // What it costs not to be kept: a question and its answer, however many wait.
+            let kept = count(FEW, HEADERS)?;
+            report.figure("ratio_to_all_kept", name, many / kept, "", Limit::None);
+        }
     }
     Ok(report.end())
 }

@@ -80,6 +80,9 @@ pub enum Order {
     Any,
     /// As the ranks are numbered.
     Rank,
+    /// As the ranks are numbered, bracketed as their number alone says, whoever the root is: floating-point results have the same bits
+    /// from run to run. Schedules combine along the binomial tree of rank 0, scans by recursive doubling, boards from left to right.
+    Fixed,
 }
 
 /// One collective, as one rank sees it.

@@ -77,7 +77,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let bytes = datagram.bytes();
         if header.kind.is_data() {
             if peer.sender() != NO_WINDOW {
-                self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
+                self.take_piggybacked(now, from, &header, above)?;
             }
             return self.receive_data(now, &header, datagram, above, verdict);
         }
@@ -103,7 +103,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(Reason::Malformed);
         }
         if header.kind != Kind::Obituary {
-            self.take_ack(now, from, &Acknowledgement::piggybacked(&header), above)?;
+            self.take_piggybacked(now, from, &header, above)?;
         }
         self.receive_control(now, &header)?;
         above.saw(Happened::Accepted { kind: header.kind, bytes });

@@ -3,10 +3,11 @@
 use super::{Above, Endpoint, Now, ORPHAN};
 use crate::counters::{Happened, Reason};
 use crate::device::Ticket;
+use crate::psn::Psn;
 use crate::send_window::Piece;
 use crate::storage::Storage;
 use crate::time::Time;
-use crate::wire::Acknowledgement;
+use crate::wire::{Acknowledgement, Header};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The device has finished every posting up to `upto`.
@@ -59,6 +60,26 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.release(now, sender);
         Ok(())
+    }
+
+    /// As [`take_ack`](Self::take_ack), of what every header says: mostly what is known.
+    #[inline]
+    pub(super) fn take_piggybacked(
+        &mut self,
+        now: Now<S, W, BITS>,
+        from: u32,
+        header: &Header<BITS>,
+        above: &mut impl Above,
+    ) -> Result<(), Reason> {
+        let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
+        let units = self.watch_of(peer);
+        if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
+            && record.flags & ORPHAN == 0
+            && record.window.hear_again(now, Psn::new(header.acknowledged), header.credit, units)
+        {
+            return Ok(());
+        }
+        self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
     }
 
     /// Takes finished segments out of a window, and lets what waited go on.

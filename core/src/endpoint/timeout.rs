@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Now, ORPHAN, SILENT, Sender};
 use crate::list::NONE;
-use crate::peer::WATCHED;
+use crate::peer::{Peer, WATCHED};
 use crate::storage::Storage;
 use crate::time::Time;
 
@@ -70,15 +70,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// its peer or will be retired.
     pub(super) fn settle_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let pace = self.pace();
-        let (silence, idle) = (self.config.silence, self.config.idle);
         let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
         if to == NONE {
             return;
         }
         let queued = self.queued(to).is_some();
-        // Those who send come before those who watch.
-        let watched =
-            self.windowless.is_empty() && self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WATCHED));
+        let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_of(peer));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         if record.flags & ORPHAN != 0 {
             if record.window.is_empty() {
@@ -88,7 +85,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         record.window.set_waiting(now, queued, &pace);
         if record.window.is_acknowledged() && !queued {
-            record.window.watch(now, if watched { silence >> 2 } else { idle });
+            record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
             || record.window.wants_probe()
@@ -97,6 +94,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.make_ready(sender);
         }
         self.schedule(now, sender);
+    }
+
+    /// How long a window without work waits for the peer: to ask, or to be retired. Those who send come before those who watch.
+    #[inline]
+    pub(super) fn watch_of(&self, peer: &Peer<S::Time, BITS>) -> u32 {
+        let watched = self.windowless.is_empty() && peer.has(WATCHED);
+        if watched { self.config.silence >> 2 } else { self.config.idle }
     }
 
     /// Keeps the wheel early enough for the window's deadline; a deadline that moved back is noticed when it expires.

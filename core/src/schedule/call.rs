@@ -66,6 +66,8 @@ pub enum Refused {
     Segments,
     /// The algorithm combines out of order: the operation must be commutative.
     Order,
+    /// The algorithm brackets in other ways: see [`Order::Fixed`](super::Order::Fixed).
+    Brackets,
     /// Ranks that forward blocks cannot know their sizes: blocks must be equal.
     Varying,
     /// The algorithm needs a size that is a power of its base.
@@ -83,6 +85,7 @@ impl fmt::Display for Refused {
             Self::Radix => "radix out of range",
             Self::Segments => "no segment",
             Self::Order => "this algorithm needs a commutative operation",
+            Self::Brackets => "what is reproducible is combined by knomial:k=1, and in scans by dissemination:k=1",
             Self::Varying => "this algorithm needs blocks of one size",
             Self::Power => "this algorithm needs a size that is a power of its base",
             Self::TooLong => "too many steps",
@@ -141,6 +144,14 @@ pub(super) fn check(call: &Call) -> Result<(), Refused> {
     };
     if reduces && call.order == Order::Rank && shuffles {
         return Err(Refused::Order);
+    }
+    let is_fixed = match call.algorithm {
+        Knomial => call.radix == 2,
+        Dissemination => call.ports == 1,
+        _ => false,
+    };
+    if call.verb.combines() && call.order == Order::Fixed && !is_fixed {
+        return Err(Refused::Brackets);
     }
     let forwards = match call.verb {
         Verb::Gather | Verb::Scatter => call.algorithm == Knomial,

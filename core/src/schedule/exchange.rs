@@ -90,9 +90,8 @@ impl Exchange {
     const fn place(&self, round: u32) -> u32 {
         let from_top = self.groups.digits.wrapping_sub(round).wrapping_sub(1);
         match self.what {
-            What::Halves(_, Split { order: Order::Any, .. }) | What::Parts(Split { order: Order::Rank, .. }) => {
-                from_top
-            }
+            What::Halves(_, Split { order: Order::Any, .. })
+            | What::Parts(Split { order: Order::Rank | Order::Fixed, .. }) => from_top,
             _ => round,
         }
     }
@@ -115,7 +114,7 @@ impl Exchange {
                     Blocks::range(first, weight)
                 }
             }
-            Order::Rank => {
+            Order::Rank | Order::Fixed => {
                 let stride = weight.wrapping_mul(self.radix().base());
                 Blocks {
                     first: remainder(group, stride),

@@ -32,6 +32,38 @@ pub enum Cut<'m> {
         /// From the begin of a row to that of the next one.
         stride: usize,
     },
+    /// As [`Uniform`](Self::Uniform), of bytes that do not lie one behind the other.
+    Vector {
+        /// Bytes of a block.
+        block: usize,
+        /// Bytes of all blocks.
+        total: usize,
+        /// Where they lie.
+        vector: Vector,
+    },
+}
+
+/// Bytes in rows, and such rows again and again: what `MPI_Type_vector` describes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Vector {
+    /// Bytes of a row.
+    pub row: usize,
+    /// Rows of one vector.
+    pub rows: usize,
+    /// From the begin of a row to that of the next one.
+    pub stride: usize,
+    /// From the begin of a vector to that of the next one.
+    pub extent: usize,
+}
+
+impl Vector {
+    /// Where byte `at` lies, and how many of its row are left from there.
+    fn locate(&self, at: usize) -> (usize, usize) {
+        let (row, within) = (at.checked_div(self.row).unwrap_or(0), at.checked_rem(self.row).unwrap_or(0));
+        let (vector, row) = (row.checked_div(self.rows).unwrap_or(0), row.checked_rem(self.rows).unwrap_or(0));
+        let begin = vector.saturating_mul(self.extent).saturating_add(row.saturating_mul(self.stride));
+        (begin.saturating_add(within), self.row.saturating_sub(within))
+    }
 }
 
 impl Cut<'_> {
@@ -46,11 +78,19 @@ impl Cut<'_> {
         Self::Uniform { block, total: block.saturating_mul(blocks as usize) }
     }
 
+    /// The same blocks of a vector's bytes.
+    pub const fn of(self, vector: Vector) -> Self {
+        match self {
+            Self::Uniform { block, total } | Self::Vector { block, total, .. } => Self::Vector { block, total, vector },
+            Self::Table { .. } | Self::Rows { .. } => self,
+        }
+    }
+
     /// Where block `b` begins, and its bytes.
     fn block(&self, b: u32) -> (usize, usize) {
         let b = b as usize;
         match *self {
-            Self::Uniform { block, total } => {
+            Self::Uniform { block, total } | Self::Vector { block, total, .. } => {
                 let at = b.saturating_mul(block).min(total);
                 (at, block.min(total.saturating_sub(at)))
             }
@@ -63,26 +103,36 @@ impl Cut<'_> {
 
     /// Where `blocks` blocks from `first` on lie, and their bytes, if that is one piece whatever they are.
     fn run(&self, first: u32, blocks: u32) -> Option<(usize, usize)> {
-        let Self::Uniform { block, total } = *self else { return None };
+        let (Self::Uniform { block, total } | Self::Vector { block, total, .. }) = *self else { return None };
         let at = (first as usize).saturating_mul(block).min(total);
         let bytes = (blocks as usize).saturating_mul(block);
         Some((at, bytes.min(total.saturating_sub(at))))
     }
 
-    /// Bytes of a row, and from one to the next.
-    const fn rows(&self) -> Option<(usize, usize)> {
+    /// Where bytes lie that do not lie one behind the other: those of each block, or of all.
+    const fn vector_of(&self) -> Option<(Vector, Whose)> {
         match *self {
-            Self::Rows { row, stride, .. } => Some((row, stride)),
+            Self::Rows { row, stride, .. } => Some((Vector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block)),
+            Self::Vector { vector, .. } => Some((vector, Whose::All)),
             Self::Uniform { .. } | Self::Table { .. } => None,
         }
     }
 
     fn largest(&self) -> usize {
         match *self {
-            Self::Uniform { block, total } => block.min(total),
+            Self::Uniform { block, total } | Self::Vector { block, total, .. } => block.min(total),
             Self::Table { bytes, .. } | Self::Rows { bytes, .. } => bytes.iter().copied().max().unwrap_or(0),
         }
     }
+}
+
+/// What a vector is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Whose {
+    /// It begins where the block does.
+    Block,
+    /// It begins where the buffer does.
+    All,
 }
 
 /// `total` in `parts` parts of whole `grain`s: bytes of each but the last ones.
@@ -176,10 +226,10 @@ impl<'m> Layout<'m> {
         }
     }
 
-    const fn rows(&self, place: Place) -> Option<(usize, usize)> {
+    const fn vector_of(&self, place: Place) -> Option<(Vector, Whose)> {
         match place {
-            Place::Input => self.input.rows(),
-            Place::Output => self.output.rows(),
+            Place::Input => self.input.vector_of(),
+            Place::Output => self.output.vector_of(),
             Place::Scratch => None,
         }
     }
@@ -200,12 +250,12 @@ pub struct Pieces<'m> {
     /// Blocks that are left of the run under way: the first of them, and how many.
     run: (u32, u32),
     runs: Runs,
-    /// Of a block in rows: where it begins, how much of it is before what is left, and bytes that are left.
+    /// In rows: where the vector begins, how much of it is before what is left, and bytes that are left.
     rows: (usize, usize, usize),
 }
 
 impl Pieces<'_> {
-    /// Where the next run or block lies, and its bytes, perhaps none.
+    /// Where the next run, block or row lies, and its bytes, perhaps none.
     fn next_part(&mut self) -> Option<(usize, usize)> {
         if self.rows.2 != 0 {
             return Some(self.next_row());
@@ -213,30 +263,42 @@ impl Pieces<'_> {
         if self.run.1 == 0 {
             self.run = self.runs.next()?;
         }
-        let (first, blocks) = self.run;
-        if let Some(whole) = self.layout.run(self.span.place, first, blocks) {
-            self.run.1 = 0;
-            return Some(whole);
+        let ((first, blocks), place) = (self.run, self.span.place);
+        let (at, from, bytes) = match self.layout.run(place, first, blocks) {
+            Some((at, bytes)) => {
+                self.run.1 = 0;
+                (at, 0, bytes)
+            }
+            None => {
+                self.run = (first.wrapping_add(1), blocks.wrapping_sub(1));
+                let (at, bytes) = self.layout.block(place, first);
+                let (from, bytes) = self.layout.segment((0, bytes), self.span.segment);
+                (at, from, bytes)
+            }
+        };
+        match self.layout.vector_of(place) {
+            Some((_, whose)) if bytes != 0 => {
+                self.rows = match whose {
+                    Whose::Block => (at, from, bytes),
+                    Whose::All => (0, at.saturating_add(from), bytes),
+                };
+                Some(self.next_row())
+            }
+            _ => Some((at.saturating_add(from), bytes)),
         }
-        self.run = (first.wrapping_add(1), blocks.wrapping_sub(1));
-        let (at, bytes) = self.layout.block(self.span.place, first);
-        let (from, bytes) = self.layout.segment((0, bytes), self.span.segment);
-        if self.layout.rows(self.span.place).is_some() && bytes != 0 {
-            self.rows = (at, from, bytes);
-            return Some(self.next_row());
-        }
-        Some((at.saturating_add(from), bytes))
     }
 
     /// Where what is left of a row lies, and its bytes.
     fn next_row(&mut self) -> (usize, usize) {
         let (at, from, left) = self.rows;
-        let (row, stride) = self.layout.rows(self.span.place).unwrap_or((left, 0));
-        let (above, within) = (from.checked_div(row).unwrap_or(0), from.checked_rem(row).unwrap_or(0));
+        let (offset, row) = match self.layout.vector_of(self.span.place) {
+            Some((vector, _)) => vector.locate(from),
+            None => (from, left),
+        };
         // Rows without bytes would never end.
-        let bytes = row.saturating_sub(within).clamp(1, left.max(1));
+        let bytes = row.clamp(1, left.max(1));
         self.rows = (at, from.saturating_add(bytes), left.saturating_sub(bytes));
-        (at.saturating_add(above.saturating_mul(stride)).saturating_add(within), bytes)
+        (at.saturating_add(offset), bytes)
     }
 }
 
@@ -288,7 +350,7 @@ impl Iterator for Pairs<'_> {
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::{Cut, Layout, Piece};
+    use super::{Cut, Layout, Piece, Vector};
     use crate::schedule::{Blocks, Place, Span};
     use alloc::vec::Vec;
 
@@ -354,6 +416,26 @@ mod tests {
         let none = Cut::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
         let layout = Layout::new(none, none, none, 3, 1, 1);
         assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "nonsense ends");
+    }
+
+    #[test]
+    fn schedule_blocks_lie_in_a_vector() {
+        // Two vectors of 3 rows of 4 bytes, 10 from row to row; the second one beside the first.
+        let vector = Vector { row: 4, rows: 3, stride: 10, extent: 5 };
+        let layout = |segments| {
+            let (three, one) = (Cut::equal(8, 3).of(vector), Cut::equal(8, 1));
+            Layout::new(three, one, Cut::equal(8, 3), 3, 2, segments)
+        };
+        let blocks = [0, 1, 2].map(|b| pieces(&layout(1), Place::Input, Blocks::one(b), 0));
+        assert_eq!(blocks, [[(0, 4), (10, 4)], [(20, 4), (5, 4)], [(15, 4), (25, 4)]]);
+        let wrapped = pieces(&layout(1), Place::Input, Blocks::wrapped(2, 2, 3), 0);
+        assert_eq!(wrapped, [(15, 4), (25, 4), (0, 4), (10, 4)]);
+        let halves = [0, 1].map(|segment| pieces(&layout(2), Place::Input, Blocks::one(1), segment));
+        assert_eq!(halves, [[(20, 4)], [(5, 4)]]);
+        assert_eq!(pieces(&layout(1), Place::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
+        let none = Cut::equal(8, 1).of(Vector { row: 0, rows: 0, stride: 0, extent: 0 });
+        let layout = Layout::new(none, none, none, 1, 1, 1);
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "nonsense ends");
     }
 
     #[test]

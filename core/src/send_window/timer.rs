@@ -1,6 +1,7 @@
 //! A send window's only timer: when nothing comes back, a probe asks.
 
 use super::{ACKED, LOST, PROBED, Pace, Probe, SendWindow};
+use crate::psn::Psn;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -19,6 +20,27 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.deadline = Some(T::after(now, units));
             self.watching = true;
         }
+    }
+
+    /// What came from the peer acknowledges up to `cumulative` and grants `credit`, and says no more. If that is known, all it does
+    /// is that the watch for the peer's silence, while nothing is outstanding, begins anew. Returns whether it is known.
+    #[inline]
+    pub fn hear_again(&mut self, now: T::Instant, cumulative: Psn<BITS>, credit: u16, units: u32) -> bool {
+        let grants = match self.drained {
+            Some(drained) => cumulative.is_after(drained),
+            None if self.admitted => cumulative.add(u32::from(credit).min(W as u32)).is_after(self.edge),
+            None => credit > 0,
+        };
+        let idle = self.watching && !self.probe_wanted && self.backoff == 0;
+        let doubts = self.astray > 0 || self.is_contradicted();
+        if cumulative != self.base || grants || doubts || !idle && self.is_acknowledged() {
+            return false;
+        }
+        self.handle_heard();
+        if idle {
+            self.deadline = Some(T::after(now, units));
+        }
+        true
     }
 
     /// Asks for a probe at once, although nothing is outstanding.
@@ -112,5 +134,64 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.watching = false;
         self.probe_wanted = false;
         self.backoff = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Piece;
+    use super::*;
+    use crate::bitmap::Bitmap;
+    use crate::congestion::Control;
+    use crate::device::Ticket;
+    use crate::time::Nanos;
+    use crate::wire::Acknowledgement;
+
+    type Window = SendWindow<Nanos, 8, 16>;
+
+    const PACE: Pace = Pace { granularity: 100, longest: 100_000, control: Control::Fixed };
+    const UNITS: u32 = 1000;
+
+    fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {
+        let cumulative = Psn::new(cumulative);
+        Acknowledgement { cumulative, credit, beyond: Bitmap::EMPTY, echo: None, answers: false, nack: false }
+    }
+
+    fn hear(window: &mut Window, now: u64, cumulative: u32, credit: u16) {
+        window.handle_heard();
+        window.handle_ack(now, &acknowledgement(cumulative, credit), &PACE);
+        while window.release().is_some() {}
+        if window.is_acknowledged() {
+            window.watch(now, UNITS);
+        }
+    }
+
+    #[test]
+    fn what_is_known_does_no_more_than_its_acknowledgement_would() {
+        let mut known = [0; 3];
+        for (known, (sent, acknowledged, drains)) in known.iter_mut().zip([(3, 3, false), (3, 1, false), (3, 1, true)])
+        {
+            let mut window = Window::new(Psn::new(0));
+            hear(&mut window, 0, 0, 6);
+            for i in 0..sent {
+                let piece = Piece { operation: i, part: 0 };
+                let segment = window.push(0, piece, Ticket(i + 1), &PACE).expect("six are granted");
+                if drains && i + 1 == sent {
+                    window.drain(segment.psn);
+                }
+            }
+            window.handle_completed(Ticket(sent));
+            hear(&mut window, 10_000, acknowledged, 4);
+            for (cumulative, credit) in (0..6).flat_map(|cumulative| (0..8).map(move |credit| (cumulative, credit))) {
+                let (mut short, mut long) = (window, window);
+                if short.hear_again(1_000_000, Psn::new(cumulative), credit, UNITS) {
+                    hear(&mut long, 1_000_000, cumulative, credit);
+                    *known += 1;
+                }
+                assert_eq!(short, long, "{sent} {acknowledged} {cumulative} {credit}");
+            }
+        }
+        // Of credits 0 to 7: those within what is granted; once it is given back, all of them.
+        assert_eq!(known, [5, 6, 8]);
     }
 }

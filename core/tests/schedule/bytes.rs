@@ -1,6 +1,7 @@
 //! Schedules over real bytes through their layouts: odd, zero and varying lengths, segments, in place.
 //!
-//! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which does not commute.
+//! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which does not commute. Where brackets are
+//! fixed, it is not associative either.
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
@@ -11,6 +12,18 @@ const GRAIN: usize = 2;
 
 fn compose(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
     [left[0].wrapping_mul(right[0]), left[0].wrapping_mul(right[1]).wrapping_add(left[1])]
+}
+
+/// What differs by every bracket.
+fn entangle(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
+    let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | u32::from(bytes[1]);
+    let mixed = (word(left) ^ word(right).rotate_left(7)).wrapping_add(word(left) << 3).wrapping_mul(0x9e37_79b1);
+    [(mixed >> 24) as u8, (mixed >> 13) as u8]
+}
+
+/// The operation of a call.
+fn operation(call: &Call) -> fn(&[u8], &[u8]) -> [u8; GRAIN] {
+    if call.order == Order::Fixed { entangle } else { compose }
 }
 
 /// Bytes of blocks one behind the other.
@@ -81,6 +94,7 @@ impl Memory<'_> {
 fn run(group: &Group, memories: &mut [Memory<'_>]) {
     let mut flying: HashMap<(u32, u32, u32), Vec<u8>> = HashMap::new();
     let mut executors = group.executors();
+    let combine = operation(&group.call);
     let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); group.size()];
     let mut moved = true;
     while moved {
@@ -117,8 +131,8 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                             let from = memory.place(&from).to_vec();
                             for (from, into) in from.chunks(GRAIN).zip(memory.place(&into).chunks_mut(GRAIN)) {
                                 into.copy_from_slice(&match fold {
-                                    Fold::Left => compose(from, into),
-                                    Fold::Right => compose(into, from),
+                                    Fold::Left => combine(from, into),
+                                    Fold::Right => combine(into, from),
                                 });
                             }
                         }
@@ -173,11 +187,20 @@ fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
         (0..table.total()).map(|i| own(call, of, i)).collect()
     };
     let part = |of: u32, block: u32| contribution(of)[tables(call, of, unit).input.range(block as usize)].to_vec();
+    let pairs = |left: Vec<u8>, right: Vec<u8>| -> Vec<u8> {
+        left.chunks(GRAIN).zip(right.chunks(GRAIN)).flat_map(|(left, right)| operation(call)(left, right)).collect()
+    };
     let combined = |ranks: core::ops::Range<u32>| -> Vec<u8> {
-        let all = ranks.map(contribution).reduce(|left, right| {
-            left.chunks(GRAIN).zip(right.chunks(GRAIN)).flat_map(|(left, right)| compose(left, right)).collect()
-        });
-        all.unwrap_or_default()
+        match call.order {
+            Order::Fixed if call.verb == Verb::Scan => doubled(rank, u32::MAX, &contribution, &pairs),
+            Order::Fixed if call.verb == Verb::Exscan => {
+                let reaches = (0..u32::BITS).map(|j| 1 << j).take_while(|reach| *reach <= rank);
+                let parts = reaches.map(|reach| doubled(rank - reach, reach, &contribution, &pairs));
+                parts.reduce(|nearer, farther| pairs(farther, nearer)).expect("a rank before")
+            }
+            Order::Fixed => binomial(ranks, &contribution, &pairs),
+            _ => ranks.map(contribution).reduce(pairs).unwrap_or_default(),
+        }
     };
     let (everybody, is_root) = (0..call.size, Rank(rank) == call.root);
     Some(match call.verb {
@@ -193,6 +216,30 @@ fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
         Verb::Alltoall => everybody.flat_map(|of| part(of, rank)).collect(),
         Verb::ReduceScatter => combined(everybody)[tables(call, 0, unit).input.range(rank as usize)].to_vec(),
     })
+}
+
+/// What a binomial tree makes of some ranks: its root is the first, whose children are 1, 2, 4, … ranks ahead.
+fn binomial(
+    ranks: core::ops::Range<u32>,
+    own: &impl Fn(u32) -> Vec<u8>,
+    pairs: &impl Fn(Vec<u8>, Vec<u8>) -> Vec<u8>,
+) -> Vec<u8> {
+    let children = (0..u32::BITS).map(|j| ranks.start + (1 << j)).take_while(|child| *child < ranks.end);
+    children.fold(own(ranks.start), |all, child| {
+        let end = (2 * child - ranks.start).min(ranks.end);
+        pairs(all, binomial(child..end, own, pairs))
+    })
+}
+
+/// What recursive doubling has combined at a rank before it reaches so far.
+fn doubled(
+    rank: u32,
+    reach: u32,
+    own: &impl Fn(u32) -> Vec<u8>,
+    pairs: &impl Fn(Vec<u8>, Vec<u8>) -> Vec<u8>,
+) -> Vec<u8> {
+    let reaches = (0..u32::BITS).map(|j| 1 << j).take_while(|step| *step < reach && *step <= rank);
+    reaches.fold(own(rank), |all, step| pairs(doubled(rank - step, step, own, pairs), all))
 }
 
 fn check(call: Call, unit: usize) {

@@ -23,7 +23,7 @@ fn chosen(verb: Verb, size: u32, bytes: usize) -> Choice {
 fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
     for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
         for (link, bytes) in LINKS.iter().flat_map(|link| [0, 1000, 1 << 20].map(|bytes| (link, bytes))) {
-            for order in if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
+            for order in if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] } {
                 for varying in [false, true] {
                     for root in if verb.is_rooted() { vec![0, size - 1] } else { vec![0] } {
                         let plan = Plan { order, root: Rank(root), ..plan(verb, size, bytes) };

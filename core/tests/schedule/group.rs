@@ -68,7 +68,9 @@ pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call>
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {
                     for root in 0..if verb.is_rooted() { size } else { 1 } {
-                        for order in if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] } {
+                        for order in
+                            if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] }
+                        {
                             for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
                                 let call = Call::new(verb, algorithm, size, ports);
                                 let call = Call { radix: k + 1, root: Rank(root), order, in_place, ..call };

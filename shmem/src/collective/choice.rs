@@ -25,6 +25,9 @@ const NEVER: usize = usize::MAX;
 /// From how many bytes on a block is pulled, and from how many on shares are combined. Measured at 2 ranks on 2 cores, and at 4 and 8 on 2,
 /// where it counts how often ranks have to be scheduled, and lent buffers keep their owner waiting.
 fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
+    let ranks = boards.ranks.max(1) as usize;
+    // The longest block whose parts all have slots.
+    let shown = boards.slots.saturating_sub(1) as usize * (boards.chunk / ranks);
     match (verb, boards.crowded) {
         (Verb::Allreduce, false) if boards.ranks == 2 => (NEVER, 16 << 10),
         (Verb::Allreduce, false) => (256 << 10, 16 << 10),
@@ -32,7 +35,8 @@ fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
         (Verb::Allreduce | Verb::Reduce, true) => (NEVER, 32 << 10),
         (Verb::Broadcast, false) => (NEVER, NEVER),
         (_, false) => (16 << 10, NEVER),
-        (Verb::Alltoall, true) => ((128 << 10) / boards.ranks.max(1) as usize, NEVER),
+        // 32 KiB at 4 ranks, 128 KiB at 8.
+        (Verb::Alltoall, true) => (((ranks * ranks) << 11).min(shown + 1), NEVER),
         (_, true) => (NEVER, NEVER),
     }
 }

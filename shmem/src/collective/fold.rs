@@ -25,7 +25,7 @@ impl Course {
     pub(super) const fn operand(&self, p: u32) -> u32 {
         match self.order {
             Order::Any => self.after(p),
-            Order::Rank => p,
+            Order::Rank | Order::Fixed => p,
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Course, Item, input, output};
 impl Course {
     /// The root takes its own contribution from its input, first, unless that may be the output and is not the first operand.
     pub(super) fn is_shown_to_root(&self) -> bool {
-        self.rank != self.root || self.way() == Way::Parallel || self.order == Order::Rank
+        self.rank != self.root || self.way() == Way::Parallel || self.order != Order::Any
     }
 
     pub(super) fn take_reduce(&self, lap: u32, item: u32) -> Option<Item> {

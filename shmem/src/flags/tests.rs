@@ -340,8 +340,8 @@ fn byte(from: u32, to: u32, at: usize) -> u8 {
 
 #[test]
 fn payload_arrives_where_it_belongs() {
-    for size in 1..=17_u32 {
-        let ground = Ground::new(size);
+    for (size, ground) in (1..=17_u32).flat_map(|size| [Ground::new(size), Ground::crowded(size)].map(|on| (size, on)))
+    {
         in_threads(&ground, 77, |mut flags, rank| {
             let (segment, n) = (flags.segment, size as usize);
             for bytes in [0, 1, 2, 7, 56, 57, 111, 256, 257, 1030, 2049] {
@@ -422,6 +422,60 @@ impl<'a> Side<'a> {
             }
         }
     }
+}
+
+#[test]
+fn ranks_that_share_processors_show_everything_before_they_read() {
+    let ground = Ground::crowded(2);
+    let mut sides = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    for round in 0..9 {
+        for side in &mut sides {
+            // Three chunks of a block.
+            side.plan = Plan { verb: Verb::Allgather, bytes: 3 * 256, ..side.plan };
+            side.memory = vec![0; 2 * 3 * 256];
+            side.start();
+        }
+        assert_eq!(sides[0].go(), Turn::Pending, "{round}");
+        assert_eq!([sides[1].go(), sides[0].go()], [Turn::Final; 2], "who comes later waits for nothing");
+    }
+}
+
+#[test]
+fn what_is_lent_is_taken_in_any_order() {
+    let ground = Ground::crowded(4);
+    let mut flags = [0, 1, 2, 3].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+    let (segment, input) = (ground.segment(), [1, 2, 3, 4]);
+    let mut outputs = [[0; 4]; 4];
+    for (flags, rank) in flags.iter_mut().zip(0..) {
+        flags.force(Some(Way::Pull));
+        flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 4, 1));
+    }
+    // Whoever waits has taken its own and all that is there.
+    for (count, rank) in [2_usize, 1, 3, 0].into_iter().enumerate() {
+        let mut buffers = Buffers::new(segment, &input, &mut outputs[rank], Moves, Near);
+        let mut taken = 0;
+        let turn = loop {
+            match flags[rank].poll() {
+                Turn::Do(step, wish) => {
+                    buffers.carry_out(wish).unwrap();
+                    taken += u32::from(!matches!(wish, Wish::Lend { .. }));
+                    flags[rank].handle_done(step);
+                }
+                turn => break turn,
+            }
+        };
+        assert_eq!((turn, taken), (Turn::Pending, 1 + count as u32), "{rank}");
+        assert!(flags[rank].awaited().is_some_and(|awaited| awaited.rank != Rank(rank as u32)));
+    }
+    for rank in [2, 1, 3, 2, 1, 0, 3].into_iter().chain([2, 1, 0, 3]) {
+        let mut buffers = Buffers::new(segment, &input, &mut outputs[rank], Moves, Near);
+        while let Turn::Do(step, wish) = flags[rank].poll() {
+            buffers.carry_out(wish).unwrap();
+            flags[rank].handle_done(step);
+        }
+    }
+    assert!(flags.iter_mut().all(|flags| flags.poll() == Turn::Final));
+    assert_eq!(outputs, [1, 2, 3, 4].map(|byte| [byte; 4]));
 }
 
 #[test]

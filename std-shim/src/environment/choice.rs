@@ -63,6 +63,16 @@ impl DeviceChoice {
 }
 
 words! {
+    /// Who writes an adapter's work queues.
+    QueuesChoice, Library {
+        /// libibverbs.
+        Library = "library",
+        /// This library, directly, where it knows the adapter's.
+        Raw = "raw",
+    }
+}
+
+words! {
     /// Who makes progress while the program computes (Koop et al. 2007, §4.2.2).
     Progress, Engine {
         /// Only calls into the library.
@@ -206,6 +216,9 @@ mod tests {
     fn every_word_parses_to_what_printed_it() {
         for device in DeviceChoice::ALL {
             assert_eq!(device.to_string().parse(), Ok(*device));
+        }
+        for queues in QueuesChoice::ALL {
+            assert_eq!(queues.to_string().parse(), Ok(*queues));
         }
         for progress in Progress::ALL {
             assert_eq!(progress.to_string().parse(), Ok(*progress));

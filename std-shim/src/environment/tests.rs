@@ -31,6 +31,8 @@ fn unknown_names_are_refused_by_name() {
         "UNISONO_PROGRES is no setting of unisono; did you mean UNISONO_PROGRESS?"
     );
     assert_eq!(refused(&[("UNISONO_COLOUR_OF_SKY", "blue")]), "UNISONO_COLOUR_OF_SKY is no setting of unisono");
+    let told = refused(&[("UNISONO_SEGMENTS", "2")]);
+    assert_eq!(told, "UNISONO_SEGMENTS is no setting of unisono", "what launchers tell ranks is not proposed");
     assert!(refused(&[("UNISONO_", "")]).starts_with("UNISONO_ is no setting"));
     assert!(refused(&[("UNISONO_rank", "1")]).starts_with("UNISONO_rank is no setting"));
 }
@@ -58,11 +60,21 @@ fn bad_values_name_their_variable() {
 
 #[test]
 fn faults_are_for_datagrams() {
-    let refused = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
-    assert_eq!(refused, "UNISONO_DEVICE=shm: faults are injected into datagrams, and this device has none");
-    let shares = |variables: &[_], ranks| read(variables).expect("good").transport.shares(ranks);
-    assert!(shares(&[], 2) && !shares(&[], 1) && !shares(&[("UNISONO_LOSS", "5%")], 2));
-    assert!(shares(&[("UNISONO_DEVICE", "shm")], 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2));
+    let reason = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
+    assert_eq!(reason, "UNISONO_DEVICE=shm: faults are injected into datagrams of the device udp, not for this one");
+    for setting in [("UNISONO_SEED", "7"), ("UNISONO_CORRUPT", "1%"), ("UNISONO_MTU", "1500"), ("UNISONO_GSO", "off")] {
+        for device in ["shm", "verbs"] {
+            let reason = refused(&[("UNISONO_DEVICE", device), setting]);
+            assert!(reason.ends_with("the device udp, not for this one"), "{setting:?}: {reason}");
+        }
+        for device in ["auto", "udp"] {
+            assert!(read(&[("UNISONO_DEVICE", device), setting]).is_ok(), "{setting:?}");
+        }
+    }
+    let shares = |variables: &[_], ranks, size| read(variables).expect("good").transport.shares(ranks, size);
+    let loss = [("UNISONO_LOSS", "5%")];
+    assert!(shares(&[], 2, 2) && !shares(&[], 1, 2) && !shares(&loss, 2, 2) && shares(&loss, 2, 3));
+    assert!(shares(&[("UNISONO_DEVICE", "shm")], 1, 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2, 3));
 }
 
 #[test]
@@ -89,6 +101,13 @@ fn a_secret_is_never_shown() {
 }
 
 #[test]
+fn hosts_are_not_divided_into_nodes() {
+    let both = [("UNISONO_HOSTS", "a:4"), ("UNISONO_NODES", "2")];
+    assert_eq!(refused(&both), "UNISONO_HOSTS and UNISONO_NODES exclude each other");
+    assert_eq!(read(&both[1..]).expect("good").variables().last(), Some(&("NODES", "2".to_owned())));
+}
+
+#[test]
 fn every_setting_survives_the_way_to_another_process() {
     let table = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
@@ -106,6 +125,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_PROGRESS", "hybrid"),
         ("UNISONO_MTU", "1500"),
         ("UNISONO_GSO", "off"),
+        ("UNISONO_QUEUES", "raw"),
         ("UNISONO_EAGER_POOL", "64K"),
         ("UNISONO_LOSS", "5%"),
         ("UNISONO_REORDER", "0.5%"),
@@ -119,6 +139,10 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),
         ("UNISONO_GRACE", "3s"),
+        ("UNISONO_HOSTS", "a:4,[fe80::1%eth0]:2,b:1"),
+        ("UNISONO_BARE_METAL", "1"),
+        ("UNISONO_IMAGE", "/images/rank"),
+        ("UNISONO_EMULATOR", "qemu -enable-kvm"),
         ("UNISONO_ASSEMBLY", "20s"),
         ("UNISONO_BARRIER", "dissemination:k=3"),
         ("UNISONO_BROADCAST", "knomial:k=2,radix=5,segments=8"),
@@ -134,8 +158,8 @@ fn every_setting_survives_the_way_to_another_process() {
     ]);
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
-    // Not said again: the log's filter and the secret's file, read by this process alone.
-    assert_eq!(variables.len() + 2, Reading::NAMES.len(), "a setting is missing here or in `variables`");
+    // Not said again: the log's filter and the secret's file, read by this process alone. Not said: nodes, since hosts are.
+    assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
     );

@@ -151,7 +151,7 @@ impl Agent {
             Ok(transport) => transport,
             Err(error) => return self.decline(order, &error.to_string()),
         };
-        self.segments = match Segments::create(&transport, &berths) {
+        self.segments = match Segments::create(&transport, &berths, order.size) {
             Ok(segments) => segments,
             Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
         };

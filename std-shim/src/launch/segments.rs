@@ -6,7 +6,7 @@ use std::thread;
 
 use tracing::{info, warn};
 use unisono_shmem::file::{FileError, SegmentFile};
-use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
 use super::layout::Berth;
 use crate::environment::{DeviceChoice, GivenSegment, Locality, Transport};
@@ -19,16 +19,16 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Makes those of the nodes of these berths, which are all of this host.
+    /// Makes those of the nodes of these berths, which are all of this host, in a job of `size` ranks.
     ///
     /// # Errors
     /// The device is `shm` and a segment cannot be made; otherwise the node does without.
-    pub(super) fn create(transport: &Transport, berths: &[Berth]) -> Result<Self, FileError> {
-        let mut segments = Self { made: Vec::new(), expected: transport.shares(RANKS_MAX as usize) };
+    pub(super) fn create(transport: &Transport, berths: &[Berth], size: u32) -> Result<Self, FileError> {
+        let shares = |ranks: u32| transport.shares(ranks as usize, size as usize);
+        let mut segments = Self { made: Vec::new(), expected: berths.iter().any(|berth| shares(berth.local_size)) };
         // As many as the ranks will have together: the quota of a container counts.
         let waiting = Waiting::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
-        for first in berths.iter().filter(|berth| berth.local_rank == 0 && transport.shares(berth.local_size as usize))
-        {
+        for first in berths.iter().filter(|berth| berth.local_rank == 0 && shares(berth.local_size)) {
             let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
             match made.and_then(|layout| SegmentFile::create(&layout)) {
                 Ok(file) => {

@@ -78,10 +78,10 @@ pub(super) struct Arrivals<'a> {
 
 impl Arrivals<'_> {
     /// Waits until all are there or known to be dead.
-    pub(super) fn wait(&self, mut patience: Patience<'_>) -> Result<Box<[Neighbour]>, NodeError> {
+    pub(super) fn wait(mut self, mut patience: Patience<'_>) -> Result<Box<[Neighbour]>, NodeError> {
         let mut come: Vec<Neighbour> = Vec::with_capacity(self.ranks.len());
         while let (Some(rank), Ok(local)) = (self.ranks.get(come.len()).copied(), u32::try_from(come.len())) {
-            if let Some(giver) = &self.giver {
+            if let Some(giver) = &mut self.giver {
                 giver.give(Some(self.life.file()));
             }
             if let Some(neighbour) = self.look(local, rank, patience.incarnation(rank))? {

@@ -12,8 +12,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    recvmsg, sendmsg, sockopt::socket_peercred,
 };
+use rustix::process::Pid;
 
 use crate::bootstrap::{Entry, Secret};
 
@@ -36,23 +37,39 @@ pub(super) fn place(secret: &Secret, job: &str, first: &Entry) -> io::Result<Soc
 
 /// The first rank's end.
 #[derive(Debug)]
-pub(super) struct Giver(UnixListener);
+pub(super) struct Giver {
+    listener: UnixListener,
+    /// Who has come and got nothing yet.
+    come: Vec<UnixStream>,
+}
 
 impl Giver {
     pub(super) fn open(place: &SocketAddr) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(place)?;
         listener.set_nonblocking(true)?;
-        Ok(Self(listener))
+        Ok(Self { listener, come: Vec::new() })
+    }
+
+    /// Lets come who is there. Says how many wait for their descriptor.
+    pub(super) fn gather(&mut self) -> usize {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if is_own_user(&stream) {
+                self.come.push(stream);
+            }
+        }
+        self.come.len()
+    }
+
+    /// The processes of those who wait.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Pid> {
+        self.come.iter().filter_map(|stream| Some(socket_peercred(stream).ok()?.pid))
     }
 
     /// Gives the descriptor, or word that there is none, to everybody who has come. Says how many.
-    pub(super) fn give(&self, segment: Option<BorrowedFd<'_>>) -> usize {
-        let mut given = 0;
-        while let Ok((stream, _)) = self.0.accept() {
-            // Who is gone again does not matter.
-            given += usize::from(is_own_user(&stream) && send(&stream, segment).is_ok());
-        }
-        given
+    pub(super) fn give(&mut self, segment: Option<BorrowedFd<'_>>) -> usize {
+        self.gather();
+        // Who is gone again does not matter.
+        self.come.drain(..).filter(|stream| send(stream, segment).is_ok()).count()
     }
 }
 
@@ -106,7 +123,7 @@ impl Taker {
 }
 
 fn is_own_user(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    socket_peercred(stream).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 fn send(stream: &UnixStream, segment: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
@@ -173,7 +190,7 @@ mod tests {
         let place = place_of("handed over", std::process::id(), 0);
         let mut early = Taker::new(place.clone());
         assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody is there");
-        let giver = Giver::open(&place).expect("the name is free");
+        let mut giver = Giver::open(&place).expect("the name is free");
         assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody answers");
         drop(early);
         assert_eq!(giver.give(None), 0, "who has hung up gets nothing");
@@ -190,7 +207,9 @@ mod tests {
                 assert_eq!(rustix::fs::fstat(&taken).expect("a file").st_size, 4711);
             }
             let taker = scope.spawn(|| until_there(&place));
-            while giver.give(None) == 0 {}
+            while giver.gather() == 0 {}
+            assert_eq!(giver.processes().collect::<Vec<_>>(), [rustix::process::getpid()]);
+            assert_eq!(giver.give(None), 1, "who was let in before gets it, too");
             assert!(matches!(taker.join().expect("takes"), Taken::Nothing));
         });
     }

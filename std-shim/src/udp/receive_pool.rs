@@ -14,17 +14,18 @@ use super::{
 };
 use crate::region::Address;
 
-/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 8.
-const BATCH: RangeInclusive<usize> = 8..=64;
+/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 4.
+const BATCH: RangeInclusive<usize> = 4..=64;
 
-/// Bytes of one call that stay in the cache.
-const BATCH_BYTES: usize = 1 << 19;
+/// Bytes of one call that stay in the cache, beside what they are copied to.
+const BATCH_BYTES: usize = 1 << 18;
 
 /// A call that got all it asked for is followed by one that asks for so many times as much.
 const GROWTH: usize = 4;
 
-/// Datagrams that are checked together.
+/// Datagrams that are checked together, and bytes after which no more are: so few are still in the first cache when they are copied.
 const GROUP: usize = 8;
+const GROUP_BYTES: u64 = 1 << 13;
 
 /// Largest message that the kernel joins.
 const JOINED_MAX: usize = 65535;
@@ -203,7 +204,7 @@ impl ReceivePool {
     fn check(&mut self, lane: &mut Batch, tally: &Tally) {
         let (mut bad, mut short, mut bytes) = (0, 0, 0);
         lane.sound = Sound::default();
-        while lane.sound.count < GROUP {
+        while lane.sound.count < GROUP && bytes < GROUP_BYTES {
             let Some(buffer) = lane.filled.get(lane.next.0).copied() else { break };
             let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
             let start = lane.next.1;

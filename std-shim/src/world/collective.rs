@@ -23,16 +23,19 @@ pub(super) mod rooms;
 pub(super) mod running;
 pub(super) mod schedule;
 mod store;
+mod strided;
 pub(super) mod table;
 pub(super) mod transfer;
 mod varying;
+mod view;
 
 pub use element::Element;
 pub use error::CollectiveError;
-pub use operation::{Operation, SystemOperation, UserOperation};
+pub use operation::{Operation, Reproducible, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
+pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
 pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
@@ -62,91 +65,124 @@ impl Communicator {
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn broadcast_into<T>(&self, data: &mut [T], root: Rank) -> Result<(), CollectiveError>
+    pub fn broadcast_into<T>(&self, data: &mut (impl AsViewMut<T> + ?Sized), root: Rank) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes,
     {
-        self.run(self.call_broadcast(data, root)?, Moves)
+        self.run(self.call_broadcast(data.as_view_mut(), root)?, Moves)
     }
 
     /// Everyone's `data`, in rank order, to the root's `into`; the others' `into` is left alone and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn gather_into<T>(&self, data: &[T], into: &mut [T], root: Rank) -> Result<(), CollectiveError>
+    pub fn gather_into<T>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_gather(data, into, root)?, Moves)
+        self.run(self.call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
     /// Block i of the root's `data` to rank i's `into`; the others' `data` is not looked at and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn scatter_into<T>(&self, data: &[T], into: &mut [T], root: Rank) -> Result<(), CollectiveError>
+    pub fn scatter_into<T>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_scatter(data, into, root)?, Moves)
+        self.run(self.call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
     /// Everyone's `data`, in rank order, to everyone's `into`.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn all_gather_into<T>(&self, data: &[T], into: &mut [T]) -> Result<(), CollectiveError>
+    pub fn all_gather_into<T>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_gather(data, into)?, Moves)
+        self.run(self.call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
     }
 
     /// Block j of rank i's `data` to block i of rank j's `into`.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn all_to_all_into<T>(&self, data: &[T], into: &mut [T]) -> Result<(), CollectiveError>
+    pub fn all_to_all_into<T>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_to_all(data, into)?, Moves)
+        self.run(self.call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
     }
 
     /// Everyone's `data`, combined, to the root's `into`; the others' `into` is left alone and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn reduce_into<T, O>(&self, data: &[T], into: &mut [T], operation: O, root: Rank) -> Result<(), CollectiveError>
+    pub fn reduce_into<T, O>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+        root: Rank,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_reduce(data, into, &operation, root)?, operation)
+        self.combine(self.call_reduce(data.as_view(), into.as_view_mut(), &operation, root)?, operation)
     }
 
     /// Everyone's `data`, combined, to everyone's `into`: the same bits everywhere.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn all_reduce_into<T, O>(&self, data: &[T], into: &mut [T], operation: O) -> Result<(), CollectiveError>
+    pub fn all_reduce_into<T, O>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_all_reduce(data, into, &operation)?, operation)
+        self.combine(self.call_all_reduce(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     /// As [`all_reduce_into`](Self::all_reduce_into), in place.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn all_reduce_in_place<T, O>(&self, data: &mut [T], operation: O) -> Result<(), CollectiveError>
+    pub fn all_reduce_in_place<T, O>(
+        &self,
+        data: &mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_all_reduce_in_place(data, &operation), operation)
+        self.combine(self.call_all_reduce_in_place(data.as_view_mut(), &operation), operation)
     }
 
     /// Block i of everyone's `data`, combined, to rank i's `into`.
@@ -155,39 +191,49 @@ impl Communicator {
     /// [`CollectiveError`].
     pub fn reduce_scatter_block_into<T, O>(
         &self,
-        data: &[T],
-        into: &mut [T],
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_reduce_scatter(data, into, &operation)?, operation)
+        self.combine(self.call_reduce_scatter(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     /// The `data` of ranks 0 to i, combined, to rank i's `into`.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn scan_into<T, O>(&self, data: &[T], into: &mut [T], operation: O) -> Result<(), CollectiveError>
+    pub fn scan_into<T, O>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_scan(Verb::Scan, data, into, &operation)?, operation)
+        self.combine(self.call_scan(Verb::Scan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     /// The `data` of ranks 0 to i − 1, combined, to rank i's `into`; rank 0's is left alone.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn exclusive_scan_into<T, O>(&self, data: &[T], into: &mut [T], operation: O) -> Result<(), CollectiveError>
+    pub fn exclusive_scan_into<T, O>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_scan(Verb::Exscan, data, into, &operation)?, operation)
+        self.combine(self.call_scan(Verb::Exscan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     fn combine<T, O: Operation<T>>(&self, call: Call<'_>, operation: O) -> Result<(), CollectiveError> {
@@ -197,10 +243,10 @@ impl Communicator {
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
             Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
-                on_node.run(self, &call.plan, call.places, operate)
+                call.packed(|plan, places| on_node.run(self, plan, places, operate))
             }
             _ if call.is_alone() => {
-                call.places.copy_alone(call.plan.verb);
+                call.copy_alone();
                 Ok(())
             }
             _ => {
@@ -208,7 +254,7 @@ impl Communicator {
                     on_node.pass(self, &call.plan)?;
                 }
                 // SAFETY: what is lent outlives this call, which waits for the end.
-                let begun = unsafe { self.begin(call, Box::new(operate)) }?;
+                let begun = unsafe { self.begin(call, Box::new(operate), |_, _| ()) }?;
                 self.wait_for(begun)
             }
         }

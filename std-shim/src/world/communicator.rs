@@ -17,7 +17,7 @@ use super::collective::NodeGroup;
 use super::group::Group;
 use super::mailbox::Wanted;
 use super::near::{AllocateError, Buffer, Near};
-use super::process::{Posting, SendFailure};
+use super::process::{Posting, Process, SendFailure};
 use super::progress::{Awaits, Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
@@ -63,6 +63,11 @@ impl Communicator {
         self.size
     }
 
+    /// Whether more ranks than processors share this host, as far as is known: then who waits lets others run.
+    pub fn is_crowded(&self) -> bool {
+        self.shared.crowded
+    }
+
     /// Its members, in order.
     pub fn group(&self) -> Group {
         self.members.clone()
@@ -94,7 +99,7 @@ impl Communicator {
         if self.shared.lock().send_at_once(bytes, self.named, posting.to, tag) {
             return Ok(());
         }
-        match self.start_send(bytes, &posting)? {
+        match self.start_send(bytes, &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
         }
@@ -106,7 +111,7 @@ impl Communicator {
     /// [`Failure`].
     pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
         let posting = self.posting(to, tag, Mode::Synchronous, Leaves::AtOnce)?;
-        match self.start_send(data.as_bytes(), &posting)? {
+        match self.start_send(data.as_bytes(), &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
         }
@@ -135,7 +140,7 @@ impl Communicator {
         if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
             return self.own(ended);
         }
-        let request = self.start_receive(bytes, self.wanted(Some(source), Some(tag))?)?;
+        let request = self.start_receive(bytes, self.wanted(Some(source), Some(tag))?, |_, started| started)?;
         self.wait(request)
     }
 
@@ -148,7 +153,7 @@ impl Communicator {
         data: &mut [T],
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), self.wanted(None, tag)?)?;
+        let request = self.start_receive(data.as_mut_bytes(), self.wanted(None, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
@@ -221,7 +226,7 @@ impl Communicator {
 
     /// Waits for a request of this communicator's.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
-        self.ended(&started, self.shared.wait(started))
+        self.ended(&started, self.shared.wait(&started, |process| process.take_ended(&started)))
     }
 
     /// How a request has ended.
@@ -233,7 +238,14 @@ impl Communicator {
         }
     }
 
-    pub(super) fn start_send(&self, bytes: &[u8], posting: &Posting) -> Result<Option<Started>, Failure> {
+    /// Starts a send, and notes it before anyone else has the lock.
+    #[inline]
+    pub(super) fn start_send<R>(
+        &self,
+        bytes: &[u8],
+        posting: &Posting,
+        note: impl FnOnce(&mut Process, Started) -> R,
+    ) -> Result<Option<R>, Failure> {
         let start = NonNull::from(bytes).cast();
         let mut rounds = 0..ROUNDS;
         loop {
@@ -249,7 +261,9 @@ impl Communicator {
             match unsafe { process.send(posting, start, bytes.len()) } {
                 Ok(sent) => {
                     let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
-                    return Ok(sent.map(|(request, region)| Started { request, region, peer, what }));
+                    return Ok(
+                        sent.map(|(request, region)| note(&mut process, Started { request, region, peer, what }))
+                    );
                 }
                 Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
                 Err(SendFailure::Full) => {
@@ -263,7 +277,14 @@ impl Communicator {
         }
     }
 
-    pub(super) fn start_receive(&self, bytes: &mut [u8], what: Wanted) -> Result<Started, Failure> {
+    /// As [`start_send`](Self::start_send).
+    #[inline]
+    pub(super) fn start_receive<R>(
+        &self,
+        bytes: &mut [u8],
+        what: Wanted,
+        note: impl FnOnce(&mut Process, Started) -> R,
+    ) -> Result<R, Failure> {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
         // SAFETY: as in `start_send`; the borrow is exclusive.
@@ -271,9 +292,9 @@ impl Communicator {
         let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
         let (peer, tag) = match what {
             Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
-            Wanted::Matched(_) => (None, None),
+            Wanted::Matched(_, source) => (Some(source.into()), None),
         };
-        Ok(Started { request, region, peer, what: Doing::Receive { source: peer, tag } })
+        Ok(note(&mut process, Started { request, region, peer, what: Doing::Receive { source: peer, tag } }))
     }
 
     /// Ends everything that is under way because of a panic, and tells the others.

@@ -13,8 +13,8 @@ use unisono_verbs::ud;
 
 use super::WorldError;
 #[cfg(feature = "verbs")]
-use crate::environment::DeviceChoice;
-use crate::environment::Settings;
+use crate::environment::QueuesChoice;
+use crate::environment::{DeviceChoice, Settings};
 use crate::region::{Address, Regions};
 use crate::udp::{self, Options, Path, Tally, Udp};
 
@@ -68,6 +68,15 @@ impl Link {
         Ok(Self::Udp(Box::new(Udp::bind(&options)?)))
     }
 
+    /// Which device it is.
+    pub(super) const fn name(&self) -> DeviceChoice {
+        match self {
+            Self::Udp(_) => DeviceChoice::Udp,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => DeviceChoice::Verbs,
+        }
+    }
+
     /// Where it is, as bootstrap tells the others.
     pub(super) fn lanes(&self) -> std::io::Result<[SocketAddr; 2]> {
         match self {
@@ -117,6 +126,15 @@ impl Link {
     /// Whether there may be something to receive on the polled lane: cheaper to ask than a round.
     pub(super) fn look(&mut self) -> bool {
         each!(Self, self, device => device.look(Lane::Polled))
+    }
+
+    /// Whether it is gone, and will never carry anything again.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => device.is_closed(),
+        }
     }
 
     /// An empty table of regions that the device can send from.
@@ -308,7 +326,12 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let names = ud::adapters()?;
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
-    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &ud::Options::new(size, queue_key(settings)))?)))
+    let queues = match settings.transport.queues.unwrap_or_default() {
+        QueuesChoice::Library => ud::Queues::Library,
+        QueuesChoice::Raw => ud::Queues::Raw,
+    };
+    let options = ud::Options { queues, ..ud::Options::new(size, queue_key(settings)) };
+    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &options)?)))
 }
 
 /// The job's Q_Key, from its secret. A process by itself has none, and no peers.

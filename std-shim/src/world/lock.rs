@@ -41,6 +41,13 @@ pub(super) struct Lock<T> {
 // SAFETY: the value is reached by one thread at a time, as by a mutex.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
+/// What the lock around another value guards, too.
+#[derive(Default)]
+pub(super) struct Beside<T>(UnsafeCell<T>);
+
+// SAFETY: reached by one thread at a time, under the lock, whichever thread that is.
+unsafe impl<T: Send> Sync for Beside<T> {}
+
 /// How the lock was entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entered {
@@ -87,6 +94,21 @@ impl<T> Lock<T> {
     /// For a thread that locks a thousand times a second at most: does not count against the owner.
     pub(super) fn lock_rarely(&self) -> Guard<'_, T> {
         Guard { lock: self, entered: self.queue(true), here: PhantomData }
+    }
+
+    /// Access to what is beside the value, by whoever has that.
+    ///
+    /// # Safety
+    /// It is always reached by this, and beside this lock.
+    ///
+    /// # Panics
+    /// The value is another lock's.
+    #[inline]
+    pub(super) unsafe fn beside<'a, U>(&self, value: &'a mut T, beside: &'a Beside<U>) -> &'a mut U {
+        assert!(core::ptr::eq(value, self.value.get()), "the value of this lock");
+        // SAFETY: the one value is borrowed exclusively for as long, which only who has the lock can do; the caller says that all others
+        // need the same value.
+        unsafe { &mut *beside.0.get() }
     }
 
     #[inline]
@@ -214,6 +236,17 @@ mod tests {
         pair[0] += 1;
         core::hint::black_box(&mut *pair);
         pair[1] += 1;
+    }
+
+    #[test]
+    #[should_panic(expected = "the value of this lock")]
+    fn what_is_beside_one_lock_is_not_reached_by_another() {
+        let (lock, other, beside) = (Lock::new(1), Lock::new(1), Beside::<u32>::default());
+        let mut guard = lock.lock();
+        // SAFETY: reached by this alone.
+        *unsafe { lock.beside(&mut guard, &beside) } += 1;
+        // SAFETY: as above: it panics.
+        *unsafe { other.beside(&mut guard, &beside) } += 1;
     }
 
     fn contend(lock: &Lock<Pair>, rarely: bool) {

@@ -236,7 +236,8 @@ impl Mailbox {
         !self.errands.is_empty() || !self.machine.is_still()
     }
 
-    /// Receives a message; the request is started. See [`Received`] for what is to be done.
+    /// Receives a message; the request is started. See [`Received`] for what is to be done. False: nothing will come of it, since
+    /// what was taken out went with its sender, or there are no more records.
     pub(super) fn receive(
         &mut self,
         what: Wanted,
@@ -244,12 +245,12 @@ impl Mailbox {
         request: u32,
         requests: &mut Requests,
         regions: &Regions,
-    ) {
+    ) -> bool {
         let room = into.bytes as u64;
         let received = loop {
             let received = match what {
                 Wanted::Like(pattern) => self.machine.receive(pattern, room, request).map(Some),
-                Wanted::Matched(message) => self.machine.receive_matched(message, room, request),
+                Wanted::Matched(message, _) => self.machine.receive_matched(message, room, request),
             };
             match received {
                 Ok(received) => break received,
@@ -259,7 +260,7 @@ impl Mailbox {
         };
         let (source, context) = match what {
             Wanted::Like(Pattern { source, context, .. }) => (source, context),
-            Wanted::Matched(_) => (None, Context(0)),
+            Wanted::Matched(..) => (None, Context(0)),
         };
         match received {
             Some(Received::Waits(id)) => {
@@ -281,15 +282,9 @@ impl Mailbox {
                 self.put(request, Receiving { source, met: Some(status), ..Receiving::new(into) });
             }
             Some(Received::Truncated(status)) => requests.finish(request, ended(&status, into.bytes)),
-            // Its sender is gone.
-            None => {
-                let failure = match what {
-                    Wanted::Matched(_) | Wanted::Like(Pattern { source: None, .. }) => Failure::TooLong,
-                    Wanted::Like(Pattern { source: Some(source), .. }) => Failure::PeerFailed(Rank(source.0)),
-                };
-                requests.finish(request, Err(failure));
-            }
+            None => return false,
         }
+        true
     }
 
     /// A head of a message of `bytes` bytes, head and payload, of which these are the first ones; `without` bytes of it do not stand
@@ -411,8 +406,8 @@ impl Mailbox {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
     Like(Pattern),
-    /// A message that a matched probe has taken.
-    Matched(MessageId),
+    /// A message that a matched probe has taken, and who sent it.
+    Matched(MessageId, PeerId),
 }
 
 fn address(regions: &Regions, span: Span) -> Option<crate::region::Address> {

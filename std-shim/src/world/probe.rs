@@ -112,14 +112,17 @@ impl Message<'_> {
     /// Receives it.
     ///
     /// # Errors
-    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified.
+    /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] what lies in `data` is
+    /// unspecified.
     pub fn receive_into<T: IntoBytes + FromBytes>(self, data: &mut [T]) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
         message.receive(data.as_mut_bytes())
     }
 
     fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
-        let request = self.communicator.start_receive(bytes, Wanted::Matched(self.id))?;
+        let source = self.communicator.world_rank(self.status.source)?;
+        let wanted = Wanted::Matched(self.id, source.into());
+        let request = self.communicator.start_receive(bytes, wanted, |_, started| started)?;
         self.communicator.wait(request)
     }
 }

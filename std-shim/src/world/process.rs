@@ -27,10 +27,10 @@ use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 use unisono_shmem::note::EAGER_LIMIT;
 
-pub(super) use collectives::Outcome;
+pub(super) use collectives::{Outcome, Panic};
 pub(super) use contexts::named;
 pub(super) use messages::{Posting, SendFailure};
-pub(super) use retire::{ASK, GONE, REVOKED};
+pub(super) use retire::{ASK, GONE, LEFT, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
@@ -44,7 +44,7 @@ use super::mail::Mail;
 use super::mailbox::{Mailbox, SharedRegions};
 use super::near::Near;
 use super::progress::Leaves;
-use super::request::{Failure, Requests, Status, Tag, message_of};
+use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
 use super::small::{Cell, SmallCells};
 use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
@@ -61,6 +61,8 @@ const ROUNDS: u32 = 64;
 const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEAD - Head::EAGER;
 /// Nanoseconds between two looks at membership and watched peers.
 const TENDING: u64 = 20_000_000;
+/// Bytes of a message that memory is granted for at a time, unless said otherwise.
+const GRANT: usize = 1 << 31;
 /// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
 const CORKED: usize = 1 << 18;
 
@@ -138,12 +140,17 @@ pub(super) struct Process {
     uses: Vec<Use>,
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
+    /// Bytes of a message that memory is granted for at a time: the same on all ranks.
+    grant_most: usize,
     placings: Vec<Option<Placing>>,
     pub(super) collectives: Collectives,
     pub(super) near: Option<Near>,
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
+    /// This rank has sent and received all that it will, and so have these.
+    is_at_end: bool,
+    left: Vec<PeerId>,
     tended: u64,
     corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
@@ -200,11 +207,14 @@ impl Process {
             uses: Vec::new(),
             sendings: Vec::new(),
             granted: Vec::new(),
+            grant_most: settings.transport.grant.map_or(GRANT, |bytes| bytes.get() as usize),
             placings: Vec::new(),
             collectives,
             near,
             watched: Vec::new(),
             untold: Vec::new(),
+            is_at_end: false,
+            left: Vec::new(),
             tended: 0,
             corked: Corked::default(),
             latest: 0,
@@ -243,6 +253,8 @@ impl Process {
         let now = self.now();
         self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
         self.mailbox.machine.revive(rank.into());
+        self.left.retain(|left| *left != rank.into());
+        self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 
@@ -370,7 +382,10 @@ impl Process {
                             OperationError::Refused => Failure::TooLongForReceive(rank),
                         });
                         let status = Status { source: self.rank, tag: Tag(0), bytes: 0 };
-                        self.requests.finish(request, result.map(|()| status));
+                        match parcel_of(request) {
+                            Some(parcel) => self.leave_parcel(parcel, result.err()),
+                            None => self.requests.finish(request, result.map(|()| status)),
+                        }
                     }
                     Some(Use::Nothing) | None => {}
                 }

@@ -12,7 +12,7 @@ use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Look;
 
 use super::link::Bell;
-use super::lock::{Guard, Lock};
+use super::lock::{Beside, Guard, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
@@ -57,6 +57,9 @@ pub(super) struct Started {
     pub(super) what: Doing,
 }
 
+/// How a request has ended, if it has.
+type Taken = Option<Result<Status, Failure>>;
+
 /// What a wait is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Awaits {
@@ -73,7 +76,7 @@ pub(super) struct Shared {
     process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
-    crowded: bool,
+    pub(super) crowded: bool,
     /// Where some ranks are reached through shared memory.
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled lane's bell.
@@ -90,6 +93,16 @@ impl Shared {
 
     pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
+    }
+
+    /// What the same lock guards, by whoever has it.
+    ///
+    /// # Safety
+    /// As of [`Lock::beside`].
+    #[inline]
+    pub(super) unsafe fn beside<'a, T>(&self, process: &'a mut Process, beside: &'a Beside<T>) -> &'a mut T {
+        // SAFETY: as the caller says.
+        unsafe { self.process.beside(process, beside) }
     }
 
     /// Lets others run where there are more ranks than processors.
@@ -133,7 +146,7 @@ impl Shared {
             let moved = if in_memory && !rounds.is_multiple_of(ROUNDS) {
                 process.progress_near()
             } else {
-                process.progress(false)
+                self.progress(&mut process)
             };
             if moved {
                 (rest, idle_since) = (node.rest(), None);
@@ -150,7 +163,7 @@ impl Shared {
                 let look = rest.rest_on_any(&words);
                 if look != Look::Nowhere {
                     let mut process = self.process.lock();
-                    process.progress(false);
+                    self.progress(&mut process);
                     if look == Look::Everywhere {
                         process.look_near(rank);
                     }
@@ -175,16 +188,35 @@ impl Shared {
         }
     }
 
+    /// One round, of which other threads hear if it ended something.
+    fn progress(&self, process: &mut Process) -> bool {
+        let finished = process.requests.finished();
+        let moved = process.progress(false);
+        self.wake_sleepers(process, finished);
+        moved
+    }
+
+    /// Ends the sleep of another thread if more has ended than this: it may be what that waits for.
+    fn wake_sleepers(&self, process: &Process, finished: u64) {
+        if process.requests.finished() != finished && self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.polled.ring();
+        }
+    }
+
     /// Sleeps on the polled lane's bell.
     fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
+        let finished = process.requests.finished();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        if process.arm(Lane::Polled) {
-            let tends_in = process.tends_in();
-            let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
-            drop(process);
+        let (is_armed, tends_in) = (process.arm(Lane::Polled), process.tends_in());
+        let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
+        drop(process);
+        if is_armed {
             self.polled.wait(Some(rest.min(longest)));
         }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        if self.sleepers.fetch_sub(1, Ordering::Relaxed) > 1 {
+            // One sleeper takes all rings.
+            self.wake_sleepers(&self.process.lock(), finished);
+        }
     }
 
     /// Where all ranks are reached through the endpoint.
@@ -202,13 +234,14 @@ impl Shared {
                     continue;
                 }
                 // The shortest way back to whom waits; its next call makes a whole round.
-                if process.take_arrivals()
-                    && let Some(result) = done(&mut process)
-                {
+                let finished = process.requests.finished();
+                let may_end = process.take_arrivals();
+                self.wake_sleepers(&process, finished);
+                if may_end && let Some(result) = done(&mut process) {
                     return result;
                 }
             }
-            if process.progress(false) {
+            if self.progress(&mut process) {
                 (idle_since, glances) = (None, 0);
                 continue;
             }
@@ -225,17 +258,17 @@ impl Shared {
         }
     }
 
-    /// Waits for a request; its memory is free afterwards.
-    pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
-        let ended = self.process.lock().take_ended(&started);
-        ended.unwrap_or_else(|| self.wait_long(started))
+    /// Waits for a request, which `take` takes out when it has ended: its memory is free afterwards.
+    pub(super) fn wait(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
+        let ended = take(&mut self.process.lock());
+        ended.unwrap_or_else(|| self.wait_long(started, take))
     }
 
     /// As that, for what has not ended yet.
-    fn wait_long(&self, started: Started) -> Result<Status, Failure> {
+    fn wait_long(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
         let mut waits = false;
         self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
-            let ended = process.take_ended(&started);
+            let ended = take(process);
             match &ended {
                 None if !waits => {
                     process.note_waiting(started.request, started.what);
@@ -249,18 +282,18 @@ impl Shared {
         })
     }
 
-    /// Makes progress once; tells whether and how the request has ended, and frees its memory if so.
-    pub(super) fn test(&self, started: Started) -> Option<Result<Status, Failure>> {
+    /// Makes progress once; tells whether and how the request has ended, if `take` takes it out.
+    pub(super) fn test(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Taken {
         let mut process = self.process.lock();
-        process.progress(false);
+        self.progress(&mut process);
         process.ask_at_times(started.request, started.what);
-        process.take_ended(&started)
+        take(&mut process)
     }
 
     /// Makes progress once; tells whether the request has ended.
-    pub(super) fn is_done(&self, started: Started) -> bool {
+    pub(super) fn is_done(&self, started: &Started) -> bool {
         let mut process = self.process.lock();
-        process.progress(false);
+        self.progress(&mut process);
         process.ask_at_times(started.request, started.what);
         process.requests.result(started.request).is_some()
     }
@@ -278,9 +311,7 @@ impl Shared {
         // Others want the lock, too.
         let mut rounds = 0..ROUNDS;
         while rounds.next().is_some() && process.progress(true) {}
-        if process.requests.finished() != before && self.sleepers.load(Ordering::Relaxed) > 0 {
-            self.polled.ring();
-        }
+        self.wake_sleepers(&process, before);
         if !rounds.is_empty() && process.arm(Lane::Interrupt) {
             let longest = if self.node.is_some() { INTERVAL } else { LONGEST };
             process.rest().map_or(longest, Duration::from_nanos).min(longest)

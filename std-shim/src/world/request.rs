@@ -44,12 +44,15 @@ pub enum Failure {
     /// There is no such rank.
     #[error("there is no rank {0}")]
     UnknownRank(Rank),
-    /// More than 2³² − 1 bytes in one message.
-    #[error("a message has at most 4294967295 bytes")]
-    TooLong,
+    /// There is no record left for one more request, or the adapter does not take its memory.
+    #[error("there is no room for one more request")]
+    Refused,
     /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
+    /// The device to other nodes is gone: nothing comes from there, and nothing arrives.
+    #[error("the network device is gone")]
+    NoDevice,
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -93,7 +96,7 @@ pub(super) const fn of_parcel(parcel: u32) -> u32 {
 }
 
 /// The parcel that has this number among requests.
-const fn parcel_of(request: u32) -> Option<u32> {
+pub(super) const fn parcel_of(request: u32) -> Option<u32> {
     if request < MESSAGES { request.checked_sub(PARCELS) } else { None }
 }
 

@@ -1,79 +1,80 @@
 //! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
 
-use core::cell::{Cell, OnceCell, RefCell};
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use std::sync::OnceLock;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::admission::Mode;
 
-use super::collective::Begun;
-use super::progress::{Leaves, Started};
+use super::ledger::{Ledger, Lent};
+use super::progress::Leaves;
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
 use crate::rank::Rank;
 
 /// Where requests are started. When [`Communicator::scope`] returns, all have ended.
+///
+/// Any thread may start requests and wait for them:
+///
+/// ```
+/// use unisono::world::{Tag, World};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+///     std::thread::scope(|threads| {
+///         let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///         threads.spawn(move || receive.wait());
+///         send.wait()
+///     })
+/// })?;
+/// assert_eq!(received, sent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// but none that may outlive the scope, when the buffers are others' again:
+///
+/// ```compile_fail,E0521
+/// # use unisono::world::{Tag, World};
+/// # let world = World::join()?;
+/// # let own = world.rank();
+/// std::thread::scope(|threads| {
+///     world.scope(|scope| {
+///         threads.spawn(move || scope.immediate_send(&[1_u32], own, Tag(1)).is_ok());
+///     });
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
-    communicator: &'env Communicator,
-    lent: RefCell<Lent>,
-    collectives: RefCell<Begun>,
+    ledger: Ledger<'env>,
     /// Of another communicator.
-    next: OnceCell<Box<Self>>,
+    next: OnceLock<Box<Self>>,
     scope: Invariant<'scope>,
-}
-
-/// Requests whose memory is lent.
-#[derive(Default)]
-struct Lent {
-    /// Those that were waited for are `None`.
-    started: Vec<Option<Started>>,
-    free: Vec<usize>,
-}
-
-impl Lent {
-    fn put(&mut self, started: Started) -> usize {
-        if let Some(free) = self.free.pop()
-            && let Some(place) = self.started.get_mut(free)
-        {
-            *place = Some(started);
-            return free;
-        }
-        self.started.push(Some(started));
-        self.started.len() - 1
-    }
-
-    fn get(&self, place: usize) -> Option<Started> {
-        self.started.get(place).copied().flatten()
-    }
-
-    fn take(&mut self, place: usize) -> Option<Started> {
-        let started = self.started.get_mut(place)?.take()?;
-        self.free.push(place);
-        Some(started)
-    }
 }
 
 /// Communication under way. Dropped, it goes on until the scope ends.
 #[must_use = "a request that is not waited for tells nothing of its failure"]
 pub struct Request<'scope> {
-    communicator: &'scope Communicator,
-    lent: &'scope RefCell<Lent>,
-    /// Its place among those of the scope; `None`: it has ended well at once.
-    place: Cell<Option<usize>>,
+    ledger: &'scope Ledger<'scope>,
+    /// `None`: it has ended, or did so well at once.
+    lent: Cell<Option<Lent>>,
 }
 
 /// A receive under way whose buffer comes back with it, to be lent again within the same scope.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Loan<'scope, T> {
-    communicator: &'scope Communicator,
-    lent: &'scope RefCell<Lent>,
-    place: usize,
-    started: Started,
+    ledger: &'scope Ledger<'scope>,
+    lent: Lent,
     buffer: NonNull<[T]>,
     borrow: PhantomData<&'scope mut [T]>,
 }
+
+// SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
+unsafe impl<T: Send> Send for Loan<'_, T> {}
 
 pub(super) fn run<'env, R>(
     communicator: &'env Communicator,
@@ -84,18 +85,22 @@ pub(super) fn run<'env, R>(
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
             let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
-            let take = |scope: &Scope<'_, '_>| core::mem::take(&mut *scope.lent.borrow_mut()).started;
-            let mut left = all().flat_map(take).flatten().collect::<Vec<_>>().into_iter().peekable();
-            let mut begun = Begun::default();
-            all().for_each(|scope| begun.append(core::mem::take(&mut *scope.collectives.borrow_mut())));
-            if (!begun.is_empty() || left.peek().is_some()) && std::thread::panicking() {
+            let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.ledger.close())).collect();
+            if std::thread::panicking() {
+                let open = left.iter().filter(|(_, (started, begun))| !started.is_empty() || !begun.is_empty());
                 // What they wait for may depend on what this thread would have done next.
-                self.0.communicator.give_up();
+                open.for_each(|(communicator, _)| communicator.give_up());
             }
-            for started in left {
-                let _ = self.0.communicator.shared.wait(started);
+            let mut panic = None;
+            for (communicator, (started, begun)) in left {
+                for started in started {
+                    let _ = communicator.wait(started);
+                }
+                panic = panic.or(communicator.wait_for_all(begun));
             }
-            self.0.communicator.wait_for_all(begun);
+            if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
     let scope = Scope::new(communicator);
@@ -105,14 +110,13 @@ pub(super) fn run<'env, R>(
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     fn new(communicator: &'env Communicator) -> Self {
-        let (lent, collectives) = (RefCell::default(), RefCell::default());
-        Self { communicator, lent, collectives, next: OnceCell::new(), scope: PhantomData }
+        Self { ledger: Ledger::new(communicator), next: OnceLock::new(), scope: PhantomData }
     }
 
     /// The same scope, for requests on another communicator.
     pub fn on(&'scope self, communicator: &'env Communicator) -> &'scope Self {
         let mut scope = self;
-        while !core::ptr::eq(scope.communicator, communicator) {
+        while !core::ptr::eq(scope.communicator(), communicator) {
             scope = scope.next.get_or_init(|| Box::new(Self::new(communicator)));
         }
         scope
@@ -164,9 +168,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: Tag,
         mode: Mode,
     ) -> Result<Request<'scope>, Failure> {
-        let posting = self.communicator.posting(to, tag, mode, Leaves::Together)?;
-        let started = self.communicator.start_send(bytes, &posting)?;
-        Ok(self.request(started))
+        let (ledger, communicator) = (&self.ledger, self.communicator());
+        let posting = communicator.posting(to, tag, mode, Leaves::Together)?;
+        let lent = communicator.start_send(bytes, &posting, |process, started| ledger.lend(process, started))?;
+        Ok(Request { ledger, lent: Cell::new(lent) })
     }
 
     /// Starts receiving from `source`, or from anyone; with `tag`, or with any.
@@ -179,9 +184,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let wanted = self.communicator.wanted(source.into(), tag.into())?;
-        let started = self.communicator.start_receive(data.as_mut_bytes(), wanted)?;
-        Ok(self.request(Some(started)))
+        let lent = self.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        Ok(Request { ledger: &self.ledger, lent: Cell::new(Some(lent)) })
     }
 
     /// As [`immediate_receive_into`](Self::immediate_receive_into); the buffer comes back from [`Loan::wait`].
@@ -198,29 +202,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let started = self.communicator.start_receive(bytes, self.communicator.wanted(source.into(), tag.into())?)?;
-        let place = self.lent.borrow_mut().put(started);
-        Ok(Loan { communicator: self.communicator, lent: &self.lent, place, started, buffer, borrow: PhantomData })
+        let lent = self.start_receive(bytes, source.into(), tag.into())?;
+        Ok(Loan { ledger: &self.ledger, lent, buffer, borrow: PhantomData })
+    }
+
+    #[inline]
+    fn start_receive(&self, bytes: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Lent, Failure> {
+        let wanted = self.communicator().wanted(source, tag)?;
+        self.communicator().start_receive(bytes, wanted, |process, started| self.ledger.lend(process, started))
     }
 
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
-        self.communicator.shared.lock().uncork();
+        self.communicator().shared.lock().uncork();
     }
 
     /// Whose it is.
     pub(super) const fn communicator(&self) -> &'env Communicator {
-        self.communicator
+        self.ledger.communicator
     }
 
-    /// The collectives of this scope.
-    pub(super) const fn collectives(&self) -> &RefCell<Begun> {
-        &self.collectives
-    }
-
-    fn request(&'scope self, started: Option<Started>) -> Request<'scope> {
-        let place = started.map(|started| self.lent.borrow_mut().put(started));
-        Request { communicator: self.communicator, lent: &self.lent, place: Cell::new(place) }
+    /// What it has lent.
+    pub(super) const fn ledger(&self) -> &Ledger<'env> {
+        &self.ledger
     }
 }
 
@@ -230,50 +234,39 @@ impl Request<'_> {
     /// # Errors
     /// [`Failure`] when the communication failed.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
-        let Some(started) = self.take() else { return Ok(None) };
-        self.communicator.wait(started).map(Some)
+        let Some(lent) = self.lent.take() else { return Ok(None) };
+        self.ledger.wait(&lent).map(Some)
     }
 
     /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
     pub fn test(&self) -> Option<Result<Status, Failure>> {
-        let started = self.started()?;
-        let result = self.communicator.shared.test(started).map(|ended| self.communicator.ended(&started, ended));
-        if result.is_some() {
-            self.take();
-        }
-        result
+        self.look(|lent| self.ledger.test(lent), Option::is_some)?
     }
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        self.started().is_none_or(|started| self.communicator.shared.is_done(started))
+        self.look(|lent| self.ledger.is_done(lent), |_| false).unwrap_or(true)
     }
 
     /// Takes a receive back that has met no message: it has ended, and [`wait`](Self::wait) says `None`. False: it goes on, or is a
     /// send, or has ended.
     pub fn cancel(&self) -> bool {
-        let Some(started) = self.started() else { return false };
-        let cancelled = self.communicator.shared.lock().cancel(started.request, started.region);
-        if cancelled {
-            self.take();
-        }
-        cancelled
+        self.look(|lent| self.ledger.cancel(lent), |cancelled| *cancelled).unwrap_or(false)
     }
 
-    fn started(&self) -> Option<Started> {
-        self.lent.borrow().get(self.place.get()?)
-    }
-
-    fn take(&self) -> Option<Started> {
-        self.lent.borrow_mut().take(self.place.take()?)
+    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended.
+    fn look<R>(&self, look: impl FnOnce(&Lent) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
+        let lent = self.lent.take()?;
+        let seen = look(&lent);
+        self.lent.set(if is_over(&seen) { None } else { Some(lent) });
+        Some(seen)
     }
 }
 
 impl<'scope, T> Loan<'scope, T> {
     /// Waits for the end. Tells how the receive ended, and gives the buffer back.
     pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
-        self.lent.borrow_mut().take(self.place);
-        let ended = self.communicator.wait(self.started);
+        let ended = self.ledger.wait(&self.lent);
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })

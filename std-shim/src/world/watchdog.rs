@@ -49,6 +49,10 @@ pub(super) struct Watch {
     waits: Vec<Wait>,
     /// Collectives through shared memory that threads wait in.
     shown: Vec<Stuck>,
+    /// Who was asked whether it does the same, once.
+    doubts: Vec<(Rank, Subject)>,
+    /// Who does something else instead, through shared memory.
+    others: Vec<(Rank, Subject)>,
     /// Questions and answers that have arrived.
     pub(super) heard: Vec<(PeerId, Question)>,
 }
@@ -83,6 +87,29 @@ impl Watch {
     /// It waits there no more.
     pub(super) fn hide(&mut self, subject: Subject) {
         self.shown.retain(|shown| shown.subject != subject);
+        self.others.retain(|(_, other)| *other != subject);
+    }
+
+    /// Whether a rank has not been asked about this yet; `current`: what this rank waits for at all.
+    pub(super) fn doubts(&mut self, rank: Rank, subject: Subject, current: &[(Rank, Subject, u64)]) -> bool {
+        self.doubts.retain(|(_, about)| current.iter().any(|(_, current, _)| current == about));
+        let is_new = !self.doubts.contains(&(rank, subject));
+        if is_new {
+            self.doubts.push((rank, subject));
+        }
+        is_new
+    }
+
+    /// A rank does something else where this one waits in a collective through shared memory.
+    pub(super) fn note_other(&mut self, rank: Rank, subject: Subject) {
+        if self.shown.iter().any(|shown| shown.subject == subject) {
+            self.others.push((rank, subject));
+        }
+    }
+
+    /// Who does something else instead.
+    pub(super) fn other(&self, subject: Subject) -> Option<Rank> {
+        self.others.iter().find(|(_, other)| *other == subject).map(|(rank, _)| *rank)
     }
 
     pub(super) fn shown(&self) -> &[Stuck] {

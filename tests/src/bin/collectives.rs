@@ -1,5 +1,6 @@
 //! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
-//! ranks, in their order and backwards, against a sequential oracle; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! ranks, in their order and backwards, and with buffers in rows, against a sequential oracle; over messages once more by every
+//! algorithm that can be asked for; and what programs do wrong, or slowly: typed errors, no hang, no memory.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -7,13 +8,19 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Signal, kill_process};
+use unisono::environment::Override;
+use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
 use unisono::rank::Rank;
 use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
+use unisono_core::schedule::{Algorithm, algorithms};
 use unisono_tests::bar::{Limit, Report};
+use unisono_tests::chosen::{Choice, Chosen};
 use unisono_tests::collectives::{Collective, Rounds};
 use unisono_tests::job::{Job, Remains};
 use unisono_tests::oracle::Oracle;
+use unisono_tests::views::Views;
 
 /// As long as nobody has to wait for a rank that does something else.
 const BOUND: Duration = Duration::from_secs(2);
@@ -76,6 +83,8 @@ impl Means {
 enum Part {
     /// Against the oracle.
     Oracle,
+    /// Against the oracle; tells by which algorithms.
+    Algorithms,
     /// Rank 0 calls another collective than the others.
     Verbs,
     /// Rank 0 calls a barrier, the others do not.
@@ -126,6 +135,9 @@ fn judge(options: &Options) -> ExitCode {
     let chosen = |means: &Means| options.means.is_none_or(|one| one == *means);
     for means in Means::value_variants().iter().copied().filter(chosen) {
         against_oracle(means, options.ranks, &mut report);
+        if matches!(means, Means::Udp | Means::Mixed) {
+            by_algorithms(means, &mut report);
+        }
         misuses(means, &mut report);
         patience(means, &mut report);
     }
@@ -151,6 +163,88 @@ fn against_oracle(means: Means, most: u32, report: &mut Report) {
         report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
         report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
     }
+}
+
+/// Every collective by every algorithm: with two messages at a time where three ranks can, and without a word of that on four.
+fn by_algorithms(means: Means, report: &mut Report) {
+    let most = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).max().unwrap_or(0);
+    let every: usize = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).sum();
+    let (mut ran, mut not_ran, mut compared, mut wrong) = (Vec::new(), 0, 0.0, 0.0);
+    for asked in [Asked { ranks: 3, ports: Some(2), segments: 3 }, Asked { ranks: 4, ports: None, segments: 2 }] {
+        for turn in 0..most {
+            let of_verb = |verb| *algorithms(verb).iter().cycle().nth(turn).unwrap_or(&Algorithm::Ring);
+            let options: Vec<String> = VERBS
+                .iter()
+                .flat_map(|(verb, option, _)| [format!("--{option}"), asked.text(of_verb(*verb))])
+                .collect();
+            let said = run_with(means, Part::Algorithms, asked.ranks, &options, Duration::from_secs(120));
+            let told: Option<Vec<Told>> =
+                said.as_ref().ok().and_then(|lines| lines.iter().map(|line| tell(line)).collect());
+            let Some(told) = told else {
+                eprintln!("{means:?}, {options:?}: {said:?}");
+                wrong = f64::NAN;
+                continue;
+            };
+            compared += told.iter().map(|(compared, ..)| compared).sum::<f64>();
+            wrong += told.iter().map(|(_, wrong, _)| wrong).sum::<f64>();
+            for (verb, ..) in VERBS.iter().filter(|(verb, ..)| asked.can_be(*verb, of_verb(*verb))) {
+                let algorithm = of_verb(*verb);
+                if told.iter().all(|(.., choices)| choices.iter().any(|choice| asked.is(choice, *verb, algorithm))) {
+                    ran.push((verb.name(), algorithm.name()));
+                } else {
+                    not_ran += 1;
+                    eprintln!("{means:?}: {} by {} did not run", verb.name(), asked.text(algorithm));
+                }
+            }
+        }
+    }
+    ran.sort_unstable();
+    ran.dedup();
+    let of = format!("{means:?}, by algorithm");
+    report.figure("ran", &of, ran.len() as f64, "algorithms", Limit::Least(every as f64));
+    report.figure("asked_for_and_not_run", &of, f64::from(not_ran), "algorithms", Limit::Most(0.0));
+    report.figure("compared", &of, compared, "results", Limit::Least(1e4));
+    report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
+}
+
+/// How every collective of a job is to be done, but for the algorithm.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ranks: u32,
+    ports: Option<u64>,
+    segments: u64,
+}
+
+impl Asked {
+    fn text(self, algorithm: Algorithm) -> String {
+        let ports = self.ports.map_or_else(String::new, |ports| format!("k={ports},"));
+        format!("{}:{ports}segments={}", algorithm.name(), self.segments)
+    }
+
+    /// Not all algorithms are for all numbers of ranks.
+    fn can_be(self, verb: Verb, algorithm: Algorithm) -> bool {
+        let (rank, root, size) = (Member(0), Member(0), self.ranks);
+        let plan = Plan { verb, rank, size, root, bytes: 4092, grain: 4, order: Order::Any, in_place: false, kind: 0 };
+        let mut tuning = Tuning::default();
+        let Ok(wanted) = Override::new(verb, &self.text(algorithm)) else { return false };
+        tuning.set(wanted);
+        tuning.decide(&plan, false, Carrier::Udp).is_ok_and(|decision| decision.reason == Reason::Override)
+    }
+
+    fn is(self, choice: &Choice, verb: Verb, algorithm: Algorithm) -> bool {
+        (choice.collective.as_str(), choice.algorithm.as_str()) == (verb.name(), algorithm.name())
+            && self.ports.is_none_or(|ports| choice.ports == ports)
+            && choice.segments == self.segments
+    }
+}
+
+/// Results that were compared, and wrong, and by what they came.
+type Told = (f64, f64, Vec<Choice>);
+
+fn tell(line: &str) -> Option<Told> {
+    let (counts, choices) = line.split_once(" by ")?;
+    let (compared, wrong) = count(counts)?;
+    Some((compared, wrong, choices.split(' ').map(Choice::read).collect::<Option<_>>()?))
 }
 
 fn misuses(means: Means, report: &mut Report) {
@@ -199,9 +293,19 @@ fn patience(means: Means, report: &mut Report) {
 
 /// One job: what each rank says in the end.
 fn run(means: Means, part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String> {
+    run_with(means, part, ranks, &[], patience)
+}
+
+fn run_with(
+    means: Means,
+    part: Part,
+    ranks: u32,
+    options: &[String],
+    patience: Duration,
+) -> Result<Vec<String>, String> {
     let (mark, number) = (format!("collectives-{}-{means:?}-{part:?}-{ranks}", std::process::id()), ranks.to_string());
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let mut job = start(means, &mark, &number, &name)?;
+    let mut job = start(means, &mark, &number, &name, options)?;
     let until = Instant::now() + patience;
     let mut said = Vec::new();
     while (said.len() as u32) < ranks {
@@ -212,14 +316,14 @@ fn run(means: Means, part: Part, ranks: u32, patience: Duration) -> Result<Vec<S
     Ok(said)
 }
 
-fn start(means: Means, mark: &str, ranks: &str, part: &str) -> Result<Job, String> {
-    let options: Vec<&str> =
-        ["-n", ranks, "--on-death", "silent"].into_iter().chain(means.options().split(' ')).collect();
+fn start(means: Means, mark: &str, ranks: &str, part: &str, more: &[String]) -> Result<Job, String> {
+    let given = ["-n", ranks, "--on-death", "silent"].into_iter().chain(means.options().split(' '));
+    let options: Vec<&str> = given.chain(more.iter().map(String::as_str)).collect();
     Job::start(mark, &options, &["--part", part])
 }
 
 fn stopped(means: Means) -> Result<(), String> {
-    let mut job = start(means, &format!("collectives-{}-{means:?}-stopped", std::process::id()), "3", "stopped")?;
+    let mut job = start(means, &format!("collectives-{}-{means:?}-stopped", std::process::id()), "3", "stopped", &[])?;
     let members = job.ready("ready", 3)?;
     kill_process(members[1], Signal::STOP).map_err(|error| error.to_string())?;
     std::thread::sleep(PAUSE);
@@ -242,11 +346,21 @@ fn count(line: &str) -> Option<(f64, f64)> {
 
 /// A rank.
 fn member(part: Part) -> ExitCode {
+    let chosen = (part == Part::Algorithms).then(|| Chosen::listen().expect("nobody else listens"));
     let world = World::join().expect("a world");
     let rank = world.rank().0;
     let said = match part {
         Part::Oracle => match oracle(&world) {
             Ok((compared, wrong)) => format!("{compared} {wrong}"),
+            Err(error) => error.to_string(),
+        },
+        Part::Algorithms => match oracle(&world) {
+            Ok((compared, wrong)) => {
+                let well = go_on(&world, |round| round < 5) == "well";
+                let choices = chosen.map(Chosen::all).unwrap_or_default();
+                let choices: Vec<String> = choices.iter().map(Choice::to_string).collect();
+                format!("{compared} {} by {}", wrong + u64::from(!well), choices.join(" "))
+            }
             Err(error) => error.to_string(),
         },
         Part::Verbs | Part::Barriers | Part::Lengths | Part::Roots | Part::Operations | Part::Places => {
@@ -286,8 +400,10 @@ fn member(part: Part) -> ExitCode {
 /// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
 fn oracle(world: &World) -> Result<(u64, u64), Box<dyn core::error::Error>> {
     let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
-    let (whole, other) = (Oracle::new(world).run()?, Oracle::new(&backwards).run()?);
-    Ok((whole.0 + other.0, whole.1 + other.1))
+    let whole = [Oracle::new(world).run()?, Views::new(world, 1).run()?];
+    let other = [Oracle::new(&backwards).run()?, Views::new(&backwards, 2).run()?];
+    let all = || whole.iter().chain(&other);
+    Ok((all().map(|(compared, _)| compared).sum(), all().map(|(_, wrong)| wrong).sum()))
 }
 
 fn told(result: Result<(), CollectiveError>) -> String {
@@ -299,7 +415,7 @@ fn told(result: Result<(), CollectiveError>) -> String {
 
 /// Rounds of every collective, as long as rank 0 says so.
 fn go_on(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
-    let mut all = Collective::ALL.map(|collective| (collective, Rounds::new(world, 3000)));
+    let mut all: Vec<_> = Collective::all().into_iter().map(|one| (one, Rounds::new(world, 3000))).collect();
     for round in 0.. {
         let mut more = [u8::from(goes_on(round))];
         if let Err(error) = world.broadcast_into(&mut more, Rank(0)) {
@@ -345,7 +461,7 @@ fn threads(world: &World) {
     std::thread::scope(|scope| {
         for thread in 0..3 {
             scope.spawn(move || {
-                let mut rounds = Rounds::new(world, 2000);
+                let (mut rounds, all) = (Rounds::new(world, 2000), Collective::all());
                 // It may wait for ever, for what another thread took.
                 std::thread::spawn(|| {
                     std::thread::sleep(PAUSE);
@@ -354,7 +470,7 @@ fn threads(world: &World) {
                 });
                 for round in 0..2000 {
                     // Any result will do.
-                    let _ = rounds.round(Collective::ALL[(round as usize + thread) % 10], round);
+                    let _ = rounds.round(all[(round as usize + thread) % all.len()], round);
                 }
             });
         }

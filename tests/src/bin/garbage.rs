@@ -210,7 +210,7 @@ fn member(options: &Options) -> ExitCode {
     let mut turns: Vec<(Collective, Rounds<'_>)> = Vec::new();
     for bytes in [8, 5000, 100_000] {
         for on in [Some(&*world), backwards.as_ref()].into_iter().flatten() {
-            turns.extend(Collective::ALL.map(|collective| (collective, Rounds::new(on, bytes))));
+            turns.extend(Collective::all().into_iter().map(|collective| (collective, Rounds::new(on, bytes))));
         }
     }
     let mut random = fastrand::Rng::with_seed(options.seed);

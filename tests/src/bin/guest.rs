@@ -8,10 +8,9 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report};
-use unisono_tests::conformance::{DirectFixture, Finding, Outcome as Kept, UdFixture, examine};
-use unisono_tests::verbs::direct::Size;
-use unisono_tests::verbs::{self, Contender, Outcome};
-use unisono_verbs::ud::{Domain, Options as Ud, adapters};
+use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
+use unisono_tests::verbs::{self, Adapter, Contender, Outcome};
+use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
 
 /// What the kernel's memory varies by while nobody asks for any.
 const KERNEL_NOISE_KIB: u64 = 512;
@@ -19,6 +18,9 @@ const KERNEL_NOISE_KIB: u64 = 512;
 /// Checks of the UD device.
 #[derive(Parser, Debug)]
 struct Options {
+    /// Queues are posted directly, not by libibverbs
+    #[arg(long, global = true)]
+    raw: bool,
     #[command(subcommand)]
     check: Check,
 }
@@ -42,19 +44,6 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         resent: u64,
     },
-    /// The conformance suite, over Soft-RoCE's own queues posted directly
-    DirectConformance,
-    /// As `transfer`, over Soft-RoCE's own queues posted directly
-    DirectTransfer {
-        /// How many
-        #[arg(long, default_value_t = 100_000_000)]
-        bytes: usize,
-        /// At least so many datagrams are to be resent: the link is faulty
-        #[arg(long, default_value_t = 0)]
-        resent: u64,
-    },
-    /// A directly posted queue pair fails, again and again, and is made anew
-    DirectFailure,
     /// Datagrams to a group that all adapters joined
     Multicast {
         /// The group
@@ -109,7 +98,7 @@ enum Check {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse().check) {
+    match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("FAILED: {error}");
@@ -118,10 +107,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(check: &Check) -> Outcome<()> {
+fn run(Options { raw, check }: &Options) -> Outcome<()> {
     let names = adapters()?;
-    let pair = || match &*names {
-        [first, second, ..] => Ok([first.as_str(), second.as_str()]),
+    let queues = if *raw { Queues::Raw } else { Queues::Library };
+    let all: Vec<_> = names.iter().map(|name| Adapter { name, queues }).collect();
+    let pair = || match *all {
+        [first, second, ..] => Ok([first, second]),
         _ => Err("two adapters are needed"),
     };
     match check {
@@ -130,29 +121,22 @@ fn run(check: &Check) -> Outcome<()> {
                 let domain = Domain::open(Some(name))?;
                 let (gid, mtu) = (domain.gid(), domain.mtu());
                 println!(
-                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}",
+                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}, raw queues {}",
                     domain.port(),
                     gid.gid,
                     gid.encapsulation,
                     gid.index,
-                    gid.interface
+                    gid.interface,
+                    domain.provider().map_or_else(|| "none".to_owned(), |provider| provider.to_string())
                 );
             }
         }
         Check::Conformance { only } => {
-            let options = Ud { receive_slots: 256, holdable: 64, ..Ud::new(3, 0x7e57) };
+            let options = Ud { receive_slots: 256, holdable: 64, queues, ..Ud::new(3, 0x7e57) };
             return conformance(&examine(|| UdFixture::new(names.clone(), options.clone())), only);
         }
-        Check::DirectConformance => {
-            let size = Size { receive_slots: 255, holdable: 64, ..Size::default() };
-            return conformance(&examine(|| DirectFixture::new(names.clone(), size)), "");
-        }
-        Check::DirectFailure => println!("made anew {} times", verbs::direct_failure(pair()?)?),
-        Check::Transfer { bytes, resent } | Check::DirectTransfer { bytes, resent } => {
-            let done = match check {
-                Check::Transfer { .. } => verbs::transfer(pair()?, *bytes)?,
-                _ => verbs::transfer_directly(pair()?, *bytes)?,
-            };
+        Check::Transfer { bytes, resent } => {
+            let done = verbs::transfer(pair()?, *bytes)?;
             let again = [Cause::ResentNack, Cause::ResentProbe].map(|cause| done.sent.sent_for(cause));
             println!("{bytes} bytes in {:.2} s, {} wrong", done.time.as_secs_f64(), done.wrong);
             println!("resent after a gap {}, after a probe {}, needlessly {}", again[0], again[1], done.sent.spurious);
@@ -160,7 +144,7 @@ fn run(check: &Check) -> Outcome<()> {
                 return Err("not byte for byte, or over a link without faults".into());
             }
         }
-        Check::Multicast { group } => println!("{} datagrams received", verbs::multicast(&names, *group)?),
+        Check::Multicast { group } => println!("{} datagrams received", verbs::multicast(&all, *group)?),
         Check::Interrupt => {
             let [slept, busy] = verbs::interrupt(pair()?)?;
             println!("slept {} ms, {} µs of processor time", slept.as_millis(), busy.as_micros());
@@ -174,7 +158,8 @@ fn run(check: &Check) -> Outcome<()> {
         Check::Compare { turns, only, bar } => return compare(*turns, only, *bar),
         Check::Turn { contender } => {
             let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
-            println!("{} {}", one.latency(pair()?)?, one.rate(pair()?)?.unwrap_or(f64::NAN));
+            let pair = pair()?.map(|adapter| adapter.name);
+            println!("{} {}", one.latency(pair)?, one.rate(pair)?.unwrap_or(f64::NAN));
         }
         Check::Stir => verbs::stir()?,
         Check::Memory => return memory(),
@@ -230,14 +215,19 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
             report.figure(name, one.name(), verbs::median(&figures[*one as usize][kind]), unit, Limit::None);
         }
     }
-    use Contender::{Device, Endpoint, Libfabric, Perftest, Ucx};
+    use Contender::{Device, Endpoint, Libfabric, Perftest, RawDevice, RawEndpoint, Ucx};
     for (kind, name, ours, theirs, limit) in [
         (0, "one_way", Device, Perftest, Limit::Most(1.3)),
         (1, "delivered", Device, Perftest, Limit::Least(0.8)),
+        (0, "one_way", RawDevice, Perftest, Limit::Most(1.3)),
+        (1, "delivered", RawDevice, Perftest, Limit::Least(0.8)),
         (0, "one_way", Endpoint, Perftest, Limit::None),
         (1, "delivered", Endpoint, Perftest, Limit::None),
         (0, "one_way", Endpoint, Ucx, Limit::Most(1.0)),
         (1, "delivered", Endpoint, Ucx, Limit::Least(1.0)),
+        (0, "one_way", RawEndpoint, Ucx, Limit::Most(1.0)),
+        (1, "delivered", RawEndpoint, Ucx, Limit::Least(1.0)),
+        (0, "one_way", RawEndpoint, Endpoint, Limit::None),
         (0, "one_way", Endpoint, Libfabric, Limit::Most(1.0)),
     ] {
         let both = figures[ours as usize][kind].iter().zip(&figures[theirs as usize][kind]);

@@ -7,6 +7,8 @@
 //! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
 //! models --mutants NAME…    only these
 //! ```
+//!
+//! With `--json` before them, one object per line.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::process::ExitCode;
@@ -23,16 +25,18 @@ const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let json = arguments.first() == Some(&"--json");
+    arguments.drain(..usize::from(json));
     let good = match arguments[..] {
-        [] => explore_all(),
-        ["--only", name] => explore_one(name, Explorer::default()),
-        ["--only", name, "--states", states] => {
-            states.parse().is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }))
-        }
-        ["--mutants", ref names @ ..] => try_mutants(names),
+        [] => explore_all(json),
+        ["--only", name] => explore_one(name, Explorer::default(), json),
+        ["--only", name, "--states", states] => states
+            .parse()
+            .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
+        ["--mutants", ref names @ ..] => try_mutants(names, json),
         _ => {
-            eprintln!("usage: models [--only NAME [--states N] | --mutants [NAME…]]");
+            eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME…]]");
             false
         }
     };
@@ -61,9 +65,9 @@ fn work(count: usize, piece: impl Fn(usize, usize) -> bool + Sync) -> bool {
     good.into_inner().expect("no worker panics while it holds this")
 }
 
-fn explore_all() -> bool {
+fn explore_all(json: bool) -> bool {
     let start = Instant::now();
-    println!(
+    let head = format!(
         "{:15} {:>2} {:>4} {:9} {:>6} {:>8} {:>9} {:>8} {:>9} {:>10} {:>5} {:>6} {:8}",
         "model",
         "W",
@@ -79,21 +83,28 @@ fn explore_all() -> bool {
         "s",
         "complete"
     );
+    if !json {
+        println!("{head}");
+    }
     let peak = AtomicU64::new(0);
     let good = work(MODELS.len(), |_, i| {
         let entry = &MODELS[i];
         let report = entry.explore(Explorer::default());
         peak.fetch_max(report.peak_bytes.unwrap_or(0), Ordering::Relaxed);
-        println!("{}", row(entry, &report));
+        println!("{}", if json { object(entry, &report) } else { row(entry, &report) });
         is_expected(entry, &report)
     });
     let verdict = if good { "all as they must" } else { "NOT ALL AS THEY MUST" };
     let (seconds, mebibytes) = (start.elapsed().as_secs_f64(), peak.into_inner() >> 20);
-    println!("{} models, {verdict}, {seconds:.0} s, {mebibytes} MiB at most", MODELS.len());
+    if json {
+        println!("{}", verdict_object(good, MODELS.len(), seconds));
+    } else {
+        println!("{} models, {verdict}, {seconds:.0} s, {mebibytes} MiB at most", MODELS.len());
+    }
     good
 }
 
-fn explore_one(name: &str, explorer: Explorer) -> bool {
+fn explore_one(name: &str, explorer: Explorer, json: bool) -> bool {
     let Some(entry) = find(name) else {
         eprintln!(
             "no such model; there are: {}",
@@ -102,8 +113,12 @@ fn explore_one(name: &str, explorer: Explorer) -> bool {
         return false;
     };
     let report = entry.explore(explorer);
-    println!("{} {}", mutant::VERDICT, answer(&report));
-    println!("{name}: {report}");
+    if json {
+        println!("{}", object(entry, &report));
+    } else {
+        println!("{} {}", mutant::VERDICT, answer(&report));
+        println!("{name}: {report}");
+    }
     is_expected(entry, &report)
 }
 
@@ -127,6 +142,26 @@ fn row(entry: &Entry, report: &Report) -> String {
     )
 }
 
+/// As [`row`], for programs. Names and notes are plain text, which JSON escapes as Rust does.
+fn object(entry: &Entry, report: &Report) -> String {
+    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } =
+        entry;
+    let lifetime = lifetime.map_or_else(|| "null".to_owned(), |lifetime| lifetime.to_string());
+    let Report { states, transitions, depth, seconds, complete, .. } = report;
+    let (answer, expected) = (answer(report), is_expected(entry, report));
+    format!(
+        "{{\"model\":{name:?},\"window\":{segments},\"bits\":{bits},\"time\":{time:?},\"counts\":{counts},\
+         \"messages\":{messages:?},\"in_flight\":{in_flight},\"lifetime\":{lifetime},\"states\":{states},\
+         \"steps\":{transitions},\"depth\":{depth},\"seconds\":{seconds},\"complete\":{complete},\
+         \"answer\":{answer:?},\"as_expected\":{expected},\"notes\":{notes:?}}}"
+    )
+}
+
+/// The last line.
+fn verdict_object(met: bool, of: usize, seconds: f64) -> String {
+    format!("{{\"name\":\"verdict\",\"met\":{met},\"of\":{of},\"seconds\":{seconds}}}")
+}
+
 /// One line.
 fn answer(report: &Report) -> String {
     match &report.answer {
@@ -138,7 +173,7 @@ fn answer(report: &Report) -> String {
     }
 }
 
-fn try_mutants(names: &[&str]) -> bool {
+fn try_mutants(names: &[&str], json: bool) -> bool {
     if let Err(error) = mutant::check_list() {
         eprintln!("{error}");
         return false;
@@ -150,11 +185,13 @@ fn try_mutants(names: &[&str]) -> bool {
     let chosen: Vec<_> =
         MUTANTS.iter().filter(|(mutant, _)| names.is_empty() || names.contains(mutant)).copied().collect();
     let start = Instant::now();
-    println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");
+    if !json {
+        println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");
+    }
     let good = work(chosen.len(), |worker, i| {
         let (mutant, model) = chosen[i];
         match Workshop::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
-            Ok(outcome) => report(&outcome),
+            Ok(outcome) => report(&outcome, json),
             Err(error) => {
                 eprintln!("{mutant}: {error}");
                 false
@@ -162,16 +199,54 @@ fn try_mutants(names: &[&str]) -> bool {
         }
     });
     let verdict = if good { "all killed" } else { "NOT ALL KILLED" };
-    println!("{} mutants, {verdict}, {:.0} s", chosen.len(), start.elapsed().as_secs_f64());
+    let seconds = start.elapsed().as_secs_f64();
+    if json {
+        println!("{}", verdict_object(good, chosen.len(), seconds));
+    } else {
+        println!("{} mutants, {verdict}, {seconds:.0} s", chosen.len());
+    }
     good
 }
 
-fn report(outcome: &Outcome) -> bool {
+fn report(outcome: &Outcome, json: bool) -> bool {
     let Outcome { mutant, model, verdict, seconds } = outcome;
     let (steps, said, killed) = match verdict {
         Verdict::Killed { rule, steps } => (steps.to_string(), format!("killed: {rule}"), true),
         Verdict::Survived(said) => (String::new(), format!("SURVIVED: {said}"), false),
     };
-    println!("{mutant:20} {model:15} {steps:>5} {seconds:>5.0}  {said}");
+    if json {
+        println!(
+            "{{\"mutant\":{mutant:?},\"model\":{model:?},\"killed\":{killed},\"said\":{said:?},\"seconds\":{seconds}}}"
+        );
+    } else {
+        println!("{mutant:20} {model:15} {steps:>5} {seconds:>5.0}  {said}");
+    }
     killed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_hold_what_rows_hold() {
+        let report = Report {
+            answer: Answer::Holds,
+            states: 7,
+            transitions: 9,
+            depth: 3,
+            seconds: 0.5,
+            peak_bytes: None,
+            complete: true,
+        };
+        for entry in MODELS {
+            let object = object(entry, &report);
+            let name = format!("{{\"model\":\"{}\",\"window\":{},", entry.name, entry.widths.0);
+            assert!(object.starts_with(&name) && object.ends_with("\"}"), "{object}");
+            let rest = "\"states\":7,\"steps\":9,\"depth\":3,\"seconds\":0.5,\"complete\":true,\"answer\":\"holds\"";
+            assert!(object.contains(rest), "{object}");
+            // Escapes of Rust that JSON has not.
+            assert!(!object.contains("\\u{") && !object.contains("\\'"), "{object}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! Bar 7: with huge pages reserved, the segment of a job lies in them, as `/proc/PID/smaps` of its ranks says; without, the
-//! launcher says so.
+//! launcher says so. `unisono info` says the same of both, as text and as JSON.
 //!
 //! Sets `vm.nr_hugepages` and puts it back. Where that is not permitted it says `skipped`.
 
@@ -57,6 +57,11 @@ fn main() -> ExitCode {
         report.figure("ranks_with_expected_pages", &of, right as f64, "ranks", Limit::Least(f64::from(RANKS)));
         let told = log.lines().filter(|line| line.contains(said)).count();
         report.figure("said_by_the_launcher", &of, told as f64, "lines", Limit::Least(1.0));
+        let facts = info(&["--json"]);
+        let bytes = format!("\"page_bytes\":{},", kib << 10);
+        let told = [info(&[]).contains(said), facts.contains(said) && facts.contains(&bytes)];
+        let told = told.into_iter().filter(|told| *told).count();
+        report.figure("said_by_info", &of, told as f64, "forms", Limit::Least(2.0));
     }
     if let Err(error) = reserve(before.trim()) {
         println!("{RESERVED} was {}: {error}", before.trim());
@@ -89,6 +94,14 @@ fn job() -> (Vec<u64>, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let pages = text(&output.stdout).lines().filter_map(|line| line.parse().ok()).collect();
     (pages, text(&output.stderr))
+}
+
+/// What `unisono info` prints.
+fn info(options: &[&str]) -> String {
+    let own = env::current_exe().expect("this program");
+    let mut command = Command::new(own.with_file_name("unisono"));
+    let output = command.arg("info").args(options).stdin(Stdio::null()).output();
+    String::from_utf8_lossy(&output.expect("unisono is built beside this program").stdout).into_owned()
 }
 
 fn rank() -> ExitCode {

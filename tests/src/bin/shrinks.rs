@@ -1,5 +1,6 @@
 //! Ranks are killed at random moments amid collectives, one after the other: the survivors hear of it, revoke, shrink, and go on with
-//! collectives that are right, until two are left.
+//! collectives that are right, until two are left. Each is told who died: by the error, or, if somebody who was told so has revoked
+//! before, by `failed` once they have agreed.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -92,19 +93,39 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
         std::thread::sleep(Duration::from_micros(random.u64(0..40_000)));
         let killed = now();
         kill_process(members[victim], Signal::KILL).map_err(|error| error.to_string())?;
-        let (mut expected, until) = (living.clone(), Instant::now() + 5 * ON);
-        let since = |at: &str| at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(killed) as f64 / 1e6);
+        let named = victim.to_string();
+        let (mut untold, mut expected, until) = (living.clone(), living.clone(), Instant::now() + 5 * ON);
+        let (mut first_named, mut first_revoked) = (u128::MAX, u128::MAX);
+        let take = |from: &mut Vec<usize>, rank: &str| {
+            from.iter().position(|one| one.to_string() == rank).map(|place| from.remove(place)).is_some()
+        };
         while !expected.is_empty() {
             let line = job.line(until).ok_or_else(|| format!("{what}: {expected:?} say nothing of {victim}"))?;
             let words: Vec<&str> = line.split(' ').collect();
-            match words[..] {
-                ["told", _, of, at] if of == victim.to_string() || of == "revoked" => times[0].push(since(at)),
-                ["on", rank, size, at] if size == living.len().to_string() => {
-                    expected.retain(|expected| expected.to_string() != rank);
-                    times[1].push(since(at));
+            let at = words.last().and_then(|at| at.parse::<u128>().ok()).unwrap_or(u128::MAX);
+            let kind = match words[..] {
+                ["told", rank, of, _] if of == named && take(&mut untold, rank) => {
+                    first_named = first_named.min(at);
+                    0
+                }
+                ["told", rank, "revoked", _] if take(&mut untold, rank) => {
+                    first_revoked = first_revoked.min(at);
+                    0
+                }
+                ["on", rank, size, failed, _]
+                    if size == living.len().to_string()
+                        && failed == named
+                        && !untold.iter().any(|untold| untold.to_string() == rank)
+                        && take(&mut expected, rank) =>
+                {
+                    1
                 }
                 _ => return Err(format!("{what}: a rank says {line:?} when {victim} is killed")),
-            }
+            };
+            times[kind].push(at.saturating_sub(killed) as f64 / 1e6);
+        }
+        if first_named == u128::MAX || first_revoked < first_named {
+            return Err(format!("{what}: revoked before anybody was told that {victim} is dead"));
         }
     }
     job.clean()?;
@@ -114,7 +135,7 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
 /// A rank: goes on, with fewer and fewer others.
 fn member(bytes: usize) -> ExitCode {
     let world = World::join().expect("a world");
-    let (own, mut on, mut round) = (world.rank(), None::<Communicator>, 0);
+    let (own, mut on, mut round, all) = (world.rank(), None::<Communicator>, 0, Collective::all());
     loop {
         let now_on = on.as_ref().unwrap_or(&world);
         let mut rounds = Rounds::new(now_on, bytes);
@@ -122,7 +143,7 @@ fn member(bytes: usize) -> ExitCode {
             if round == WARM {
                 println!("ready {own} {}", std::process::id());
             }
-            let collective = Collective::ALL[round as usize % Collective::ALL.len()];
+            let collective = all[round as usize % all.len()];
             round += 1;
             if let Err(trouble) = rounds.round(collective, round) {
                 break trouble;
@@ -138,7 +159,8 @@ fn member(bytes: usize) -> ExitCode {
         now_on.revoke();
         match now_on.shrink() {
             Ok(left) => {
-                println!("on {own} {} {}", left.size(), now());
+                let failed: Vec<String> = now_on.failed().iter().map(|rank| rank.to_string()).collect();
+                println!("on {own} {} {} {}", left.size(), failed.join(","), now());
                 // Everybody goes on with the same round, whatever it was.
                 (on, round) = (Some(left), WARM + 1);
             }

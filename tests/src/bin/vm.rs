@@ -41,7 +41,7 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 20] = [
     check(
         "devices are up and reach each other",
         2,
@@ -63,7 +63,7 @@ const CHECKS: [Check; 17] = [
         /host/guest transfer --resent 1000; status=$?
         tc -s qdisc show dev net0 | grep Sent; exit $status",
     ),
-    check("queues that are posted directly conform", 3, 120, "/host/guest direct-conformance"),
+    check("queues that are posted directly conform", 3, 120, "/host/guest --raw conformance"),
     check(
         "100 MB arrive over a faulty link, posted directly",
         2,
@@ -71,10 +71,32 @@ const CHECKS: [Check; 17] = [
         "for i in 0 1; do
             tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
         done
-        /host/guest direct-transfer --resent 1000; status=$?
+        /host/guest --raw transfer --resent 1000; status=$?
         tc -s qdisc show dev net0 | grep Sent; exit $status",
     ),
-    check("queues that are posted directly are made anew", 2, 60, "/host/guest direct-failure"),
+    check("queues that are posted directly are made anew", 2, 30, "/host/guest --raw queue-failure"),
+    check(
+        "wakers, lent memory, a link down and an interface gone, posted directly",
+        2,
+        60,
+        "set -e
+        for check in interrupt lending 'link-failure net0' 'removal net0'; do
+            echo $check; /host/guest --raw $check
+        done",
+    ),
+    check("datagrams to a group reach all members, posted directly", 4, 30, "/host/guest --raw multicast 239.1.2.3"),
+    check(
+        "a job over queues that are posted directly, on a faulty link",
+        2,
+        180,
+        "set -e
+        cd /host; ./unisono info | grep 'raw queues'
+        for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        export UNISONO_DEVICE=verbs UNISONO_QUEUES=raw
+        ./unisono run -n 2 -- ./unisono bench transfer --bytes 4M
+        ./unisono run -n 2 --progress hybrid -- ./unisono bench latency --bytes 64
+        ./unisono run -n 4 -- ./unisono bench collective all_reduce --bytes 64K",
+    ),
     check(
         "ranks of a job find each other over verbs",
         2,
@@ -133,7 +155,11 @@ fn run(options: &Options) -> Outcome<bool> {
     }
     let mut failed = 0;
     let only = options.only.as_deref().unwrap_or_default();
-    for check in CHECKS.iter().filter(|check| check.name.contains(only)) {
+    let chosen = || CHECKS.iter().filter(|check| check.name.contains(only));
+    if chosen().next().is_none() {
+        return Err(format!("no check's name contains {only:?}").into());
+    }
+    for check in chosen() {
         let limit = Duration::from_secs(check.limit);
         let task = Task { devices: check.devices, command: check.command, limit, processor };
         let mut said = Vec::new();

@@ -9,7 +9,9 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::Outcome;
+use unisono_verbs::ud::Queues;
+
+use super::{Adapter, Outcome};
 
 /// Round trips of a turn.
 const TRIPS: u32 = 4000;
@@ -35,8 +37,12 @@ enum Side {
 pub enum Contender {
     /// Our UD device by itself: datagrams that may be lost, as perftest's may.
     Device,
+    /// As above, with queues that are posted directly.
+    RawDevice,
     /// An endpoint over it: every message arrives, once and in order.
     Endpoint,
+    /// As above, over the raw device.
+    RawEndpoint,
     /// `ib_send_lat` and `ib_send_bw -c UD`.
     Perftest,
     /// `ucx_perftest`, active messages of its protocol layer over `ud_verbs`.
@@ -47,17 +53,26 @@ pub enum Contender {
 
 impl Contender {
     /// All of them, in the order of a turn.
-    pub const ALL: [Self; 5] = [Self::Device, Self::Perftest, Self::Endpoint, Self::Ucx, Self::Libfabric];
+    pub const ALL: [Self; 7] =
+        [Self::Device, Self::RawDevice, Self::Perftest, Self::Endpoint, Self::RawEndpoint, Self::Ucx, Self::Libfabric];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::RawDevice => "raw-device",
             Self::Endpoint => "endpoint",
+            Self::RawEndpoint => "raw-endpoint",
             Self::Perftest => "perftest",
             Self::Ucx => "ucx",
             Self::Libfabric => "libfabric",
         }
+    }
+
+    fn on(self, adapters: [&str; 2]) -> [Adapter<'_>; 2] {
+        let raw = matches!(self, Self::RawDevice | Self::RawEndpoint);
+        let queues = if raw { Queues::Raw } else { Queues::Library };
+        adapters.map(|name| Adapter { name, queues })
     }
 
     /// Microseconds one way of 64 bytes, the median of the round trips (of libfabric's, the mean).
@@ -66,8 +81,8 @@ impl Contender {
     /// It does not finish, or prints something else than a table.
     pub fn latency(self, adapters: [&str; 2]) -> Outcome<f64> {
         match self {
-            Self::Device => bare::latency(adapters),
-            Self::Endpoint => endpoint::latency(adapters),
+            Self::Device | Self::RawDevice => bare::latency(self.on(adapters)),
+            Self::Endpoint | Self::RawEndpoint => endpoint::latency(self.on(adapters)),
             Self::Perftest => program::perftest_latency(adapters),
             Self::Ucx => program::ucx_latency(adapters),
             Self::Libfabric => program::libfabric_latency(adapters),
@@ -80,8 +95,8 @@ impl Contender {
     /// As [`latency`](Self::latency).
     pub fn rate(self, adapters: [&str; 2]) -> Outcome<Option<f64>> {
         Ok(Some(match self {
-            Self::Device => bare::rate(adapters)?,
-            Self::Endpoint => endpoint::rate(adapters)?,
+            Self::Device | Self::RawDevice => bare::rate(self.on(adapters))?,
+            Self::Endpoint | Self::RawEndpoint => endpoint::rate(self.on(adapters))?,
             Self::Perftest => program::perftest_rate(adapters)?,
             Self::Ucx => program::ucx_rate(adapters)?,
             Self::Libfabric => return Ok(None),

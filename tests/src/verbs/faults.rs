@@ -10,7 +10,7 @@ use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Fact, Lane, PeerId, Received, Token, Transmit};
 use unisono_verbs::ud::{Domain, Options, Ud};
 
-use super::{End, KEY, Outcome, device, introduce, within};
+use super::{Adapter, End, Outcome, device, introduce, within};
 
 const BOUND: Duration = Duration::from_secs(5);
 /// The bar for a removed interface.
@@ -20,7 +20,7 @@ const REMOVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// It was not reported, or messages do not arrive any more.
-pub fn queue_failure(adapters: [&str; 2]) -> Outcome<u64> {
+pub fn queue_failure(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let mut ends = End::pair(adapters)?;
     let mut sent = [0; 2];
     exchange(&mut ends, &mut sent)?;
@@ -48,7 +48,7 @@ pub fn queue_failure(adapters: [&str; 2]) -> Outcome<u64> {
 ///
 /// # Errors
 /// As [`queue_failure`].
-pub fn link_failure(adapters: [&str; 2], interface: &str) -> Outcome<Duration> {
+pub fn link_failure(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration> {
     let mut ends = End::pair(adapters)?;
     let mut sent = [0; 2];
     exchange(&mut ends, &mut sent)?;
@@ -67,10 +67,10 @@ pub fn link_failure(adapters: [&str; 2], interface: &str) -> Outcome<Duration> {
 ///
 /// # Errors
 /// As [`queue_failure`].
-pub fn overrun(adapters: [&str; 2]) -> Outcome<u64> {
+pub fn overrun(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let mut from = device(adapters[0], 2)?;
-    let small = Options { completions: Some(16), receive_slots: 256, ..Options::new(2, KEY) };
-    let mut to = Ud::new(&Domain::open(Some(adapters[1]))?, &small)?;
+    let small = Options { completions: Some(16), receive_slots: 256, ..adapters[1].options(2) };
+    let mut to = Ud::new(&Domain::open(Some(adapters[1].name))?, &small)?;
     introduce(&mut [&mut from, &mut to])?;
     for _ in 0..64 {
         post(&mut from, 0)?;
@@ -102,7 +102,7 @@ pub fn overrun(adapters: [&str; 2]) -> Outcome<u64> {
 ///
 /// # Errors
 /// It took longer than a second.
-pub fn removal(adapters: [&str; 2], interface: &str) -> Outcome<Duration> {
+pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration> {
     let mut ends = End::pair(adapters)?;
     exchange(&mut ends, &mut [0; 2])?;
     let [mut end, other] = ends;
@@ -125,7 +125,7 @@ pub fn removal(adapters: [&str; 2], interface: &str) -> Outcome<Duration> {
     end.device.completed(Lane::Polled);
     remover.join().map_err(|_| "ip panicked")??;
     within(BOUND, "the adapter to go", || {
-        Ok((!fs::exists(format!("/sys/class/infiniband/{}", adapters[0]))?).then_some(()))
+        Ok((!fs::exists(format!("/sys/class/infiniband/{}", adapters[0].name))?).then_some(()))
     })?;
     Ok(closed)
 }

@@ -7,7 +7,7 @@ use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
 use unisono_verbs::ud::{Path, Ud};
 
-use super::{Outcome, device, introduce, within};
+use super::{Adapter, Outcome, device, introduce, within};
 
 /// Datagrams to the group.
 const COUNT: u8 = 16;
@@ -18,10 +18,10 @@ const BOUND: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// Something did not come, or came that should not.
-pub fn multicast(adapters: &[String], group: IpAddr) -> Outcome<usize> {
+pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
     let mut devices = adapters
         .iter()
-        .map(|adapter| device(adapter, adapters.len() as u32 + 1))
+        .map(|adapter| device(*adapter, adapters.len() as u32 + 1))
         .collect::<Outcome<Vec<Ud<Address>>>>()?;
     introduce(&mut devices.iter_mut().collect::<Vec<_>>())?;
     let gids = devices.iter_mut().map(|device| device.join(group)).collect::<Result<Vec<_>, _>>()?;
@@ -31,7 +31,7 @@ pub fn multicast(adapters: &[String], group: IpAddr) -> Outcome<usize> {
     send(&mut devices[0], to)?;
     let mut received = 0;
     for (device, adapter) in devices.iter_mut().zip(adapters) {
-        received += receive(device, adapter, COUNT)?;
+        received += receive(device, adapter.name, COUNT)?;
     }
     let last = devices.len() - 1;
     if last == 0 || !devices[last].leave(gids[last]) {
@@ -39,7 +39,7 @@ pub fn multicast(adapters: &[String], group: IpAddr) -> Outcome<usize> {
     }
     send(&mut devices[0], to)?;
     for (device, adapter) in devices.iter_mut().zip(adapters).take(last) {
-        received += receive(device, adapter, COUNT)?;
+        received += receive(device, adapter.name, COUNT)?;
     }
     if devices[last].receive(Lane::Polled).is_some() {
         return Err("a datagram came to an adapter that has left".into());

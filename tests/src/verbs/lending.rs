@@ -6,7 +6,7 @@ use unisono_core::span::Span;
 use unisono_verbs::registered::Registered;
 use unisono_verbs::ud::Ud;
 
-use super::{Outcome, device, introduce};
+use super::{Adapter, Outcome, device, introduce};
 
 /// Datagrams of a round.
 const DATAGRAMS: u32 = 64;
@@ -17,7 +17,7 @@ const BYTES: u32 = 4000;
 ///
 /// # Errors
 /// It came back while something was posted, or the adapter missed it.
-pub fn lending(adapters: [&str; 2]) -> Outcome<u64> {
+pub fn lending(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
     introduce(&mut [&mut from, &mut to])?;
     let (mut regions, mut unfinished) = (Regions::of(from.domain().clone()), 0);

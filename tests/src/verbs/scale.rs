@@ -6,7 +6,7 @@ use std::fs;
 use unisono_core::device::{Cause, Device, Lane, PeerId, Token, Transmit};
 use unisono_verbs::ud::{Path, RECORD};
 
-use super::{End, Outcome};
+use super::{Adapter, End, Outcome};
 
 /// Memory of a process with an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Footprint {
 ///
 /// # Errors
 /// A device cannot be made.
-pub fn footprint(adapters: [&str; 2], known: u32, active: u32) -> Outcome<Footprint> {
+pub fn footprint(adapters: [Adapter<'_>; 2], known: u32, active: u32) -> Outcome<Footprint> {
     let other = super::device(adapters[1], 1)?;
     let before = [process()?, kernel()?];
     let mut end = End::new(0, known + 1, adapters[0], std::time::Instant::now())?;

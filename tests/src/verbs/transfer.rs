@@ -6,14 +6,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use unisono::region::Address;
 use unisono_core::counters::Counters;
-use unisono_core::device::{Device, PeerId};
+use unisono_core::device::PeerId;
 use unisono_core::endpoint::Event;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::Span;
 
-use super::{End, Outcome};
+use super::{Adapter, End, Outcome};
 
 /// Bytes of a placement.
 const PIECE: usize = 1 << 20;
@@ -37,20 +36,8 @@ pub struct Transferred {
 ///
 /// # Errors
 /// A device cannot be made, or nothing arrives any more.
-pub fn transfer(adapters: [&str; 2], bytes: usize) -> Outcome<Transferred> {
-    between(End::pair(adapters)?, bytes)
-}
-
-/// As [`transfer`], with Soft-RoCE's own queues posted directly.
-///
-/// # Errors
-/// As there.
-pub fn transfer_directly(adapters: [&str; 2], bytes: usize) -> Outcome<Transferred> {
-    between(End::direct_pair(adapters)?, bytes)
-}
-
-fn between<D: Device<Address = Address> + Send>(ends: [End<D>; 2], bytes: usize) -> Outcome<Transferred> {
-    let [mut from, mut to] = ends;
+pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred> {
+    let [mut from, mut to] = End::pair(adapters)?;
     let mut random = fastrand::Rng::with_seed(bytes as u64);
     let data: Vec<u8> = core::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
     let (source, target) = (from.regions.allocate(bytes)?, to.regions.allocate(bytes)?);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use unisono_core::device::{Armed, Cause, Device, Lane, PeerId, Received, Token, Transmit};
 use unisono_verbs::ud::Woken;
 
-use super::{Outcome, device, introduce};
+use super::{Adapter, Outcome, device, introduce};
 
 /// The sender waits so long before it sends: the other is asleep by then.
 const BEFORE: Duration = Duration::from_millis(300);
@@ -18,7 +18,7 @@ const BOUND: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// It was not woken, or by the wrong datagram.
-pub fn interrupt(adapters: [&str; 2]) -> Outcome<[Duration; 2]> {
+pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
     let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
     introduce(&mut [&mut from, &mut to])?;
     if to.arm(Lane::Interrupt) != Armed::Armed {

@@ -48,8 +48,10 @@ impl<S: Seam> QueuePair for Queues<'_, S> {
         self.send.post(&Request { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
     }
 
-    fn flush(&mut self) {
-        self.send.signal();
+    fn flush(&mut self, signal: bool) {
+        if signal {
+            self.send.signal();
+        }
         self.send.flush();
     }
 

@@ -439,7 +439,7 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
 
     fn flush(&mut self, lane: Lane) {
         if let Some(state) = self.lane(lane) {
-            state.queues.flush();
+            state.queues.flush(true);
         }
     }
 

@@ -180,18 +180,9 @@ pub(super) struct Completion {
 impl Completion {
     pub(super) fn parse(block: Block) -> Self {
         let layout: Layout = transmute!(block);
-        // `ib_wc_status`.
-        let failure = match layout.status {
-            0 => None,
-            1 => Some(Failure::Length),
-            2 => Some(Failure::Operation),
-            4 => Some(Failure::Protection),
-            5 => Some(Failure::Flushed),
-            other => Some(Failure::Other(other)),
-        };
         Self {
             tag: u32::try_from(layout.tag).ok(),
-            failure,
+            failure: Failure::of(layout.status),
             bytes: layout.bytes,
             source: layout.source,
             grh: layout.flags & WITH_GRH != 0,

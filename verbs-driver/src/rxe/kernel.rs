@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use super::ring::{HEADER, INDICES, Shape};
 use super::{Call, Called, Queues, SEND, Sizes};
@@ -23,6 +24,8 @@ const CREATE_PAIR: u32 = 24;
 const MODIFY_PAIR: u32 = 26;
 const DESTROY_PAIR: u32 = 27;
 const POST_SEND: u32 = 28;
+const ATTACH_GROUP: u32 = 30;
+const DETACH_GROUP: u32 = 31;
 /// `IBV_QPT_UD`, in the byte behind that of `sq_sig_all`.
 const DATAGRAMS: u32 = 4 << 8;
 /// `ibv_qp_state`, and `ibv_qp_attr_mask`.
@@ -36,6 +39,10 @@ const PARTITION_PORT_KEY: u32 = 1 << 4 | 1 << 5 | 1 << 6;
 const PSN: u32 = 1 << 16;
 /// Bytes of a send entry in the interface that is not used.
 const UNUSED_ENTRY: u32 = 128;
+/// Words of the longest command, its own two and where the answer goes included.
+const COMMAND_MAX: usize = 32;
+/// The file's name of an adapter's network interface, which Soft-RoCE alone has there.
+const PARENT: &str = "parent";
 
 /// How large a queue pair is at least.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +53,11 @@ pub struct Depth {
     pub receives: u32,
     /// Bytes that an entry has room for.
     pub inline: u32,
+}
+
+/// Whether the adapter of this name is a Soft-RoCE device.
+pub fn is_ours(adapter: &str) -> bool {
+    Path::new("/sys/class/infiniband").join(adapter).join(PARENT).exists()
 }
 
 /// What rings for a queue.
@@ -147,6 +159,7 @@ pub struct Pair {
     file: RawFd,
     handle: u32,
     number: u32,
+    element: u32,
     port: u8,
     key: u32,
     channel: OwnedFd,
@@ -164,11 +177,19 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Pair {
-    /// Makes a queue pair that sends and receives datagrams of this key, and its queues.
+    /// Makes a queue pair that sends and receives datagrams of this key, and its queues. Reports about it name `element`.
     ///
     /// # Errors
     /// The kernel refuses, or the adapter is no Soft-RoCE device.
-    pub fn new(domain: &Arc<Domain>, depth: Depth, key: u32) -> io::Result<(Arc<Self>, Queues<Ring, Ring, Ring>)> {
+    pub fn new(
+        domain: &Arc<Domain>,
+        depth: Depth,
+        key: u32,
+        element: u32,
+    ) -> io::Result<(Arc<Self>, Queues<Ring, Ring, Ring>)> {
+        if !is_ours(domain.name()) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let (context, pd) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
         // SAFETY: an open context; its file does not change.
         let file = unsafe { context.as_ref() }.cmd_fd;
@@ -178,10 +199,11 @@ impl Pair {
         ask(file, CREATE_CHANNEL, &[], &mut answer)?;
         // SAFETY: the kernel has just opened it for us.
         let channel = unsafe { OwnedFd::from_raw_fd(answer[0] as RawFd) };
-        let sent = completions(file, 4 * depth.sends, -1)?;
-        let received = completions(file, 4 * depth.receives, channel.as_raw_fd())?;
-        let fields =
-            [0, 0, pd, sent.handle, received.handle, 0, depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
+        let sent = completions(file, 4 * depth.sends, -1, element)?;
+        let received = completions(file, 4 * depth.receives, channel.as_raw_fd(), element)?;
+        let handles = [element, 0, pd, sent.handle, received.handle, 0];
+        let sizes = [depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
+        let fields = [handles, sizes].concat();
         // What all kernels answer, then offset, size and padding of the receive queue and of the send queue.
         let mut answer = [0; 8 + 4 + 4];
         ask(file, CREATE_PAIR, &fields, &mut answer)?;
@@ -191,6 +213,7 @@ impl Pair {
             file,
             handle,
             number,
+            element,
             port: domain.port(),
             key,
             channel,
@@ -211,21 +234,42 @@ impl Pair {
         self.number
     }
 
+    /// What reports about it name.
+    pub const fn element(&self) -> u32 {
+        self.element
+    }
+
+    /// Takes in datagrams to the group of this GID and LID.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach(&self, group: [u8; 16], lid: u16) -> io::Result<()> {
+        self.group(ATTACH_GROUP, group, lid)
+    }
+
+    /// The contrary.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn detach(&self, group: [u8; 16], lid: u16) -> io::Result<()> {
+        self.group(DETACH_GROUP, group, lid)
+    }
+
+    fn group(&self, command: u32, group: [u8; 16], lid: u16) -> io::Result<()> {
+        let [a, b, c, d]: [u32; 4] = zerocopy::transmute!(group);
+        tell(self.file, command, &[a, b, c, d, self.handle, lid.into()])
+    }
+
     /// Readable when an event was raised; each is 8 bytes.
     pub fn events(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 
-    /// Takes an event. Says whether there was one.
-    pub fn take_event(&self, wait_ms: i32) -> bool {
-        let mut poll = libc::pollfd { fd: self.channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live record.
-        if unsafe { libc::poll(&mut poll, 1, wait_ms) } != 1 {
-            return false;
-        }
+    /// Takes the events that were raised: none is left, if the descriptor does not block.
+    pub fn drain_events(&self) {
         let mut event = [0_u8; 8];
         // SAFETY: room for an event.
-        unsafe { libc::read(self.channel.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) == 8 }
+        while unsafe { libc::read(self.channel.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) } == 8 {}
     }
 
     /// Into the error state, as an adapter does when something fails.
@@ -291,10 +335,10 @@ impl Drop for Pair {
     }
 }
 
-fn completions(file: RawFd, entries: u32, channel: RawFd) -> io::Result<Completions> {
+fn completions(file: RawFd, entries: u32, channel: RawFd, element: u32) -> io::Result<Completions> {
     // Handle and entries, then offset, size and padding.
     let mut answer = [0; 2 + 4];
-    ask(file, CREATE_COMPLETIONS, &[0, 0, entries, 0, channel as u32, 0], &mut answer)?;
+    ask(file, CREATE_COMPLETIONS, &[element, 0, entries, 0, channel as u32, 0], &mut answer)?;
     let [handle, _, low, high, size, _] = answer;
     Ok(Completions { handle, map: Map::new(file, wide(low, high), size as usize)? })
 }
@@ -325,19 +369,22 @@ const fn wide(low: u32, high: u32) -> u64 {
 /// A command with an answer.
 fn ask(file: RawFd, command: u32, fields: &[u32], answer: &mut [u32]) -> io::Result<()> {
     let at = answer.as_mut_ptr().expose_provenance() as u64;
-    let whole: alloc::vec::Vec<u32> = [at as u32, (at >> 32) as u32].iter().chain(fields).copied().collect();
-    send(file, command, &whole, answer.len())
+    send(file, command, [&[at as u32, (at >> 32) as u32], fields], answer.len())
 }
 
 /// A command without.
 fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
-    send(file, command, fields, 0)
+    send(file, command, [&[], fields], 0)
 }
 
-fn send(file: RawFd, command: u32, fields: &[u32], answer: usize) -> io::Result<()> {
-    let lengths = (fields.len() + 2) as u32 | (answer as u32) << 16;
-    let whole: alloc::vec::Vec<u32> = [command, lengths].iter().chain(fields).copied().collect();
-    let bytes = size_of_val(&*whole);
+/// On the stack: a doorbell is a command.
+fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Result<()> {
+    let words = 2 + parts.map(<[u32]>::len).iter().sum::<usize>();
+    let mut whole = [0; COMMAND_MAX];
+    let front = [command, words as u32 | (answer as u32) << 16];
+    let filled = front.iter().chain(parts.into_iter().flatten());
+    whole.iter_mut().zip(filled).for_each(|(to, word)| *to = *word);
+    let bytes = words.min(COMMAND_MAX) * size_of::<u32>();
     // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
     let written = unsafe { libc::write(file, whole.as_ptr().cast(), bytes) };
     if usize::try_from(written) == Ok(bytes) { Ok(()) } else { Err(io::Error::last_os_error()) }

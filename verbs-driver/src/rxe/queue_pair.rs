@@ -68,6 +68,34 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
     }
 }
 
+/// Slices one behind the other, in units; the last is filled up with zeros.
+struct Units<'a> {
+    slices: &'a [&'a [u8]],
+    /// Bytes of the first slice that are taken.
+    taken: usize,
+}
+
+impl Iterator for Units<'_> {
+    type Item = Unit;
+
+    fn next(&mut self) -> Option<Unit> {
+        let (mut unit, mut filled) = ([0; UNIT], 0);
+        while let Some((slice, behind)) = self.slices.split_first() {
+            let rest = slice.get(self.taken..).unwrap_or_default();
+            let bytes = rest.len().min(UNIT - filled);
+            if let (Some(to), Some(from)) = (unit.get_mut(filled..filled + bytes), rest.get(..bytes)) {
+                to.copy_from_slice(from);
+            }
+            (filled, self.taken) = (filled + bytes, self.taken + bytes);
+            if bytes < rest.len() {
+                break;
+            }
+            (self.slices, self.taken) = (behind, 0);
+        }
+        (filled > 0).then_some(unit)
+    }
+}
+
 impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
     type Path = Path;
 
@@ -111,21 +139,16 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
             Payload::Gather(data) => {
                 self.send.store(front, data.iter().filter(|data| data.bytes > 0).map(|data| piece(*data)));
             }
-            Payload::Inline(slices) => {
-                let mut bytes = slices.iter().flat_map(|slice| slice.iter().copied());
-                let unit = |_| core::array::from_fn(|_| bytes.next().unwrap_or_default());
-                self.send.store(front, (0..room.div_ceil(UNIT)).map(unit));
-            }
+            Payload::Inline(slices) => self.send.store(front, Units { slices, taken: 0 }),
         }
         self.send.put();
         (self.last, self.posted) = (Some(entry), tag);
         true
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, signal: bool) {
         let Some(last) = self.last.take() else { return };
-        let flags: Option<Unit> = last.signalled().units().get(FLAGS).copied();
-        if let Some(unit) = flags {
+        if signal && let Some(unit) = last.signalled().units().get(FLAGS).copied() {
             self.send.restore(FLAGS, unit);
         }
         self.send.publish(true);
@@ -236,7 +259,7 @@ mod tests {
         assert!(pair.post((&path, Lane::Interrupt), Payload::Gather(&data), true, 1));
         assert!(pair.post((&path, Lane::Polled), Payload::Inline(&[b"abc", b"defghijklmnopqrstu"]), false, 2));
         assert_eq!(pair.send.seam().records[0], 0, "the kernel does not know yet");
-        pair.flush();
+        pair.flush(true);
         let memory = pair.send.seam();
         assert_eq!((memory.records[0], memory.rung.len(), memory.violation()), (2, 1, None));
         let (first, second) = memory.entries[..1024].split_at(512);
@@ -277,7 +300,7 @@ mod tests {
         for tag in 1..4 {
             assert!(pair.post((&path, Lane::Polled), Payload::Gather(&[]), false, tag));
         }
-        pair.flush();
+        pair.flush(true);
         let tags = [(0, 0), (2, 0), (2, 0), (4, 0), (3, 5), (3, 0)];
         for (place, (tag, status)) in tags.into_iter().enumerate() {
             complete(pair.sent.seam_mut(), place, &[(0, tag), (8, status)]);

@@ -1,9 +1,12 @@
-//! Where peers are, one record of 23 bytes each, and the address handles of those that datagrams go to.
+//! Where peers are, one record of 23 bytes each, and the ways to those that datagrams go to: address handles, or what entries of
+//! queues that we write have instead.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::net::{IpAddr, Ipv6Addr};
 use core::ptr::NonNull;
 use std::collections::HashMap;
 
@@ -12,8 +15,10 @@ use unisono_core::device::{Fact, Lane, PeerId};
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
+use super::queue::Queues;
 use super::resolver::Resolver;
 use super::tally::Tally;
+use crate::rxe;
 
 /// Most address handles at a time: more than datagrams can be under way, so that one of them is always idle.
 const HANDLES_MAX: usize = 1024;
@@ -23,6 +28,8 @@ const IDLE: u64 = 2 * super::send_ring::ENTRIES as u64;
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 /// The queue pair number of every group.
 const GROUP: u32 = NUMBER_MAX;
+/// Routers that a datagram may pass.
+const HOPS: u8 = 64;
 /// Smallest path MTU: 256 bytes.
 const MTU_MIN: u32 = 256;
 
@@ -79,6 +86,16 @@ struct Record {
     mtu: u8,
 }
 
+impl Record {
+    fn numbers(&self) -> [u32; 2] {
+        self.lanes.map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
+    }
+
+    const fn bytes(&self) -> u32 {
+        if self.mtu < 32 { 1 << self.mtu } else { u32::MAX }
+    }
+}
+
 const NO_PATH: Record = Record { gid: Gid::NONE, lanes: [[0; 3]; 2], mtu: 0 };
 
 /// Bytes that a peer costs.
@@ -93,19 +110,52 @@ pub(super) struct Source {
     pub(super) queue: u32,
 }
 
-/// An address handle, on its way between threads.
+/// The way to a peer, as its postings name it.
 #[derive(Debug)]
-struct Made(NonNull<sys::ibv_ah>);
+pub(super) enum Way {
+    /// libibverbs' address handle.
+    Handle(NonNull<sys::ibv_ah>),
+    /// What an entry of Soft-RoCE's has.
+    Entry(Box<rxe::Path>),
+}
+
+impl Way {
+    /// # Safety
+    /// Nothing that is posted names it.
+    unsafe fn destroy(self) {
+        if let Self::Handle(raw) = self {
+            // SAFETY: made by `maker`, given back once; the caller's promise.
+            unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
+        }
+    }
+}
+
+/// A lane of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct To<'a> {
+    pub(super) way: &'a Way,
+    pub(super) lane: Lane,
+    /// Its queue pair.
+    pub(super) number: u32,
+}
+
+/// What the resolver makes.
+#[derive(Debug)]
+enum Made {
+    Handle(NonNull<sys::ibv_ah>),
+    Route(rxe::Route),
+}
 
 // SAFETY: rdma-core lets any thread use or destroy what another made; one at a time has it.
 unsafe impl Send for Made {}
 
 impl Made {
-    /// # Safety
-    /// Nothing that is posted names it.
-    unsafe fn destroy(self) {
-        // SAFETY: made by `maker`, given back once; the caller's promise.
-        unsafe { sys::ibv_destroy_ah(self.0.as_ptr()) };
+    /// As postings to these queue pairs name it.
+    fn way(self, record: &Record, key: u32) -> Way {
+        match self {
+            Self::Handle(raw) => Way::Handle(raw),
+            Self::Route(route) => Way::Entry(Box::new(rxe::Path::new(&route, record.numbers(), key, record.bytes()))),
+        }
     }
 }
 
@@ -122,10 +172,10 @@ impl Pd {
 }
 
 /// Where a posting goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Destination {
-    /// By this handle, to the queue pair of this number.
-    Ready(NonNull<sys::ibv_ah>, u32),
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Destination<'a> {
+    /// There.
+    Ready(To<'a>),
     /// The handle is being made.
     Pending,
     /// There is no path, or too many handles are being made.
@@ -143,7 +193,7 @@ pub(super) struct Resolved {
 
 struct Handle {
     peer: u32,
-    raw: NonNull<sys::ibv_ah>,
+    way: Way,
     /// How many postings there were when it was used last.
     used: u64,
 }
@@ -154,7 +204,7 @@ pub(super) struct AddressTable {
     handles: Vec<Handle>,
     places: HashMap<u32, usize>,
     /// Handles of paths that changed, and how many postings there were then.
-    retired: Vec<(NonNull<sys::ibv_ah>, u64)>,
+    retired: Vec<(Way, u64)>,
     /// The last peer and where its handle is: most datagrams go where the one before went.
     last: (u32, usize),
     postings: u64,
@@ -162,18 +212,21 @@ pub(super) struct AddressTable {
     resolver: Option<Resolver<Made>>,
     /// Peers whose handle is being made, and whether somebody wished for it.
     asked: HashMap<u32, bool>,
+    key: u32,
 }
 
 // SAFETY: the handles are used by the owner of the table only.
 unsafe impl Send for AddressTable {}
 
 impl AddressTable {
-    pub(super) fn new(domain: &Domain, peers: u32) -> Result<Self, OpenError> {
+    /// Ways for queues that are written so, to queues that take this key.
+    pub(super) fn new(domain: &Domain, by: Queues, peers: u32, key: u32) -> Result<Self, OpenError> {
         let resolver =
-            Resolver::start(maker(domain)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
+            Resolver::start(maker(domain, by)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         Ok(Self {
             resolver: Some(resolver),
             asked: HashMap::new(),
+            key,
             records: alloc::vec![NO_PATH; peers as usize],
             handles: Vec::new(),
             places: HashMap::new(),
@@ -196,7 +249,7 @@ impl AddressTable {
         if mtu < MTU_MIN {
             return Err(PathError::TooNarrow);
         }
-        let moved = record.gid != path.gid;
+        let moved = (record.gid, record.lanes) != (path.gid, lanes);
         *record = Record { gid: path.gid, lanes, mtu: mtu.ilog2() as u8 };
         if moved {
             self.retire(peer);
@@ -207,7 +260,7 @@ impl AddressTable {
     /// What is reported of a peer whose handle was made, or not.
     pub(super) fn fact(&self, peer: PeerId, made: bool) -> Fact {
         match self.records.get(peer.0 as usize) {
-            Some(record) if made && record.mtu != 0 => Fact::Path { peer, mtu: 1 << record.mtu.min(31) },
+            Some(record) if made && record.mtu != 0 => Fact::Path { peer, mtu: record.bytes() },
             _ => Fact::NoPath(peer),
         }
     }
@@ -220,14 +273,11 @@ impl AddressTable {
     }
 
     /// Where a posting to the peer's lane goes. A handle that there is not is asked for.
-    pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination {
+    pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination<'_> {
         let known = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0);
         let Some(record) = known.copied() else { return Destination::Nowhere };
-        let [polled, interrupt] = record.lanes;
-        let [a, b, c] = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
-        };
+        let [polled, interrupt] = record.numbers();
+        let number = if lane == Lane::Polled { polled } else { interrupt };
         let place = match self.last {
             (last, place) if last == peer.0 && place < self.handles.len() => place,
             _ => match self.places.get(&peer.0).copied() {
@@ -240,7 +290,7 @@ impl AddressTable {
         let Some(handle) = self.handles.get_mut(place) else { return Destination::Nowhere };
         self.postings += 1;
         handle.used = self.postings;
-        Destination::Ready(handle.raw, u32::from_le_bytes([a, b, c, 0]))
+        Destination::Ready(To { way: &handle.way, lane, number })
     }
 
     /// Somebody wishes for the peer's handle. `None`: it is being made, and [`answers`](Self::answers) will say what came of it.
@@ -283,14 +333,14 @@ impl AddressTable {
             if moved {
                 if let Some(made) = answer.made {
                     // SAFETY: of a path that the peer had before; never posted with.
-                    unsafe { made.destroy() };
+                    unsafe { made.way(&record, self.key).destroy() };
                 }
                 if self.ask(answer.peer, record.gid, wished) {
                     continue;
                 }
-            } else if let Some(Made(raw)) = answer.made {
+            } else if let Some(made) = answer.made {
                 tally.handles_made.add(1);
-                self.insert(answer.peer, raw);
+                self.insert(answer.peer, made.way(&record, self.key));
                 resolved.push(Resolved { peer: PeerId(answer.peer), made: true, wished });
                 continue;
             }
@@ -309,7 +359,7 @@ impl AddressTable {
         self.handles.len()
     }
 
-    fn insert(&mut self, peer: u32, raw: NonNull<sys::ibv_ah>) {
+    fn insert(&mut self, peer: u32, way: Way) {
         self.reap();
         if self.handles.len() == HANDLES_MAX
             && let Some(oldest) = self.handles.iter().min_by_key(|handle| handle.used)
@@ -317,7 +367,7 @@ impl AddressTable {
             self.retire(PeerId(oldest.peer));
         }
         self.places.insert(peer, self.handles.len());
-        self.handles.push(Handle { peer, raw, used: self.postings });
+        self.handles.push(Handle { peer, way, used: self.postings });
     }
 
     /// Takes the peer's handle out. What was posted with it may still be under way.
@@ -328,21 +378,17 @@ impl AddressTable {
         if let Some(moved) = self.handles.get(place) {
             self.places.insert(moved.peer, place);
         }
-        self.retired.push((handle.raw, handle.used));
+        self.retired.push((handle.way, handle.used));
         self.reap();
     }
 
     /// Gives back what was retired and is idle.
     fn reap(&mut self) {
         let postings = self.postings;
-        self.retired.retain(|(raw, used)| {
-            let idle = postings.wrapping_sub(*used) > IDLE;
-            if idle {
-                // SAFETY: made by `maker`, taken out of the table, and everything posted with it is complete.
-                unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
-            }
-            !idle
-        });
+        for (way, _) in self.retired.extract_if(.., |(_, used)| postings.wrapping_sub(*used) > IDLE) {
+            // SAFETY: taken out of the table, and everything posted with it is complete.
+            unsafe { way.destroy() };
+        }
     }
 
     /// Gives every handle back, when the one that is being made is. The queues are gone.
@@ -350,23 +396,23 @@ impl AddressTable {
         let untaken = self.resolver.take().map(|mut resolver| resolver.stop()).unwrap_or_default();
         for made in untaken.into_iter().filter_map(|answer| answer.made) {
             // SAFETY: never posted with.
-            unsafe { made.destroy() };
+            unsafe { made.way(&NO_PATH, self.key).destroy() };
         }
         self.asked.clear();
         self.places.clear();
         self.last = (0, usize::MAX);
-        let retired = self.retired.drain(..).map(|(raw, _)| raw);
-        for raw in self.handles.drain(..).map(|handle| handle.raw).chain(retired) {
-            // SAFETY: made by `maker`, and nothing is posted any more.
-            unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
+        let retired = self.retired.drain(..).map(|(way, _)| way);
+        for way in self.handles.drain(..).map(|handle| handle.way).chain(retired) {
+            // SAFETY: nothing is posted any more.
+            unsafe { way.destroy() };
         }
     }
 }
 
-/// Makes a handle for a GID. May look for the neighbour first, and wait for it.
-fn maker(domain: &Domain) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
+/// Makes the way to a GID. May look for the neighbour first, and wait for it.
+fn maker(domain: &Domain, by: Queues) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
     let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
-    let (pd, port, index) = (Pd(pd), domain.port(), domain.gid().index);
+    let (pd, port, index, from) = (Pd(pd), domain.port(), domain.gid().index, address(domain.gid().gid));
     Ok(move |gid: Gid| {
         // SAFETY: numbers and an address; all zeros are some.
         let mut attributes = unsafe { MaybeUninit::<sys::ibv_ah_attr>::zeroed().assume_init() };
@@ -374,8 +420,21 @@ fn maker(domain: &Domain) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>,
         attributes.port_num = port;
         attributes.grh.dgid = sys::ibv_gid { raw: gid.0 };
         attributes.grh.sgid_index = index;
-        attributes.grh.hop_limit = 64;
-        // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
-        NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made)
+        attributes.grh.hop_limit = HOPS;
+        if by == Queues::Library {
+            // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
+            return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made::Handle);
+        }
+        // SAFETY: as above: a live protection domain has its context.
+        let context = unsafe { (*pd.get()).context };
+        let (mut mac, mut vlan) = ([0; 6], 0);
+        // SAFETY: an open context, filled attributes, and places for the answers.
+        let found = unsafe { sys::ibv_resolve_eth_l2_from_gid(context, &mut attributes, mac.as_mut_ptr(), &mut vlan) };
+        let route = rxe::Route { port, gid_index: index, from, to: address(gid), mac, hop_limit: HOPS };
+        (found == 0).then_some(Made::Route(route))
     })
+}
+
+fn address(gid: Gid) -> IpAddr {
+    gid.ipv4().map_or(IpAddr::V6(Ipv6Addr::from(gid.0)), IpAddr::V4)
 }

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::ptr;
 use core::time::Duration;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// What ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,6 +60,18 @@ impl Bell {
         unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
         self.ring();
     }
+}
+
+/// Makes a descriptor answer at once.
+pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let number = descriptor.as_raw_fd();
+    // SAFETY: no pointers.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(number, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// A descriptor that counts rings.

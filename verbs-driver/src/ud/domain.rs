@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdma_core_sys as sys;
 
 use super::gid::{Candidate, Encapsulation, Gid, choose};
+use super::queue::Provider;
 
 /// GIDs of a port that are looked at.
 const GIDS_MAX: usize = 256;
@@ -35,6 +36,11 @@ pub enum OpenError {
     /// No port can be used.
     #[error("{0} has no active port with a GID")]
     NoPort(String),
+    /// Its queues cannot be written by us.
+    #[error(
+        "the queues of {0} are not known: only Soft-RoCE's (rxe) can be posted directly; others take --queues library"
+    )]
+    NoProvider(String),
     /// The system refused something.
     #[error("{what}: {error}")]
     Refused {
@@ -190,6 +196,11 @@ impl Domain {
     /// The adapter's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Who writes its queues without libibverbs, if we know them.
+    pub fn provider(&self) -> Option<Provider> {
+        Provider::of(&self.name)
     }
 
     /// The port, from 1.

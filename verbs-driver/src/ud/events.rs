@@ -5,22 +5,21 @@ use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rdma_core_sys as sys;
 
-use super::bell::{self, Bell};
+use super::bell::{self, Bell, set_nonblocking};
 use super::domain::Domain;
-use super::queue::set_nonblocking;
 
 /// A report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Report {
-    /// A queue pair failed; the address of its record.
+    /// A queue pair failed: the address of its record, or the number that was given for it.
     QueueFailed(usize),
-    /// A completion queue was overrun; the address of its record.
+    /// As above, of a completion queue that was overrun.
     Overrun(usize),
     /// The port is down.
     PortDown,
@@ -60,7 +59,8 @@ impl Events {
         let (context, _) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
         // SAFETY: an open context, whose descriptor does not change.
         let descriptor = unsafe { context.as_ref() }.async_fd;
-        set_nonblocking(descriptor)?;
+        // SAFETY: open as long as the context.
+        set_nonblocking(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
         let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(bell::counter()?));
         let (told, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
         let run = move || {
@@ -112,8 +112,11 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let element = unsafe { &raw const (*event.as_ptr()).element }.cast::<usize>();
     // SAFETY: an address or a port number, in a place that was all zeros before it was written.
     let element = unsafe { element.read() };
-    // SAFETY: got above. What it names lives: whoever destroys it waits for this.
-    unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
+    // An odd number is a mapped queue pair's, or a port's: no record of libibverbs, in which this is counted.
+    if element.is_multiple_of(2) {
+        // SAFETY: got above. What it names lives: whoever destroys it waits for this.
+        unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
+    }
     use sys::ibv_event_type as is;
     let is_one_of = |kinds: &[sys::ibv_event_type]| kinds.iter().any(|one| *one as u32 == kind);
     Some(if is_one_of(&[is::IBV_EVENT_CQ_ERR]) {

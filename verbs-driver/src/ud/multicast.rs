@@ -11,11 +11,45 @@ use rdma_core_sys as sys;
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
+use crate::rxe::kernel::Pair;
+
+/// A queue pair that groups can be attached to.
+#[derive(Debug)]
+pub(super) enum Member {
+    Library(NonNull<sys::ibv_qp>),
+    Mapped(Arc<Pair>),
+}
+
+impl Member {
+    fn attach(&self, group: Gid, lid: u16) -> io::Result<()> {
+        let raw = sys::ibv_gid { raw: group.0 };
+        match self {
+            Self::Library(pair) => {
+                // SAFETY: a live queue pair.
+                let code = unsafe { sys::ibv_attach_mcast(pair.as_ptr(), &raw, lid) };
+                if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
+            }
+            Self::Mapped(pair) => pair.attach(group.0, lid),
+        }
+    }
+
+    fn detach(&self, group: Gid, lid: u16) {
+        let raw = sys::ibv_gid { raw: group.0 };
+        match self {
+            Self::Library(pair) => {
+                // SAFETY: attached before; the queue pair outlives its memberships.
+                unsafe { sys::ibv_detach_mcast(pair.as_ptr(), &raw, lid) };
+            }
+            // A queue pair that is gone is in no group.
+            Self::Mapped(pair) => _ = pair.detach(group.0, lid),
+        }
+    }
+}
 
 /// A group that a queue pair is attached to, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Membership {
-    pair: NonNull<sys::ibv_qp>,
+    member: Member,
     gid: Gid,
     lid: u16,
     _link: Joined,
@@ -33,7 +67,7 @@ unsafe impl Send for Membership {}
 
 impl Membership {
     /// Joins. Waits for the link's answer, which for RoCE comes at once.
-    pub(super) fn join(domain: &Arc<Domain>, pair: NonNull<sys::ibv_qp>, group: IpAddr) -> Result<Self, OpenError> {
+    pub(super) fn join(domain: &Arc<Domain>, member: Member, group: IpAddr) -> Result<Self, OpenError> {
         if group.is_ipv4() != domain.gid().gid.ipv4().is_some() {
             return Err(OpenError::code("a group of another family than the GID's", libc::EAFNOSUPPORT));
         }
@@ -67,12 +101,8 @@ impl Membership {
             return Err(OpenError::last("rdma_join_multicast"));
         }
         let (gid, lid) = link.answer()?;
-        let raw = sys::ibv_gid { raw: gid.0 };
-        // SAFETY: a live queue pair.
-        match unsafe { sys::ibv_attach_mcast(pair.as_ptr(), &raw, lid) } {
-            0 => Ok(Self { pair, gid, lid, _link: link }),
-            code => Err(OpenError::code("ibv_attach_mcast", code)),
-        }
+        member.attach(gid, lid).map_err(|error| OpenError::Refused { what: "ibv_attach_mcast", error })?;
+        Ok(Self { member, gid, lid, _link: link })
     }
 
     /// What datagrams to the group are addressed to.
@@ -83,9 +113,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let raw = sys::ibv_gid { raw: self.gid.0 };
-        // SAFETY: attached by `join`; the queue pair outlives its memberships.
-        unsafe { sys::ibv_detach_mcast(self.pair.as_ptr(), &raw, self.lid) };
+        self.member.detach(self.gid, self.lid);
     }
 }
 

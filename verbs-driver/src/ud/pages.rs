@@ -47,9 +47,11 @@ impl Pages {
         self.huge
     }
 
-    /// The address of a byte.
-    pub(super) fn address(&self, at: usize) -> u64 {
-        self.start.as_ptr().addr() as u64 + at as u64
+    /// Where `bytes` bytes from byte `at` on lie.
+    pub(super) fn part(&self, at: usize, bytes: usize) -> Option<NonNull<u8>> {
+        at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
+        // SAFETY: within the mapping.
+        Some(unsafe { self.start.add(at) })
     }
 
     /// Bytes that the adapter neither reads nor writes now.
@@ -57,11 +59,9 @@ impl Pages {
     /// # Safety
     /// No posted entry names these bytes, as long as the slice is used.
     pub(super) unsafe fn get(&self, at: usize, bytes: usize) -> Option<&[u8]> {
-        at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
-        // SAFETY: within the mapping.
-        let start = unsafe { self.start.as_ptr().add(at) };
-        // SAFETY: as above, and the caller's promise.
-        Some(unsafe { slice::from_raw_parts(start, bytes) })
+        let start = self.part(at, bytes)?;
+        // SAFETY: within the mapping; the caller's promise.
+        Some(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
     /// As [`get`](Self::get), to change.
@@ -69,11 +69,9 @@ impl Pages {
     /// # Safety
     /// As there.
     pub(super) unsafe fn get_mut(&mut self, at: usize, bytes: usize) -> Option<&mut [u8]> {
-        at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
-        // SAFETY: within the mapping.
-        let start = unsafe { self.start.as_ptr().add(at) };
-        // SAFETY: as above, and the caller's promise; the borrow is exclusive.
-        Some(unsafe { slice::from_raw_parts_mut(start, bytes) })
+        let start = self.part(at, bytes)?;
+        // SAFETY: within the mapping; the caller's promise; the borrow is exclusive.
+        Some(unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
 }
 

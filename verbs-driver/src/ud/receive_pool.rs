@@ -4,9 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ptr;
 
-use rdma_core_sys as sys;
 use unisono_core::device::{HEAD, PeerId, Received, Slot};
 
 use super::address_table::{AddressTable, Source};
@@ -14,8 +12,9 @@ use super::domain::{Domain, OpenError, Registration};
 use super::gid::Gid;
 use super::lent::Lent;
 use super::pages::Pages;
-use super::queue::Queue;
+use super::queue::{Piece, Queue};
 use super::tally::Tally;
+use crate::raw::Fate;
 
 /// Bytes of the global routing header, which precedes every datagram.
 pub(super) const ROUTE: usize = 40;
@@ -25,6 +24,9 @@ const START: usize = 64;
 /// Slots that are given back to the adapter in one call. As many more are posted at first, so that those not given back yet are
 /// not missed.
 const BATCH: u32 = 16;
+
+/// Datagrams that one look takes at most.
+const LOOK: usize = 16;
 
 /// Whose a slot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +51,7 @@ struct Filling {
 /// Receive slots and what is in them.
 pub(super) struct ReceivePool {
     // Before the pages that it names, when both are dropped.
-    _registration: Registration,
+    registration: Registration,
     memory: Pages,
     stride: usize,
     /// The first slot's number: lanes count apart.
@@ -60,18 +62,12 @@ pub(super) struct ReceivePool {
     spare: Vec<u32>,
     /// Received and not handed out.
     waiting: VecDeque<u32>,
-    requests: Box<[sys::ibv_recv_wr]>,
-    pieces: Box<[sys::ibv_sge]>,
-    /// Slots that go to the adapter together: the first and the last of a chain, and how many.
-    chain: Option<(u32, u32)>,
+    /// Slots that go to the adapter together.
     chained: u32,
     /// Whether the header is an IPv4 one, in its last 20 bytes.
     ipv4: bool,
     pub(super) failed: bool,
 }
-
-// SAFETY: the pointers in requests lead to the pool's own arrays.
-unsafe impl Send for ReceivePool {}
 
 impl ReceivePool {
     /// Slots that are posted so that `slots` datagrams can always wait.
@@ -88,19 +84,6 @@ impl ReceivePool {
         let memory = Pages::map(stride * count as usize).map_err(refused("mmap"))?;
         // SAFETY: the pool keeps its pages until the registration is dropped.
         let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
-        let piece = |slot: u32| sys::ibv_sge {
-            addr: memory.address(slot as usize * stride + START - ROUTE),
-            length: room,
-            lkey: registration.key(),
-        };
-        let mut pieces: Box<[_]> = (0..count).map(piece).collect();
-        let list = pieces.as_mut_ptr();
-        let request = |slot: u32| sys::ibv_recv_wr {
-            wr_id: slot.into(),
-            next: ptr::null_mut(),
-            sg_list: list.wrapping_add(slot as usize),
-            num_sge: 1,
-        };
         let nobody = Filling { owner: Owner::Spare, bytes: 0, source: Source { gid: None, queue: 0 } };
         let mut fillings = alloc::vec![nobody; count as usize].into_boxed_slice();
         for filling in fillings.iter_mut().take(slots as usize) {
@@ -113,13 +96,10 @@ impl ReceivePool {
             fillings,
             spare: (slots..count).collect(),
             waiting: VecDeque::with_capacity(slots as usize),
-            requests: (0..count).map(request).collect(),
-            pieces,
-            chain: None,
             chained: 0,
             ipv4: domain.is_ethernet() && domain.gid().gid.ipv4().is_some(),
             memory,
-            _registration: registration,
+            registration,
             failed: false,
         })
     }
@@ -137,49 +117,36 @@ impl ReceivePool {
     /// Posts every slot that is the adapter's: at first, and after the queue was made anew.
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;
-        (self.chain, self.chained) = (None, 0);
+        self.chained = 0;
         for slot in 0..self.fillings.len() as u32 {
             if self.is(slot, Owner::Adapter) && !self.waiting.contains(&slot) {
                 self.post(slot, Some(&mut *queue));
             }
         }
-        self.flush(Some(queue));
+        self.flush(queue);
     }
 
     /// Gives a slot to the adapter, together with those after it.
     fn post(&mut self, slot: u32, queue: Option<&mut Queue>) {
         let Some(filling) = self.fillings.get_mut(slot as usize) else { return };
         filling.owner = Owner::Adapter;
-        debug_assert!(self.pieces.get(slot as usize).is_some_and(|piece| piece.length == self.room));
-        let Some(request) = self.requests.get_mut(slot as usize) else { return };
-        request.next = ptr::null_mut();
-        let request = ptr::from_mut(request);
-        self.chain = match self.chain {
-            None => Some((slot, slot)),
-            Some((first, before)) => {
-                if let Some(before) = self.requests.get_mut(before as usize) {
-                    before.next = request;
-                }
-                Some((first, slot))
-            }
-        };
+        // Else it is posted when the queue is made anew.
+        let Some(queue) = queue.filter(|_| !self.failed) else { return };
+        let bytes = self.room as usize;
+        let start = self.memory.part(slot as usize * self.stride + START - ROUTE, bytes);
+        let piece = start.map(|start| Piece { start, bytes, key: self.registration.key() });
+        self.failed = !piece.is_some_and(|piece| queue.lend(piece, slot));
         self.chained += 1;
         if self.chained >= BATCH {
             self.flush(queue);
         }
     }
 
-    /// Hands the chain to the adapter.
-    fn flush(&mut self, queue: Option<&mut Queue>) {
-        let chain = self.chain.take();
+    /// Hands what was posted to the adapter.
+    fn flush(&mut self, queue: &mut Queue) {
         self.chained = 0;
-        let Some(queue) = queue.filter(|_| !self.failed) else { return };
-        let Some((first, _)) = chain else { return };
-        let first = self.requests.as_mut_ptr().wrapping_add(first as usize);
         // SAFETY: slots that nobody else uses from now on, in memory that is registered as long as the pool lives.
-        if !unsafe { queue.post_receives(first) } {
-            self.failed = true;
-        }
+        self.failed |= !unsafe { queue.flush_lent() };
     }
 
     fn is(&self, slot: u32, owner: Owner) -> bool {
@@ -188,31 +155,27 @@ impl ReceivePool {
 
     /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
     pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
-        let mut back = Vec::new();
-        queue.poll_received(|completion| {
-            let slot = completion.number as u32;
-            if !completion.ok {
-                // It stays the adapter's, for when the queue is made anew.
+        for _ in 0..LOOK {
+            let Some(fate) = queue.received() else { break };
+            let Fate::Done(got) = fate else {
+                // The slot stays the adapter's, for when the queue is made anew.
                 tally.failed.add(1);
                 self.failed = true;
-                return;
-            }
-            let Some(bytes) = completion.bytes.checked_sub(ROUTE as u32).filter(|_| completion.bytes <= self.room)
-            else {
-                tally.too_short.add(1);
-                back.push(slot);
-                return;
+                continue;
             };
-            let gid = if completion.has_route { self.source_of(slot) } else { None };
+            let slot = got.tag;
+            let Some(bytes) = got.bytes.checked_sub(ROUTE as u32).filter(|_| got.bytes <= self.room) else {
+                tally.too_short.add(1);
+                self.post(slot, Some(&mut *queue));
+                continue;
+            };
+            let gid = if got.origin.grh { self.source_of(slot) } else { None };
             if let Some(filling) = self.fillings.get_mut(slot as usize) {
                 filling.bytes = bytes;
-                filling.source = Source { gid, queue: completion.source };
+                filling.source = Source { gid, queue: got.origin.qpn };
                 self.waiting.push_back(slot);
             }
             tally.received.add(1);
-        });
-        for slot in back {
-            self.post(slot, Some(&mut *queue));
         }
         !self.waiting.is_empty()
     }

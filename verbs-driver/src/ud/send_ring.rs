@@ -1,4 +1,4 @@
-//! The send entries of a lane: heads and room for copied payload in registered memory, work requests in a chain until the
+//! The send entries of a lane: heads and room for copied payload in registered memory. What is posted waits in the queue until the
 //! flush, which asks for one completion, if any.
 //!
 //! What travels in the work queue entry is finished when it is flushed: the adapter has a copy. So a chain of short datagrams asks for
@@ -8,20 +8,19 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
-use core::mem::{self, MaybeUninit};
-use core::ptr::{self, NonNull};
+use core::mem;
 use core::time::Duration;
 use std::time::Instant;
 
-use rdma_core_sys as sys;
 use unisono_core::device::{HEAD, Lane, PeerId, Ticket, Token, Transmit};
 
-use super::address_table::{AddressTable, Destination};
+use super::address_table::{AddressTable, Destination, To};
 use super::domain::{Domain, OpenError, Registration};
 use super::lent::Lent;
 use super::pages::Pages;
-use super::queue::{POLLED, Queue};
+use super::queue::{PIECES, Piece, Posting, Queue};
 use super::tally::Tally;
+use crate::raw::Fate;
 
 /// Postings under way at most.
 pub(super) const ENTRIES: u32 = 256;
@@ -38,33 +37,36 @@ struct Parked {
     ticket: Ticket,
     to: PeerId,
     at: Lane,
+    head: usize,
+    /// Bytes that were copied behind the head.
+    copied: usize,
+    solicited: bool,
     since: Instant,
 }
 
-/// Free entries, the chain that is not flushed, and the tickets of a lane.
+/// Free entries, what is posted and not flushed, and the tickets of a lane.
 pub(super) struct SendRing {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
     /// All heads, side by side so that short datagrams touch few pages; then for each entry room for a payload that is copied.
     memory: Pages,
     mtu: usize,
-    requests: Box<[sys::ibv_send_wr]>,
-    pieces: Box<[[sys::ibv_sge; 2]]>,
-    /// The chain: its first and last entry. Entries that are lost have no part in it.
-    chain: Option<(usize, usize)>,
-    /// How many that are.
+    /// What each entry's payload is registered under, if the adapter reads it where it lies.
+    lent: Box<[Option<u32>]>,
+    /// Postings since the last flush. Entries that are lost have no part in it.
     chained: u32,
-    key: u32,
+    /// Tickets of postings, by their serial numbers.
+    tickets: Box<[Ticket]>,
     last: Ticket,
     flushed: Ticket,
-    /// The last entry that asked for a completion, while it has not come.
-    signalled: Option<u64>,
+    /// The last posting that asked for a completion, while it has not come.
+    signalled: Option<u32>,
     /// The last entry whose bytes the adapter reads from memory, while they may be read.
     gathered: Option<Ticket>,
-    /// Requests that may be in the adapter's queue or in the chain, and those of them behind the last that asked for a completion.
+    /// Postings that may be in the queue, and those of them behind the last that asked for a completion.
     occupied: u32,
     behind: u32,
-    /// Requests that were ever in the chain: the upper half of their numbers, above the ticket.
+    /// Postings that were ever in the queue, which knows each by its number.
     serial: u32,
     /// In the order of their tickets.
     parked: VecDeque<Parked>,
@@ -75,29 +77,19 @@ pub(super) struct SendRing {
     pub(super) failed: bool,
 }
 
-// SAFETY: the pointers in requests lead to the ring's own arrays and to lent memory; they are used under its borrow.
-unsafe impl Send for SendRing {}
-
 impl SendRing {
-    pub(super) fn new(domain: &Arc<Domain>, mtu: usize, key: u32) -> Result<Self, OpenError> {
+    pub(super) fn new(domain: &Arc<Domain>, mtu: usize) -> Result<Self, OpenError> {
         let refused = |what| move |error| OpenError::Refused { what, error };
         let memory = Pages::map(HEADS + mtu * ENTRIES as usize).map_err(refused("mmap"))?;
         // SAFETY: the ring keeps its pages until the registration is dropped.
         let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
-        let request = || {
-            // SAFETY: numbers and pointers that may be null.
-            unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() }
-        };
-        let piece = sys::ibv_sge { addr: 0, length: 0, lkey: 0 };
         Ok(Self {
             memory,
             registration,
             mtu,
-            requests: (0..ENTRIES).map(|_| request()).collect(),
-            pieces: alloc::vec![[piece; 2]; ENTRIES as usize].into_boxed_slice(),
-            chain: None,
+            lent: alloc::vec![None; ENTRIES as usize].into(),
             chained: 0,
-            key,
+            tickets: alloc::vec![Ticket::default(); ENTRIES as usize].into(),
             last: Ticket::default(),
             flushed: Ticket::default(),
             signalled: None,
@@ -125,10 +117,8 @@ impl SendRing {
     /// Whether something is posted that names memory by this key.
     pub(super) fn names(&self, key: u32) -> bool {
         let under_way = self.last.0.wrapping_sub(self.completed.0);
-        (1..=under_way).map(|later| (self.completed.0.wrapping_add(later) % ENTRIES) as usize).any(|entry| {
-            let list = self.requests.get(entry).map_or(0, |request| request.num_sge as usize);
-            self.pieces.get(entry).is_some_and(|pieces| pieces.iter().take(list).any(|piece| piece.lkey == key))
-        })
+        let mut entries = (1..=under_way).map(|later| (self.completed.0.wrapping_add(later) % ENTRIES) as usize);
+        entries.any(|entry| self.lent.get(entry) == Some(&Some(key)))
     }
 
     /// Whether an entry is free, after a look at the completions if need be.
@@ -156,96 +146,100 @@ impl SendRing {
         (self.last.next().0 % ENTRIES) as usize
     }
 
-    /// Adds the entry to the chain. Without a destination it is lost, and has a ticket all the same.
+    /// Posts the entry. Without a destination it is lost, and has a ticket all the same.
     pub(super) fn post<A: Lent>(
         &mut self,
         transmit: &Transmit,
         payload: Option<A>,
-        inline: usize,
+        queue: Option<(&mut Queue, usize)>,
         table: &mut AddressTable,
         tally: &Tally,
     ) {
         let (entry, head) = (self.next(), usize::from(transmit.head).min(HEAD));
         self.last = self.last.next();
-        let destination = table.destination(transmit.to, transmit.at);
-        let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
-        let lent = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
-        let key = self.registration.key();
-        let first = sys::ibv_sge { addr: self.memory.address(entry * HEAD), length: head as u32, lkey: key };
-        let mut second = None;
-        let fits = head + lent <= inline;
-        let parks = destination == Destination::Pending && fits && self.parked.len() < PARKED;
-        if !parks && !matches!(destination, Destination::Ready(..)) {
-            tally.lost_no_path.add(1);
+        if let Some(lent) = self.lent.get_mut(entry) {
+            *lent = None;
+        }
+        let Some((queue, inline)) = queue.filter(|_| !self.failed) else {
+            tally.lost_in_error.add(1);
             return;
-        }
-        match payload.filter(|_| lent > 0).map(|payload| (payload, payload.key())) {
-            None => {}
-            Some((payload, _)) if fits && !parks => second = Some((payload.start().addr().get() as u64, 0)),
-            Some((payload, Some(key))) if !parks => second = Some((payload.start().addr().get() as u64, key)),
-            Some((payload, _)) => {
-                let at = HEADS + entry * self.mtu;
-                // SAFETY: the entry is free.
-                if let Some(room) = unsafe { self.memory.get_mut(at, lent) } {
-                    // SAFETY: `payload` has so many bytes, which its maker says are live; the room is the ring's own.
-                    unsafe { payload.start().as_ptr().copy_to_nonoverlapping(room.as_mut_ptr(), lent) };
-                    second = Some((self.memory.address(at), key));
-                    tally.sent_copied.add(1);
-                }
+        };
+        let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
+        let bytes = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
+        let payload = payload.filter(|_| bytes > 0);
+        let fits = head + bytes <= inline;
+        let to = match table.destination(transmit.to, transmit.at) {
+            Destination::Ready(to) => to,
+            Destination::Pending if fits && self.parked.len() < PARKED => {
+                let copied = payload.and_then(|payload| self.copy(entry, payload, bytes, tally));
+                self.parked.push_back(Parked {
+                    ticket: self.last,
+                    to: transmit.to,
+                    at: transmit.at,
+                    head,
+                    copied: copied.map_or(0, |piece| piece.bytes),
+                    solicited: transmit.solicited,
+                    since: Instant::now(),
+                });
+                return;
             }
-        }
-        let (Some(request), Some(pieces)) = (self.requests.get_mut(entry), self.pieces.get_mut(entry)) else { return };
-        let mut count = 1;
-        pieces[0] = first;
-        if let Some((addr, lkey)) = second {
-            pieces[1] = sys::ibv_sge { addr, length: lent as u32, lkey };
-            count = 2;
-        }
-        let mut flags = 0;
+            _ => {
+                tally.lost_no_path.add(1);
+                return;
+            }
+        };
+        let second = payload.and_then(|payload| match payload.key() {
+            _ if fits => Some(Piece { start: payload.start(), bytes, key: 0 }),
+            Some(key) => {
+                *self.lent.get_mut(entry)? = Some(key);
+                Some(Piece { start: payload.start(), bytes, key })
+            }
+            None => self.copy(entry, payload, bytes, tally),
+        });
         if fits {
-            flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
             tally.sent_inline.add(1);
         } else {
             self.gathered = Some(self.last);
         }
-        if transmit.solicited {
-            flags |= sys::ibv_send_flags::IBV_SEND_SOLICITED.0;
-        }
-        request.sg_list = pieces.as_mut_ptr();
-        request.num_sge = count;
-        request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND;
-        request.send_flags = flags;
-        match destination {
-            Destination::Ready(handle, number) => self.append(entry, handle, number),
-            _ => self.parked.push_back(Parked {
-                ticket: self.last,
-                to: transmit.to,
-                at: transmit.at,
-                since: Instant::now(),
-            }),
-        }
+        self.hand(queue, to, [self.head_of(entry, head), second], fits, transmit.solicited);
     }
 
-    /// Adds a filled entry to the chain.
-    fn append(&mut self, entry: usize, handle: NonNull<sys::ibv_ah>, number: u32) {
+    fn head_of(&self, entry: usize, bytes: usize) -> Option<Piece> {
+        Some(Piece { start: self.memory.part(entry * HEAD, bytes)?, bytes, key: self.registration.key() })
+    }
+
+    /// What was copied behind an entry's head.
+    fn copied(&self, entry: usize, bytes: usize) -> Option<Piece> {
+        let start = self.memory.part(HEADS + entry * self.mtu, bytes)?;
+        Some(Piece { start, bytes, key: self.registration.key() })
+    }
+
+    /// Copies a payload to a free entry's room.
+    fn copy<A: Lent>(&self, entry: usize, payload: A, bytes: usize, tally: &Tally) -> Option<Piece> {
+        let room = self.copied(entry, bytes)?;
+        tally.sent_copied.add(1);
+        // SAFETY: `payload` has so many bytes, which its maker says are live; the room is the ring's own, and the entry free.
+        unsafe { payload.start().copy_to_nonoverlapping(room.start, bytes) };
+        Some(room)
+    }
+
+    /// Gives a posting to the queue.
+    fn hand(&mut self, queue: &mut Queue, to: To<'_>, pieces: [Option<Piece>; PIECES], inline: bool, solicited: bool) {
+        let [Some(head), payload] = pieces else { return };
+        let pieces = [head, payload.unwrap_or(head)];
+        let pieces = pieces.get(..1 + usize::from(payload.is_some())).unwrap_or_default();
         self.occupied = self.occupied.saturating_add(1);
         self.chained = self.chained.saturating_add(1);
         self.behind = self.behind.saturating_add(1);
-        let Some(request) = self.requests.get_mut(entry) else { return };
         self.serial = self.serial.wrapping_add(1);
-        request.wr_id = u64::from(self.serial) << 32 | u64::from(self.last.0);
-        request.next = ptr::null_mut();
-        request.wr.ud = sys::ud_t { ah: handle.as_ptr(), remote_qpn: number, remote_qkey: self.key };
-        let request = ptr::from_mut(request);
-        self.chain = match self.chain {
-            None => Some((entry, entry)),
-            Some((first, before)) => {
-                if let Some(before) = self.requests.get_mut(before) {
-                    before.next = request;
-                }
-                Some((first, entry))
-            }
-        };
+        if let Some(ticket) = self.tickets.get_mut((self.serial % ENTRIES) as usize) {
+            *ticket = self.last;
+        }
+        // SAFETY: the entry's own memory, used by nothing else until it is complete; lent payload stays as the caller of
+        // `post` promised; ways outlive what is posted with them.
+        let taken = unsafe { queue.post(to, &Posting { pieces, inline, solicited, tag: self.serial }) };
+        // There is room for all entries, unless the adapter is at odds with itself.
+        self.failed |= !taken;
     }
 
     /// Whether something waits for an address handle.
@@ -261,14 +255,18 @@ impl SendRing {
         table: &mut AddressTable,
         tally: &Tally,
     ) {
+        let Some(queue) = queue else { return };
         let mut posted = false;
         for _ in 0..self.parked.len() {
             let Some(one) = self.parked.pop_front() else { break };
             let destination =
                 if failed.contains(&one.to) { Destination::Nowhere } else { table.destination(one.to, one.at) };
             match destination {
-                Destination::Ready(handle, number) => {
-                    self.append((one.ticket.0 % ENTRIES) as usize, handle, number);
+                Destination::Ready(to) => {
+                    let entry = (one.ticket.0 % ENTRIES) as usize;
+                    let payload = self.copied(entry, one.copied).filter(|_| one.copied > 0);
+                    tally.sent_inline.add(1);
+                    self.hand(queue, to, [self.head_of(entry, one.head), payload], true, one.solicited);
                     posted = true;
                 }
                 Destination::Pending if one.since.elapsed() < PATIENCE => self.parked.push_back(one),
@@ -276,12 +274,12 @@ impl SendRing {
             }
         }
         if posted {
-            self.hand_over(queue, tally);
+            self.hand_over(Some(queue), tally);
         }
         self.settle();
     }
 
-    /// Hands the chain to the adapter. Its last entry asks for a completion when memory is read, or when none was asked for in a while.
+    /// Hands what was posted to the adapter. The last asks for a completion when memory is read, or when none was asked for in a while.
     pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         if self.flushed == self.last {
             return;
@@ -290,22 +288,18 @@ impl SendRing {
     }
 
     fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
-        let (chain, count) = (self.chain.take(), mem::take(&mut self.chained));
+        let count = mem::take(&mut self.chained);
         self.flushed = self.last;
-        match (chain, queue) {
-            (Some((first, last)), Some(queue)) if !self.failed => {
-                if (self.gathered.is_some() || self.behind >= QUIET)
-                    && let Some(request) = self.requests.get_mut(last)
-                {
-                    request.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-                    self.signalled = Some(request.wr_id);
+        match queue {
+            Some(queue) if count > 0 && !self.failed => {
+                let signal = self.gathered.is_some() || self.behind >= QUIET;
+                if signal {
+                    self.signalled = Some(self.serial);
                     self.behind = 0;
                 }
-                let first = self.requests.as_mut_ptr().wrapping_add(first);
                 tally.send_calls.add(1);
-                // SAFETY: entries of the ring, filled by `post` and used by nothing until they are complete; lent payload stays
-                // as the caller of `post` promised; handles outlive what is posted with them.
-                if unsafe { queue.post_sends(first) } {
+                // SAFETY: as in `hand`.
+                if unsafe { queue.flush(signal) } {
                     tally.sent.add(count.into());
                 } else {
                     // Some may have been taken. The queue is made anew, after which none is.
@@ -313,13 +307,11 @@ impl SendRing {
                     tally.lost_in_error.add(count.into());
                 }
             }
-            (Some(_), queue) => {
+            Some(_) => tally.lost_in_error.add(count.into()),
+            None => {
                 tally.lost_in_error.add(count.into());
-                if queue.is_none() {
-                    self.forget(tally);
-                }
+                self.forget(tally);
             }
-            (None, _) => {}
         }
         self.settle();
     }
@@ -330,26 +322,30 @@ impl SendRing {
         self.looks = self.looks.wrapping_add(1);
         let expected = self.signalled.is_some() || self.behind > 0 && self.looks.is_multiple_of(QUIET);
         let Some(queue) = queue.filter(|_| expected) else { return self.completed };
-        loop {
-            let count = queue.poll_sent(|completion| {
-                let ticket = Ticket(completion.number as u32);
-                let upto = self.bound(ticket);
-                if self.completed.is_within(upto) {
-                    self.completed = upto;
-                }
-                if self.signalled == Some(completion.number) {
-                    self.signalled = None;
-                }
-                self.occupied = self.serial.wrapping_sub((completion.number >> 32) as u32);
-                self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
-                if !completion.ok {
-                    tally.failed.add(1);
-                    self.failed = true;
-                }
-            });
-            if count < POLLED {
-                break;
+        while let Some(fate) = queue.sent() {
+            let (tag, ok) = match fate {
+                Fate::Done(tag) => (Some(tag), true),
+                Fate::Failed(tag, _) => (tag, false),
+                Fate::Malformed => (None, false),
+            };
+            if !ok {
+                tally.failed.add(1);
+                self.failed = true;
             }
+            let known = tag.filter(|tag| self.serial.wrapping_sub(*tag) < ENTRIES);
+            let Some((tag, ticket)) = known.and_then(|tag| Some((tag, *self.tickets.get((tag % ENTRIES) as usize)?)))
+            else {
+                continue;
+            };
+            let upto = self.bound(ticket);
+            if self.completed.is_within(upto) {
+                self.completed = upto;
+            }
+            if self.signalled == Some(tag) {
+                self.signalled = None;
+            }
+            self.occupied = self.serial.wrapping_sub(tag);
+            self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
         }
         self.settle();
         self.completed
@@ -376,7 +372,7 @@ impl SendRing {
         tally.lost_in_error.add(left as u64);
         (self.signalled, self.gathered) = (None, None);
         (self.occupied, self.behind) = (0, 0);
-        (self.chain, self.flushed) = (None, self.last);
+        self.flushed = self.last;
         self.parked.clear();
         self.failed = false;
         self.settle();
@@ -388,6 +384,7 @@ pub struct UdToken<'a, A> {
     pub(super) ring: &'a mut SendRing,
     pub(super) table: &'a mut AddressTable,
     pub(super) tally: &'a Tally,
+    pub(super) queue: Option<&'a mut Queue>,
     pub(super) inline: usize,
     pub(super) lends: PhantomData<A>,
 }
@@ -405,6 +402,7 @@ impl<A: Lent> Token for UdToken<'_, A> {
 
     /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
     fn post(self, transmit: &Transmit, payload: Option<A>) {
-        self.ring.post(transmit, payload, self.inline, self.table, self.tally);
+        let queue = self.queue.map(|queue| (queue, self.inline));
+        self.ring.post(transmit, payload, queue, self.table, self.tally);
     }
 }

@@ -1,6 +1,7 @@
 //! `unisono bench`: what a job measures of itself.
 
 mod collective;
+mod counted;
 mod exchange;
 mod floor;
 mod latency;
@@ -11,9 +12,10 @@ mod tune;
 
 use core::time::Duration;
 use serde_json::json;
+use unisono::environment::{DeviceChoice, Settings};
 use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
-use unisono_core::{counters::Reason, device::Cause, wire::Kind};
+use unisono_shmem::layout::ROOMS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::{fmt, str::FromStr};
@@ -133,6 +135,9 @@ pub(crate) struct Options {
     /// Collectives and barriers of a duplicate of the World, not of the World
     #[arg(long, global = true)]
     pub(crate) duplicate: bool,
+    /// Collectives and barriers of a communicator that has nothing in the memory of a node: by messages there, too
+    #[arg(long, global = true, conflicts_with = "duplicate")]
+    pub(crate) messages: bool,
     /// Every rank's counters at the end, one object per line of the errors
     #[arg(long, global = true)]
     pub(crate) counters: bool,
@@ -150,10 +155,12 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor => {
+            Settings::from_environment()?;
             floor::measure()?.print(options.json);
             return Ok(true);
         }
         Measure::Tune(jobs) => {
+            Settings::from_environment()?;
             tune::run(jobs, options.json)?;
             return Ok(true);
         }
@@ -169,10 +176,14 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     }
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
-    let duplicate = options.duplicate.then(|| world.duplicate()).transpose()?;
-    let on: &Communicator = duplicate.as_ref().unwrap_or(&world);
+    // As many others as there are rooms have them all.
+    let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
+    let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
+    let on: &Communicator = duplicates.last().unwrap_or(&world);
     let mut right = true;
-    let mut facts = json!({ "bench": name, "device": device(&world), "ranks": world.size(), "bytes": bytes });
+    // Ranks 0 and 1 measure what needs two.
+    let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
+    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -213,11 +224,11 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
         Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
-            let buffers = match options.measure {
-                Measure::Bandwidth(buffered) => buffered.buffers,
-                _ => Buffers::Private,
+            let (buffers, reuse) = match options.measure {
+                Measure::Bandwidth(buffered) => (buffered.buffers, stream::Reuse::Window),
+                _ => (Buffers::Private, stream::Reuse::Arrival),
             };
-            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers)?;
+            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers, reuse)?;
             let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
             let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
             merge(
@@ -244,7 +255,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         }
     }
     if options.counters {
-        eprintln!("{}", counted(&world));
+        eprintln!("{}", counted::counted(&world));
     }
     world.finish()?;
     if first {
@@ -257,40 +268,13 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
     Ok(right)
 }
 
-/// How the ranks reach each other.
-fn device(world: &World) -> &'static str {
-    let shared = (0..world.size()).all(|rank| Rank(rank) == world.rank() || world.shares_memory_with(Rank(rank)));
-    if shared && world.node().is_some() { "shm" } else { "udp" }
-}
-
-/// All counters of this rank.
-fn counted(world: &World) -> serde_json::Value {
-    let counters = world.counters();
-    let named = |names: &[&str], counts: &[u64]| -> serde_json::Value {
-        names
-            .iter()
-            .zip(counts)
-            .map(|(name, count)| ((*name).to_owned(), json!(count)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    };
-    let spread = |counts: &[u64]| -> serde_json::Value {
-        let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<serde_json::Map<_, _>>().into()
-    };
-    json!({
-        "rank": world.rank().0,
-        "sent": named(&Cause::NAMES, &counters.sent),
-        "accepted": named(&Kind::NAMES, &counters.accepted),
-        "dropped": named(&Reason::NAMES, &counters.dropped),
-        "duplicates": counters.duplicates,
-        "out_of_order": counters.out_of_order,
-        "spurious": counters.spurious,
-        "bytes_sent": counters.bytes_sent,
-        "bytes_accepted": counters.bytes_accepted,
-        "datagram_bytes": spread(&counters.sizes),
-        "round_trip_64ns": spread(&counters.round_trips),
-    })
+/// How this rank reaches the others; alone, itself.
+fn device(world: &World) -> String {
+    let others = (0..world.size()).map(Rank).filter(|rank| *rank != world.rank());
+    let mut devices = others.map(|rank| world.device_to(rank));
+    let alone = || if world.node().is_some() { DeviceChoice::Shm } else { world.device_to(world.rank()) };
+    let one = devices.next().unwrap_or_else(alone);
+    if devices.all(|other| other == one) { one.to_string() } else { String::from("mixed") }
 }
 
 fn per_second(count: u64, time: Duration) -> u64 {

@@ -15,7 +15,10 @@ use std::{
     net::UdpSocket,
     thread,
 };
-use unisono::{environment::DeviceChoice, udp};
+use unisono::{
+    environment::{DeviceChoice, Settings},
+    udp,
+};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
@@ -77,6 +80,7 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     if options.job.is_tuned() {
         return Err(Refusal::usage("how a collective is done is shown by --collectives"));
     }
+    Settings::from_environment().map_err(Refusal::usage)?;
     let info = Info::ask();
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
@@ -146,8 +150,12 @@ impl Info {
         for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
             writeln!(to, "{name:18} {what}")?;
         }
-        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu } in &self.adapters {
+        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu, raw_queues } in &self.adapters {
             writeln!(to, "adapter            {name} port {port}, GID {gid_index} {gid} ({encapsulation}), mtu {mtu}")?;
+            match raw_queues {
+                Some(provider) => writeln!(to, "raw queues         {name} as {provider}")?,
+                None => writeln!(to, "raw queues         {name} none: only Soft-RoCE's (rxe) are known")?,
+            }
         }
         if let Some(refused) = &self.adapters_refused {
             writeln!(to, "adapters           none: {refused}")?;

@@ -5,7 +5,8 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
     environment::{
-        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, Settings, Silence, Switch, Watchdog,
+        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence, Switch,
+        Watchdog,
     },
     fault::Probability,
     launch::{
@@ -15,11 +16,11 @@ use unisono::{
     },
 };
 
-/// Options of `unisono run`. Each but the first three has a variable of the same name: UNISONO_DEVICE, UNISONO_MTU, …
+/// Options of `unisono run`. Each but -n has a variable of the same name: UNISONO_NODES, UNISONO_DEVICE, UNISONO_MTU, …
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// Number of ranks; with --hosts, all their places unless said otherwise
-    #[arg(short = 'n', value_name = "N", required_unless_present = "hosts")]
+    #[arg(short = 'n', value_name = "N")]
     ranks: Option<u32>,
     /// Run on this host, as if it were so many nodes
     #[arg(long, value_name = "M", conflicts_with = "hosts")]
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// Whether the kernel segments datagrams: on or off
     #[arg(long, value_name = "SWITCH")]
     gso: Option<Switch>,
+    /// Who writes the work queues of RDMA adapters: library or raw [default: library]
+    #[arg(long, value_name = "WHO")]
+    queues: Option<QueuesChoice>,
     /// Memory of each rank for messages that came before their receives, such as 64K [default: 1M]
     #[arg(long, value_name = "BYTES")]
     eager_pool: Option<EagerPool>,
@@ -83,13 +87,13 @@ pub(crate) struct Options {
     watchdog: Option<Watchdog>,
     /// The last K ranks run an image without an operating system, in an emulator on this host; its command line gets the
     /// program's arguments
-    #[arg(long, value_name = "K", conflicts_with = "hosts")]
+    #[arg(long, value_name = "K")]
     bare_metal: Option<u32>,
     /// That image [default: unisono-x86 beside this program]
-    #[arg(long, value_name = "FILE", requires = "bare_metal")]
+    #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
     /// The emulator, with its arguments [default: qemu-system-x86_64]
-    #[arg(long, value_name = "COMMAND", requires = "bare_metal")]
+    #[arg(long, value_name = "COMMAND")]
     emulator: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
@@ -137,9 +141,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, eager_pool, .. } = options;
+    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
+    let Options { bare_metal, image, emulator, .. } = options;
     if settings.seat.take().is_some() {
         // A rank launches a job of its own.
         let Settings { transport, mut tuning, launching, .. } = settings;
@@ -149,6 +154,13 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if settings.bootstrap.is_some() {
         return Err(Refusal::usage("UNISONO_BOOTSTRAP is for ranks: the launcher chooses where it listens"));
     }
+    let launching = &mut settings.launching;
+    // Where the ranks run is said here or there, not half here.
+    let (nodes, hosts) = if nodes.is_some() || hosts.is_some() {
+        (nodes, hosts)
+    } else {
+        (launching.nodes.take(), launching.hosts.take())
+    };
     let layout = match (&hosts, ranks) {
         (Some(hosts), ranks) => Layout::over(hosts, ranks)?,
         (None, Some(ranks)) => Layout::here(ranks, nodes.unwrap_or(1))?,
@@ -165,9 +177,13 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     lay_over(&mut transport.faults.seed, seed);
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
+    transport.queues = queues.or(transport.queues);
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
+    if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
+        return Err(Refusal::usage("--queues raw: only --device verbs has work queues"));
+    }
     options.overrides.lay_over(&mut settings.tuning)?;
     if layout.hosts().iter().all(Option::is_none) {
         settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
@@ -182,10 +198,15 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if tag_output {
         launching.tag_output = Some(Switch::On);
     }
-    let bare_metal = options.bare_metal.map(|ranks| bare_metal(ranks, options.image, options.emulator));
+    let (given_image, given_emulator) = (launching.image.take(), launching.emulator.take());
+    let bare_metal = bare_metal.or(launching.bare_metal.take());
+    if bare_metal.is_none() && (image.is_some() || emulator.is_some()) {
+        return Err(Refusal::usage("--image and --emulator are for --bare-metal"));
+    }
+    let bare_metal = bare_metal.map(|ranks| of_images(ranks, image.or(given_image), emulator.or(given_emulator)));
     if let Some(BareMetal { ranks, .. }) = &bare_metal {
         let transport = &mut settings.transport;
-        if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 {
+        if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 || hosts.is_some() {
             return Err(Refusal::usage("--bare-metal: some ranks of one node, not all of them"));
         }
         if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
@@ -198,7 +219,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     Ok(Job { program, arguments: command.collect(), layout, settings, bare_metal })
 }
 
-fn bare_metal(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetal {
+fn of_images(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetal {
     let beside = || std::env::current_exe().unwrap_or_default().with_file_name("unisono-x86");
     BareMetal {
         ranks,
@@ -260,6 +281,9 @@ mod tests {
         let transport = job.settings.transport;
         assert_eq!((transport.device, transport.progress), (DeviceChoice::Udp, Progress::Hybrid));
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.gso), (Some(1500), Some(Switch::Off)));
+        let raw = |device| parse(&format!("-n 2 --device {device} --queues raw -- prog"), &[]);
+        assert_eq!(raw("verbs").map(|job| job.settings.transport.queues), Ok(Some(QueuesChoice::Raw)));
+        assert_eq!(raw("udp").err().as_deref(), Some("--queues raw: only --device verbs has work queues"));
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
@@ -280,6 +304,21 @@ mod tests {
         let kept: Vec<_> = tuning.variables().collect();
         let text = str::to_owned;
         assert_eq!(kept, [("BARRIER", text("knomial")), ("SCAN", text("dissemination")), ("SHARING", text("7"))]);
+    }
+
+    #[test]
+    fn environment_says_where_ranks_run() {
+        let parse = |line: &str, settings: &[_]| parse(line, settings).expect("good");
+        let nodes = [("UNISONO_NODES", "2")];
+        assert_eq!(parse("-n 4 -- prog", &nodes).layout.nodes(), 2);
+        assert_eq!(parse("-n 4 --nodes 4 -- prog", &nodes).layout.nodes(), 4);
+        assert_eq!(parse("--hosts localhost:3 -- prog", &nodes).layout.size(), 3);
+        let hosts = [("UNISONO_HOSTS", "localhost:3,other:2")];
+        assert_eq!((parse("-- prog", &hosts).layout.size(), parse("-n 4 -- prog", &hosts).layout.size()), (5, 4));
+        let images = [("UNISONO_BARE_METAL", "1"), ("UNISONO_IMAGE", "one"), ("UNISONO_EMULATOR", "qemu")];
+        let job = parse("-n 2 --image other -- prog", &images).bare_metal.expect("bare metal");
+        assert_eq!((job.ranks, job.image, job.emulator), (1, PathBuf::from("other"), "qemu".to_owned()));
+        assert_eq!(parse("-n 2 -- prog", &images[1..]).bare_metal, None);
     }
 
     #[test]
@@ -309,7 +348,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (line, expected) in [
-            ("-- prog", "-n <N>"),
+            ("-- prog", "-n or --hosts is needed"),
             ("-n 2", "<PROGRAM>"),
             ("-n 0 -- prog", "a job has 1 to"),
             ("-n 2 --nodes 3 -- prog", "1 to 2 nodes can share 2 ranks"),
@@ -327,6 +366,7 @@ mod tests {
             ("-n 4 --bare-metal 1 --nodes 2 -- prog", "ranks of one node"),
             ("-n 2 --bare-metal 1 --device udp -- prog", "share memory"),
             ("-n 2 --image x -- prog", "--bare-metal"),
+            ("--hosts localhost:2 --bare-metal 1 -- prog", "ranks of one node"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {
             match parse(line, &[]) {

@@ -81,7 +81,8 @@ impl Launch<'_> {
             None => None,
         };
         let berths: Vec<Berth> = layout.on_host(host).copied().collect();
-        self.segments = Segments::create(&self.settings.transport, &berths).map_err(LaunchError::Segment)?;
+        self.segments =
+            Segments::create(&self.settings.transport, &berths, layout.size()).map_err(LaunchError::Segment)?;
         for (index, berth) in berths.iter().enumerate() {
             // A process of its own group cannot read the terminal: its input is copied.
             let input = match (berth.rank, io::stdin().is_terminal()) {

@@ -6,8 +6,9 @@ use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::node_group::Places;
-use super::partition::Tables;
-use super::{CollectiveError, Operation};
+use super::partition::{Shape, Tables};
+use super::strided::Gaps;
+use super::{CollectiveError, Operation, View, ViewMut};
 use crate::rank::Rank;
 use crate::world::Communicator;
 
@@ -18,24 +19,100 @@ const NO_ROOT: Rank = Rank(0);
 pub(super) struct Call<'b> {
     pub(super) plan: Plan,
     pub(super) places: Places<'b>,
-    /// Where blocks differ in length.
-    pub(super) tables: Option<Tables>,
+    pub(super) shape: Shape,
+}
+
+/// Buffers, and which of them have gaps.
+pub(super) struct Lent<'b> {
+    pub(super) places: Places<'b>,
+    pub(super) gaps: Gaps,
+}
+
+impl<'b> Lent<'b> {
+    /// What goes in and what comes out.
+    pub(super) fn apart<T>(data: View<'b, T>, into: ViewMut<'b, T>) -> Self
+    where
+        T: IntoBytes + FromBytes + Immutable,
+    {
+        let ((data, input), (into, output)) = (data.bytes(), into.bytes());
+        Self { places: Places::Apart(data, into), gaps: Gaps { input, output } }
+    }
+
+    /// What goes in; nothing comes out.
+    pub(super) fn given<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
+        let (data, input) = data.bytes();
+        Self { places: Places::Apart(data, &mut []), gaps: Gaps { input, output: None } }
+    }
+
+    /// What comes out; nothing goes in.
+    pub(super) fn taken<T: IntoBytes + FromBytes>(into: ViewMut<'b, T>) -> Self {
+        let (into, output) = into.bytes();
+        Self { places: Places::Apart(&[], into), gaps: Gaps { input: None, output } }
+    }
+
+    /// One for both.
+    pub(super) fn both<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
+        let (data, both) = data.bytes();
+        Self { places: Places::Both(data), gaps: Gaps::both(both) }
+    }
 }
 
 impl<'b> Call<'b> {
-    /// One whose blocks differ in length.
-    pub(super) const fn varying(plan: Plan, places: Places<'b>, tables: Tables) -> Self {
-        Self { plan, places, tables: Some(tables) }
+    pub(super) fn new(plan: Plan, lent: Lent<'b>) -> Self {
+        Self { plan, places: lent.places, shape: Shape { tables: None, gaps: lent.gaps } }
     }
 
-    /// Whether ranks of one node show each other their data: who has blocks of many lengths, or one buffer for both, sends messages.
+    /// One whose blocks differ in length.
+    pub(super) fn varying(plan: Plan, lent: Lent<'b>, tables: Tables) -> Self {
+        Self { plan, places: lent.places, shape: Shape { tables: Some(tables), gaps: lent.gaps } }
+    }
+
+    /// Whether ranks of one node show each other their data: who has blocks of many lengths, one buffer for both, or brackets as other
+    /// nodes have them, sends messages.
     pub(super) const fn is_shown(&self) -> bool {
-        self.tables.is_none() && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+        self.shape.tables.is_none()
+            && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+            && !matches!(self.plan.order, Order::Fixed)
+    }
+
+    /// What a collective of one rank does.
+    pub(super) fn copy_alone(self) {
+        if let (Places::Apart(input, output), true) = (self.places, self.plan.verb != Verb::Exscan) {
+            self.shape.gaps.copy(input, output, self.plan.bytes);
+        }
+    }
+
+    /// Buffers without gaps: those with gaps are packed before, and unpacked afterwards.
+    pub(super) fn packed(
+        self,
+        run: impl FnOnce(&Plan, Places<'_>) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let (plan, Gaps { input, output }) = (&self.plan, self.shape.gaps);
+        match self.places {
+            places if input.is_none() && output.is_none() => run(plan, places),
+            Places::Both(both) => {
+                let Some(gaps) = output else { return run(plan, Places::Both(both)) };
+                let mut packed = gaps.packed(both)?;
+                run(plan, Places::Both(&mut packed))?;
+                gaps.unpack(&packed, both);
+                Ok(())
+            }
+            Places::Apart(data, into) => {
+                let input = input.map(|gaps| gaps.packed(data)).transpose()?;
+                let data = input.as_deref().unwrap_or(data);
+                let Some(gaps) = output else { return run(plan, Places::Apart(data, into)) };
+                // What is not written is left alone.
+                let mut packed = gaps.packed(into)?;
+                run(plan, Places::Apart(data, &mut packed))?;
+                gaps.unpack(&packed, into);
+                Ok(())
+            }
+        }
     }
 
     /// Whether one rank copies its blocks at most.
     pub(super) const fn is_alone(&self) -> bool {
-        self.plan.size == 1 && self.tables.is_none()
+        self.plan.size == 1 && self.shape.tables.is_none()
     }
 }
 
@@ -44,58 +121,58 @@ pub(super) type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
 impl Communicator {
     pub(super) fn call_barrier(&self) -> Call<'static> {
-        Call { plan: self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), places: Places::Both(&mut []), tables: None }
+        Call::new(self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), Lent::both::<u8>(ViewMut::default()))
     }
 
-    pub(super) fn call_broadcast<'b, T>(&self, data: &'b mut [T], root: Rank) -> Checked<'b>
+    pub(super) fn call_broadcast<'b, T>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes,
     {
-        let plan = self.plan::<T>(Verb::Broadcast, data.len(), self.root(root)?);
-        Ok(Call { plan, places: Places::Both(data.as_mut_bytes()), tables: None })
+        let plan = self.plan::<T>(Verb::Broadcast, data.count(), self.root(root)?);
+        Ok(Call::new(plan, Lent::both(data)))
     }
 
-    pub(super) fn call_gather<'b, T>(&self, data: &'b [T], into: &'b mut [T], root: Rank) -> Checked<'b>
+    pub(super) fn call_gather<'b, T>(&self, data: View<'b, T>, into: ViewMut<'b, T>, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Gather, data.len(), self.root(root)?);
-        let into = if self.rank == root { self.whole(into, data.len())? } else { &mut [] };
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
+        let plan = self.plan::<T>(Verb::Gather, data.count(), self.root(root)?);
+        let into = if self.rank == root { self.whole(into, data.count())? } else { ViewMut::default() };
+        Ok(Call::new(plan, Lent::apart(data, into)))
     }
 
-    pub(super) fn call_scatter<'b, T>(&self, data: &'b [T], into: &'b mut [T], root: Rank) -> Checked<'b>
+    pub(super) fn call_scatter<'b, T>(&self, data: View<'b, T>, into: ViewMut<'b, T>, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Scatter, into.len(), self.root(root)?);
-        let data = if self.rank == root { self.blocks(data, into.len())? } else { &[] };
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
+        let plan = self.plan::<T>(Verb::Scatter, into.count(), self.root(root)?);
+        let data = if self.rank == root { self.blocks(data, into.count())? } else { View::default() };
+        Ok(Call::new(plan, Lent::apart(data, into)))
     }
 
-    pub(super) fn call_all_gather<'b, T>(&self, data: &'b [T], into: &'b mut [T]) -> Checked<'b>
+    pub(super) fn call_all_gather<'b, T>(&self, data: View<'b, T>, into: ViewMut<'b, T>) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Allgather, data.len(), NO_ROOT);
-        let into = self.whole(into, data.len())?;
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
+        let plan = self.plan::<T>(Verb::Allgather, data.count(), NO_ROOT);
+        let into = self.whole(into, data.count())?;
+        Ok(Call::new(plan, Lent::apart(data, into)))
     }
 
-    pub(super) fn call_all_to_all<'b, T>(&self, data: &'b [T], into: &'b mut [T]) -> Checked<'b>
+    pub(super) fn call_all_to_all<'b, T>(&self, data: View<'b, T>, into: ViewMut<'b, T>) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let block = data.len() / self.size as usize;
+        let block = data.count() / self.size as usize;
         let plan = self.plan::<T>(Verb::Alltoall, block, NO_ROOT);
         let (data, into) = (self.blocks(data, block)?, self.whole(into, block)?);
-        Ok(Call { plan, places: Places::Apart(data.as_bytes(), into.as_mut_bytes()), tables: None })
+        Ok(Call::new(plan, Lent::apart(data, into)))
     }
 
     pub(super) fn call_reduce<'b, T, O>(
         &self,
-        data: &'b [T],
-        into: &'b mut [T],
+        data: View<'b, T>,
+        into: ViewMut<'b, T>,
         operation: &O,
         root: Rank,
     ) -> Checked<'b>
@@ -103,47 +180,63 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let into = if self.rank == self.root(root)? { exactly(into, data.len())? } else { &mut [] };
-        let places = Places::Apart(data.as_bytes(), into.as_mut_bytes());
-        Ok(self.reduction(Verb::Reduce, data.len(), root, places, operation))
+        let into = if self.rank == self.root(root)? { exactly(into, data.count())? } else { ViewMut::default() };
+        let count = data.count();
+        Ok(self.reduction(Verb::Reduce, count, root, Lent::apart(data, into), operation))
     }
 
-    pub(super) fn call_all_reduce<'b, T, O>(&self, data: &'b [T], into: &'b mut [T], operation: &O) -> Checked<'b>
+    pub(super) fn call_all_reduce<'b, T, O>(
+        &self,
+        data: View<'b, T>,
+        into: ViewMut<'b, T>,
+        operation: &O,
+    ) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let places = Places::Apart(data.as_bytes(), exactly(into, data.len())?.as_mut_bytes());
-        Ok(self.reduction(Verb::Allreduce, data.len(), NO_ROOT, places, operation))
+        let (count, into) = (data.count(), exactly(into, data.count())?);
+        Ok(self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::apart(data, into), operation))
     }
 
-    pub(super) fn call_all_reduce_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Call<'b>
+    pub(super) fn call_all_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Call<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let count = data.len();
-        self.reduction(Verb::Allreduce, count, NO_ROOT, Places::Both(data.as_mut_bytes()), operation)
+        let count = data.count();
+        self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::both(data), operation)
     }
 
-    pub(super) fn call_reduce_scatter<'b, T, O>(&self, data: &'b [T], into: &'b mut [T], operation: &O) -> Checked<'b>
+    pub(super) fn call_reduce_scatter<'b, T, O>(
+        &self,
+        data: View<'b, T>,
+        into: ViewMut<'b, T>,
+        operation: &O,
+    ) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let data = self.blocks(data, into.len())?;
-        let (block, places) = (into.len(), Places::Apart(data.as_bytes(), into.as_mut_bytes()));
-        Ok(self.reduction(Verb::ReduceScatter, block, NO_ROOT, places, operation))
+        let data = self.blocks(data, into.count())?;
+        let block = into.count();
+        Ok(self.reduction(Verb::ReduceScatter, block, NO_ROOT, Lent::apart(data, into), operation))
     }
 
     /// Inclusive or exclusive.
-    pub(super) fn call_scan<'b, T, O>(&self, verb: Verb, data: &'b [T], into: &'b mut [T], operation: &O) -> Checked<'b>
+    pub(super) fn call_scan<'b, T, O>(
+        &self,
+        verb: Verb,
+        data: View<'b, T>,
+        into: ViewMut<'b, T>,
+        operation: &O,
+    ) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let places = Places::Apart(data.as_bytes(), exactly(into, data.len())?.as_mut_bytes());
-        Ok(self.reduction(verb, data.len(), NO_ROOT, places, operation))
+        let (count, into) = (data.count(), exactly(into, data.count())?);
+        Ok(self.reduction(verb, count, NO_ROOT, Lent::apart(data, into), operation))
     }
 
     pub(super) fn reduction<'b, T, O: Operation<T>>(
@@ -151,13 +244,13 @@ impl Communicator {
         verb: Verb,
         count: usize,
         root: Rank,
-        places: Places<'b>,
+        lent: Lent<'b>,
         operation: &O,
     ) -> Call<'b> {
         let (order, kind) = (operation.order(), operation.kind());
-        let in_place = matches!(places, Places::Both(_));
+        let in_place = matches!(lent.places, Places::Both(_));
         let plan = Plan { grain: size_of::<T>().max(1), order, in_place, kind, ..self.plan::<T>(verb, count, root) };
-        Call { plan, places, tables: None }
+        Call::new(plan, lent)
     }
 
     pub(super) fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
@@ -172,18 +265,18 @@ impl Communicator {
     }
 
     /// A buffer for a block of everyone's.
-    fn whole<'b, T>(&self, into: &'b mut [T], block: usize) -> Result<&'b mut [T], CollectiveError> {
+    fn whole<'b, T>(&self, into: ViewMut<'b, T>, block: usize) -> Result<ViewMut<'b, T>, CollectiveError> {
         exactly(into, block.saturating_mul(self.size as usize))
     }
 
     /// Data with a block for everyone.
-    fn blocks<'b, T>(&self, data: &'b [T], block: usize) -> Result<&'b [T], CollectiveError> {
+    fn blocks<'b, T>(&self, data: View<'b, T>, block: usize) -> Result<View<'b, T>, CollectiveError> {
         let needed = block.saturating_mul(self.size as usize);
-        if data.len() == needed { Ok(data) } else { Err(CollectiveError::Length { needed, given: data.len() }) }
+        if data.count() == needed { Ok(data) } else { Err(CollectiveError::Length { needed, given: data.count() }) }
     }
 }
 
 /// A buffer of exactly so many elements.
-fn exactly<T>(into: &mut [T], needed: usize) -> Result<&mut [T], CollectiveError> {
-    if into.len() == needed { Ok(into) } else { Err(CollectiveError::Length { needed, given: into.len() }) }
+fn exactly<T>(into: ViewMut<'_, T>, needed: usize) -> Result<ViewMut<'_, T>, CollectiveError> {
+    if into.count() == needed { Ok(into) } else { Err(CollectiveError::Length { needed, given: into.count() }) }
 }

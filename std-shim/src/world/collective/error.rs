@@ -24,6 +24,9 @@ pub enum CollectiveError {
         /// Elements that it has.
         given: usize,
     },
+    /// A buffer that is written has an element twice.
+    #[error("elements of a buffer that is written overlap")]
+    Overlapping,
     /// The type has no such operation.
     #[error("this operation is not defined for elements of this type")]
     Undefined,
@@ -33,8 +36,9 @@ pub enum CollectiveError {
         /// The longest.
         most: usize,
     },
-    /// More bytes, for so many ranks, than a schedule has steps for.
-    #[error("a collective of so many bytes has too many steps")]
+    /// More bytes, for so many ranks, than a schedule has steps for; a block that has its own length of more than 2³² − 1 bytes; or
+    /// memory that cannot be had.
+    #[error("a collective of so many bytes cannot be done")]
     TooLong,
     /// A rank has died or finished, or given up collectives since one of its failed, and has not done its part.
     #[error("rank {rank} is gone and missing from {collective} {sequence}")]

@@ -6,9 +6,10 @@ use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
-use super::{CollectiveError, CollectiveRequest, Operation};
+use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation};
 use crate::rank::Rank;
 use crate::world::Scope;
+use crate::world::process::Process;
 
 /// A collective under way, or why it was not begun.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
@@ -26,22 +27,31 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn immediate_broadcast_into<T>(&'scope self, data: &'scope mut [T], root: Rank) -> Begun<'scope>
+    pub fn immediate_broadcast_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes,
+        T: IntoBytes + FromBytes + 'scope,
     {
-        self.begin(self.communicator().call_broadcast(data, root)?, Moves)
+        self.begin(self.communicator().call_broadcast(data.as_view_mut(), root)?, Moves)
     }
 
     /// Begins what [`Communicator::gather_into`](crate::world::Communicator::gather_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn immediate_gather_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T], root: Rank) -> Begun<'scope>
+    pub fn immediate_gather_into<T>(
+        &'scope self,
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_gather(data, into, root)?, Moves)
+        self.begin(self.communicator().call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
     /// Begins what [`Communicator::scatter_into`](crate::world::Communicator::scatter_into) does.
@@ -50,36 +60,44 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_scatter_into<T>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
     ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_scatter(data, into, root)?, Moves)
+        self.begin(self.communicator().call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
     /// Begins what [`Communicator::all_gather_into`](crate::world::Communicator::all_gather_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn immediate_all_gather_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T]) -> Begun<'scope>
+    pub fn immediate_all_gather_into<T>(
+        &'scope self,
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+    ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_gather(data, into)?, Moves)
+        self.begin(self.communicator().call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
     }
 
     /// Begins what [`Communicator::all_to_all_into`](crate::world::Communicator::all_to_all_into) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn immediate_all_to_all_into<T>(&'scope self, data: &'scope [T], into: &'scope mut [T]) -> Begun<'scope>
+    pub fn immediate_all_to_all_into<T>(
+        &'scope self,
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+    ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_to_all(data, into)?, Moves)
+        self.begin(self.communicator().call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
     }
 
     /// Begins what [`Communicator::reduce_into`](crate::world::Communicator::reduce_into) does.
@@ -88,8 +106,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_reduce_into<T, O>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
         root: Rank,
     ) -> Begun<'scope>
@@ -97,7 +115,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_reduce(data, into, &operation, root)?, operation)
+        self.combine(self.communicator().call_reduce(data.as_view(), into.as_view_mut(), &operation, root)?, operation)
     }
 
     /// Begins what [`Communicator::all_reduce_into`](crate::world::Communicator::all_reduce_into) does.
@@ -106,27 +124,31 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_all_reduce_into<T, O>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_all_reduce(data, into, &operation)?, operation)
+        self.combine(self.communicator().call_all_reduce(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     /// Begins what [`Communicator::all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn immediate_all_reduce_in_place<T, O>(&'scope self, data: &'scope mut [T], operation: O) -> Begun<'scope>
+    pub fn immediate_all_reduce_in_place<T, O>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_all_reduce_in_place(data, &operation), operation)
+        self.combine(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation), operation)
     }
 
     /// Begins what [`Communicator::reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into) does.
@@ -135,15 +157,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_reduce_scatter_block_into<T, O>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_reduce_scatter(data, into, &operation)?, operation)
+        self.combine(
+            self.communicator().call_reduce_scatter(data.as_view(), into.as_view_mut(), &operation)?,
+            operation,
+        )
     }
 
     /// Begins what [`Communicator::scan_into`](crate::world::Communicator::scan_into) does.
@@ -152,15 +177,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_scan_into<T, O>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_scan(Verb::Scan, data, into, &operation)?, operation)
+        self.combine(
+            self.communicator().call_scan(Verb::Scan, data.as_view(), into.as_view_mut(), &operation)?,
+            operation,
+        )
     }
 
     /// Begins what [`Communicator::exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into) does.
@@ -169,15 +197,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_exclusive_scan_into<T, O>(
         &'scope self,
-        data: &'scope [T],
-        into: &'scope mut [T],
+        data: &'scope (impl AsView<T> + ?Sized),
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_scan(Verb::Exscan, data, into, &operation)?, operation)
+        self.combine(
+            self.communicator().call_scan(Verb::Exscan, data.as_view(), into.as_view_mut(), &operation)?,
+            operation,
+        )
     }
 
     pub(super) fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
@@ -189,14 +220,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
-        let (world, lent) = (self.communicator(), self.collectives());
+        let ledger = self.ledger();
         if call.is_alone() {
-            call.places.copy_alone(call.plan.verb);
-            return Ok(CollectiveRequest::new(world, lent, None));
+            call.copy_alone();
+            return Ok(CollectiveRequest::new(ledger, None));
         }
+        let note = |process: &mut Process, begun| ledger.begun(process).under_way.push(begun);
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
-        let begun = unsafe { world.begin(call, Box::new(operate)) }?;
-        lent.borrow_mut().under_way.push(begun);
-        Ok(CollectiveRequest::new(world, lent, Some(begun)))
+        let begun = unsafe { ledger.communicator.begin(call, Box::new(operate), note) }?;
+        Ok(CollectiveRequest::new(ledger, Some(begun)))
     }
 }

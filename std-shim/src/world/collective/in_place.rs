@@ -4,9 +4,8 @@ use unisono_core::collective::{Plan, Verb};
 use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call::{Call, Checked};
-use super::node_group::Places;
-use super::{CollectiveError, CollectiveRequest, Operation};
+use super::call::{Call, Checked, Lent};
+use super::{AsViewMut, CollectiveError, CollectiveRequest, Operation, ViewMut};
 use crate::rank::Rank;
 use crate::world::{Communicator, Scope};
 
@@ -20,11 +19,11 @@ macro_rules! moving {
             ///
             /// # Errors
             /// [`CollectiveError`].
-            pub fn $name<T>(&self, data: &mut [T] $(, $root: Rank)?) -> Result<(), CollectiveError>
+            pub fn $name<T>(&self, data: &mut (impl AsViewMut<T> + ?Sized) $(, $root: Rank)?) -> Result<(), CollectiveError>
             where
                 T: IntoBytes + FromBytes,
             {
-                self.run(self.$call(data $(, $root)?)?, Moves)
+                self.run(self.$call(data.as_view_mut() $(, $root)?)?, Moves)
             }
         )* }
 
@@ -33,11 +32,11 @@ macro_rules! moving {
             ///
             /// # Errors
             /// [`CollectiveError`].
-            pub fn $immediate<T>(&'scope self, data: &'scope mut [T] $(, $root: Rank)?) -> Begun<'scope>
+            pub fn $immediate<T>(&'scope self, data: &'scope mut (impl AsViewMut<T> + ?Sized) $(, $root: Rank)?) -> Begun<'scope>
             where
-                T: IntoBytes + FromBytes,
+                T: IntoBytes + FromBytes + 'scope,
             {
-                self.begin(self.communicator().$call(data $(, $root)?)?, Moves)
+                self.begin(self.communicator().$call(data.as_view_mut() $(, $root)?)?, Moves)
             }
         )* }
     };
@@ -50,12 +49,12 @@ macro_rules! combining {
             ///
             /// # Errors
             /// [`CollectiveError`].
-            pub fn $name<T, O>(&self, data: &mut [T], operation: O $(, $root: Rank)?) -> Result<(), CollectiveError>
+            pub fn $name<T, O>(&self, data: &mut (impl AsViewMut<T> + ?Sized), operation: O $(, $root: Rank)?) -> Result<(), CollectiveError>
             where
                 T: IntoBytes + FromBytes + Immutable,
                 O: Operation<T>,
             {
-                self.combine(self.$call(data, &operation $(, $root)?)?, operation)
+                self.combine(self.$call(data.as_view_mut(), &operation $(, $root)?)?, operation)
             }
         )* }
 
@@ -66,7 +65,7 @@ macro_rules! combining {
             /// [`CollectiveError`].
             pub fn $immediate<T, O>(
                 &'scope self,
-                data: &'scope mut [T],
+                data: &'scope mut (impl AsViewMut<T> + ?Sized),
                 operation: O
                 $(, $root: Rank)?
             ) -> Begun<'scope>
@@ -74,7 +73,7 @@ macro_rules! combining {
                 T: IntoBytes + FromBytes + Immutable + 'scope,
                 O: Operation<T> + 'scope,
             {
-                self.combine(self.communicator().$call(data, &operation $(, $root)?)?, operation)
+                self.combine(self.communicator().$call(data.as_view_mut(), &operation $(, $root)?)?, operation)
             }
         )* }
     };
@@ -104,77 +103,77 @@ combining! {
 
 impl Communicator {
     /// A call whose plan says so on all ranks, also on those whose buffers are one in any case.
-    fn in_place<'b>(plan: Plan, places: Places<'b>) -> Call<'b> {
-        Call { plan: Plan { in_place: true, ..plan }, places, tables: None }
+    fn in_place<'b>(plan: Plan, lent: Lent<'b>) -> Call<'b> {
+        Call::new(Plan { in_place: true, ..plan }, lent)
     }
 
     /// Elements of a block, where `data` has one for every rank.
-    fn block_of<T>(&self, data: &[T]) -> Result<usize, CollectiveError> {
-        let (given, size) = (data.len(), self.size as usize);
+    fn block_of<T>(&self, data: &ViewMut<'_, T>) -> Result<usize, CollectiveError> {
+        let (given, size) = (data.count(), self.size as usize);
         let block = given.checked_div(size).unwrap_or(0);
         let needed = block.saturating_mul(size);
         if needed == given { Ok(block) } else { Err(CollectiveError::Length { needed, given }) }
     }
 
-    fn call_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T], root: Rank) -> Checked<'b> {
+    fn call_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
-        let block = if is_root { self.block_of(data)? } else { data.len() };
-        let (plan, bytes) = (self.plan::<T>(Verb::Gather, block, root), data.as_mut_bytes());
-        Ok(Self::in_place(plan, if is_root { Places::Both(bytes) } else { Places::Apart(bytes, &mut []) }))
+        let block = if is_root { self.block_of(&data)? } else { data.count() };
+        let plan = self.plan::<T>(Verb::Gather, block, root);
+        Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::given(data) }))
     }
 
-    fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T], root: Rank) -> Checked<'b> {
+    fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
-        let block = if is_root { self.block_of(data)? } else { data.len() };
-        let (plan, bytes) = (self.plan::<T>(Verb::Scatter, block, root), data.as_mut_bytes());
-        Ok(Self::in_place(plan, if is_root { Places::Both(bytes) } else { Places::Apart(&[], bytes) }))
+        let block = if is_root { self.block_of(&data)? } else { data.count() };
+        let plan = self.plan::<T>(Verb::Scatter, block, root);
+        Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::taken(data) }))
     }
 
-    fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T]) -> Checked<'b> {
-        let plan = self.plan::<T>(Verb::Allgather, self.block_of(data)?, Rank(0));
-        Ok(Self::in_place(plan, Places::Both(data.as_mut_bytes())))
+    fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
+        let plan = self.plan::<T>(Verb::Allgather, self.block_of(&data)?, Rank(0));
+        Ok(Self::in_place(plan, Lent::both(data)))
     }
 
-    fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: &'b mut [T]) -> Checked<'b> {
-        let plan = self.plan::<T>(Verb::Alltoall, self.block_of(data)?, Rank(0));
-        Ok(Self::in_place(plan, Places::Both(data.as_mut_bytes())))
+    fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
+        let plan = self.plan::<T>(Verb::Alltoall, self.block_of(&data)?, Rank(0));
+        Ok(Self::in_place(plan, Lent::both(data)))
     }
 
-    fn call_reduce_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O, root: Rank) -> Checked<'b>
+    fn call_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let (is_root, count, bytes) = (self.rank == self.root(root)?, data.len(), data.as_mut_bytes());
-        let places = if is_root { Places::Both(bytes) } else { Places::Apart(bytes, &mut []) };
-        let Call { plan, places, .. } = self.reduction(Verb::Reduce, count, root, places, operation);
-        Ok(Self::in_place(plan, places))
+        let (is_root, count) = (self.rank == self.root(root)?, data.count());
+        let lent = if is_root { Lent::both(data) } else { Lent::given(data) };
+        let call = self.reduction(Verb::Reduce, count, root, lent, operation);
+        Ok(Call { plan: Plan { in_place: true, ..call.plan }, ..call })
     }
 
-    fn call_reduce_scatter_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    fn call_reduce_scatter_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let block = self.block_of(data)?;
-        Ok(self.reduction(Verb::ReduceScatter, block, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+        let block = self.block_of(&data)?;
+        Ok(self.reduction(Verb::ReduceScatter, block, Rank(0), Lent::both(data), operation))
     }
 
-    fn call_scan_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    fn call_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let count = data.len();
-        Ok(self.reduction(Verb::Scan, count, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+        let count = data.count();
+        Ok(self.reduction(Verb::Scan, count, Rank(0), Lent::both(data), operation))
     }
 
-    fn call_exclusive_scan_in_place<'b, T, O>(&self, data: &'b mut [T], operation: &O) -> Checked<'b>
+    fn call_exclusive_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        let count = data.len();
-        Ok(self.reduction(Verb::Exscan, count, Rank(0), Places::Both(data.as_mut_bytes()), operation))
+        let count = data.count();
+        Ok(self.reduction(Verb::Exscan, count, Rank(0), Lent::both(data), operation))
     }
 }

@@ -26,6 +26,7 @@ use super::CollectiveError;
 use super::context::WORLD;
 use super::pull::Processes;
 use super::rooms::{EVERY_LIFE, Room};
+use super::schedule::hash;
 use crate::node::{Node, Standing};
 use crate::rank::Rank;
 use crate::world::Communicator;
@@ -50,15 +51,6 @@ pub(super) enum Places<'a> {
     Apart(&'a [u8], &'a mut [u8]),
     /// One for both.
     Both(&'a mut [u8]),
-}
-
-impl Places<'_> {
-    /// What a collective of one rank does.
-    pub(super) fn copy_alone(self, verb: Verb) {
-        if let (Self::Apart(input, output), true) = (self, verb != Verb::Exscan) {
-            output.copy_from_slice(input);
-        }
-    }
 }
 
 /// A group of ranks, which are on one node.
@@ -238,7 +230,7 @@ impl NodeGroup {
                 continue;
             }
             let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
-            let subject = self.subject(Means::Barrier, epoch);
+            let subject = self.subject(Means::Barrier, epoch, 0);
             waiting.get_or_insert_with(|| Waits(communicator, subject));
             // Before what it told is heard, which came first.
             let gone = (look == Look::Everywhere)
@@ -315,9 +307,10 @@ impl NodeGroup {
         CollectiveId { context: self.context, sequence }
     }
 
-    fn subject(&self, means: Means, sequence: u32) -> Subject {
+    /// The digest is one of what ranks must agree on.
+    fn subject(&self, means: Means, sequence: u32, digest: u32) -> Subject {
         let generation = self.room.map_or(0, |room| room.generation);
-        Subject { means, context: self.context << 16 | generation & 0xffff, sequence }
+        Subject { means, context: self.context << 16 | (generation ^ digest) & 0xffff, sequence }
     }
 
     /// A rank that is behind for good: the first one that is not alive, else one that is waited for and has retired. Whoever retires
@@ -544,7 +537,7 @@ impl Part<'_> {
                     if look == Look::Nowhere {
                         continue;
                     }
-                    let subject = group.subject(Means::Slots, state.sequence);
+                    let subject = group.subject(Means::Slots, state.sequence, hash(plan));
                     waiting.get_or_insert_with(|| Waits(communicator, subject));
                     let awaited = flags.awaited();
                     let is_awaited = |rank| {
@@ -618,6 +611,10 @@ impl Communicator {
         let of = process.collectives.contexts.get(self.context);
         if let Some(failed) = of.filter(|of| of.is_revoked || of.room.is_some()).and_then(|of| of.failed) {
             return Err(failed);
+        }
+        if let Some(rank) = process.collectives.watch.other(subject).and_then(|rank| self.members.number(rank)) {
+            let id = CollectiveId { context: self.context, sequence: subject.sequence };
+            return Err(Failure { rank: Member(rank.0), cause: Cause::Disagrees, id, verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
     }

@@ -112,6 +112,27 @@ where
     }
 }
 
+/// An operation whose results have the same bits from run to run, whatever the device, the placement of ranks and the tuning: operands
+/// are combined in rank order, bracketed as the number of ranks alone says
+/// ([`Order::Fixed`](unisono_core::collective::Order::Fixed)), by messages also between ranks that share memory. For sums of floating-point numbers, which
+/// differ by their brackets; slower than the operation itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reproducible<O>(pub O);
+
+impl<T, O: Operation<T>> Operation<T> for Reproducible<O> {
+    fn order(&self) -> Order {
+        Order::Fixed
+    }
+
+    fn kind(&self) -> u32 {
+        self.0.kind()
+    }
+
+    fn operate(self) -> Option<impl Operate + Send> {
+        self.0.operate()
+    }
+}
+
 struct Applied<T, F>(UserOperation<T, F>);
 
 impl<T, F> Operate for Applied<T, F>

@@ -6,6 +6,7 @@ use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::CollectiveError;
+use super::strided::Gaps;
 
 /// The most bytes of a block: lengths on the wire have 32 bits.
 pub(super) const BLOCK_MOST: usize = u32::MAX as usize;
@@ -136,6 +137,14 @@ pub(in crate::world) struct Tables {
     pub(in crate::world) output: Option<Arc<Table>>,
     /// What a block is taken for that has no table: bytes of this rank's own one.
     pub(in crate::world) own: usize,
+}
+
+/// Where a call's blocks lie, if not one behind the other.
+#[derive(Clone, Debug, Default)]
+pub(in crate::world) struct Shape {
+    /// Where they differ in length.
+    pub(in crate::world) tables: Option<Tables>,
+    pub(in crate::world) gaps: Gaps,
 }
 
 #[cfg(test)]

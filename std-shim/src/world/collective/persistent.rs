@@ -1,6 +1,5 @@
 //! Collectives that are started again and again: how they are done, and with which memory, is settled once.
 
-use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
 use core::mem::transmute;
 use core::num::NonZero;
@@ -12,24 +11,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
 use super::node_group::Places;
-use super::partition::Tables;
-use super::request::Begun;
+use super::partition::Shape;
 use super::running::Combine;
-use super::{CollectiveError, Operation};
+use super::strided::Gaps;
+use super::{AsView as _, AsViewMut, CollectiveError, Operation};
 use crate::rank::Rank;
-use crate::world::{Communicator, Scope};
+use crate::world::Scope;
+use crate::world::ledger::Ledger;
 
 /// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope ends; between
 /// two starts they are reached through it. All ranks start the same ones, and begin others, in the same order. Dropped, it goes on if
 /// it is under way.
 #[must_use = "nothing happens before it is started"]
 pub struct PersistentRequest<'scope, T> {
-    communicator: &'scope Communicator,
-    lent: &'scope RefCell<Begun>,
+    ledger: &'scope Ledger<'scope>,
     data: NonNull<[T]>,
     result: NonNull<[T]>,
     kind: Kind,
-    is_under_way: Cell<bool>,
+    is_under_way: bool,
     buffers: PhantomData<&'scope mut [T]>,
 }
 
@@ -41,8 +40,11 @@ enum Kind {
     /// It has failed, and so does everything after it.
     Failed,
     /// The only rank copies so many bytes.
-    Alone(usize),
+    Alone(Gaps, usize),
 }
+
+// SAFETY: as the exclusive borrows that it holds. All else of it is: any thread may start it and wait for it, under the World's lock.
+unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
 
 /// A collective to be started, or why it cannot be.
 type Prepared<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
@@ -53,22 +55,31 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError::UnderWay`]: it was not waited for. Otherwise as of all collectives.
     pub fn start(&mut self) -> Result<(), CollectiveError> {
-        if self.is_under_way.get() {
+        if self.is_under_way {
             return Err(CollectiveError::UnderWay);
         }
         match self.kind {
             Kind::Kept(place) => {
-                self.communicator.shared.lock().start_collective(place)?;
-                self.lent.borrow_mut().under_way.push(place);
+                let mut process = self.ledger.communicator.shared.lock();
+                process.start_collective(place)?;
+                self.ledger.begun(&mut process).under_way.push(place);
             }
-            Kind::Failed => return self.communicator.shared.lock().may_begin(self.communicator.context),
-            Kind::Alone(bytes) => {
-                let (from, into) = (self.data.cast::<u8>(), self.result.cast::<u8>());
-                // SAFETY: the buffers, which have so many bytes each, are borrowed for 'scope, and this has no reference to them now.
-                unsafe { into.copy_from(from, bytes) };
+            Kind::Failed => {
+                let communicator = self.ledger.communicator;
+                return communicator.shared.lock().may_begin(communicator.context);
+            }
+            Kind::Alone(gaps, bytes) => {
+                let of = |buffer: NonNull<[T]>| {
+                    NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
+                };
+                // SAFETY: made of a borrow for 'scope of what is plain bytes; this has no other reference to it now.
+                let from = unsafe { of(self.data).as_ref() };
+                // SAFETY: as above, of an exclusive borrow of another buffer; where it is the same nothing is copied.
+                let into = if bytes == 0 { &mut [] } else { unsafe { of(self.result).as_mut() } };
+                gaps.copy(from, into, bytes);
             }
         }
-        self.is_under_way.set(true);
+        self.is_under_way = true;
         Ok(())
     }
 
@@ -77,13 +88,12 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
-        if !self.is_under_way.replace(false) {
+        if !core::mem::replace(&mut self.is_under_way, false) {
             return Ok(());
         }
         let Kind::Kept(place) = self.kind else { return Ok(()) };
         self.kind = Kind::Failed;
-        let outcome = self.communicator.outcome(place);
-        self.lent.borrow_mut().forget(place, outcome.result.is_err());
+        let outcome = self.ledger.outcome(place);
         if outcome.result.is_ok() {
             self.kind = Kind::Kept(place);
         }
@@ -98,12 +108,13 @@ impl<T> PersistentRequest<'_, T> {
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
         match self.kind {
-            Kind::Kept(place) => !self.is_under_way.get() || self.communicator.has_ended(place),
-            Kind::Failed | Kind::Alone(_) => true,
+            Kind::Kept(place) => !self.is_under_way || self.ledger.communicator.has_ended(place),
+            Kind::Failed | Kind::Alone(..) => true,
         }
     }
 
-    /// What this rank gives, to be written before the next start; where one buffer is both, also what it gets.
+    /// What this rank gives, to be written before the next start; where one buffer is both, also what it gets. Of a
+    /// [`ViewMut`](super::ViewMut) all from its first element to its last one.
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
@@ -125,15 +136,16 @@ impl<T> PersistentRequest<'_, T> {
     }
 
     const fn rests(&self) -> Result<(), CollectiveError> {
-        if self.is_under_way.get() { Err(CollectiveError::UnderWay) } else { Ok(()) }
+        if self.is_under_way { Err(CollectiveError::UnderWay) } else { Ok(()) }
     }
 }
 
 impl<T> Drop for PersistentRequest<'_, T> {
     fn drop(&mut self) {
-        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way.get()) {
-            self.lent.borrow_mut().kept.retain(|kept| *kept != place);
-            self.communicator.shared.lock().release_collective(place);
+        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way) {
+            let mut process = self.ledger.communicator.shared.lock();
+            self.ledger.begun(&mut process).kept.retain(|kept| *kept != place);
+            process.release_collective(place);
         }
     }
 }
@@ -141,7 +153,7 @@ impl<T> Drop for PersistentRequest<'_, T> {
 /// What a call says, and where its buffers lie.
 struct Outline {
     plan: Plan,
-    tables: Option<Tables>,
+    shape: Shape,
     input: (NonZero<usize>, usize),
     output: (NonZero<usize>, usize),
 }
@@ -157,7 +169,7 @@ impl Outline {
                 (both, both)
             }
         };
-        Self { plan: call.plan, tables: call.tables, input, output }
+        Self { plan: call.plan, shape: call.shape, input, output }
     }
 }
 
@@ -169,15 +181,16 @@ macro_rules! moving {
         /// [`CollectiveError`].
         pub fn $persistent<T>(
             &'scope self,
-            data: &'scope mut [T],
-            into: &'scope mut [T]
+            data: &'scope mut (impl AsViewMut<T> + ?Sized),
+            into: &'scope mut (impl AsViewMut<T> + ?Sized)
             $(, $root: Rank)?
         ) -> Prepared<'scope, T>
         where
-            T: IntoBytes + FromBytes + Immutable,
+            T: IntoBytes + FromBytes + Immutable + 'scope,
         {
-            let outline = Outline::of(self.communicator().$call(data, into $(, $root)?)?);
-            self.keep(NonNull::from(data), NonNull::from(into), outline, Some(Moves))
+            let (data, mut into) = (data.as_view_mut(), into.as_view_mut());
+            let outline = Outline::of(self.communicator().$call(data.as_view(), into.as_view_mut() $(, $root)?)?);
+            self.keep(data.whole(), into.whole(), outline, Some(Moves))
         }
     )* };
 }
@@ -190,8 +203,8 @@ macro_rules! combining {
         /// [`CollectiveError`].
         pub fn $persistent<T, O>(
             &'scope self,
-            data: &'scope mut [T],
-            into: &'scope mut [T],
+            data: &'scope mut (impl AsViewMut<T> + ?Sized),
+            into: &'scope mut (impl AsViewMut<T> + ?Sized),
             operation: O
             $(, $root: Rank)?
         ) -> Prepared<'scope, T>
@@ -199,8 +212,9 @@ macro_rules! combining {
             T: IntoBytes + FromBytes + Immutable + 'scope,
             O: Operation<T> + 'scope,
         {
-            let outline = Outline::of(self.communicator().$call($($verb,)? data, into, &operation $(, $root)?)?);
-            self.keep(NonNull::from(data), NonNull::from(into), outline, operation.operate())
+            let (data, mut into) = (data.as_view_mut(), into.as_view_mut());
+            let outline = Outline::of(self.communicator().$call($($verb,)? data.as_view(), into.as_view_mut(), &operation $(, $root)?)?);
+            self.keep(data.whole(), into.whole(), outline, operation.operate())
         }
     )* };
 }
@@ -234,12 +248,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn persistent_broadcast_into<T>(&'scope self, data: &'scope mut [T], root: Rank) -> Prepared<'scope, T>
+    pub fn persistent_broadcast_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Prepared<'scope, T>
     where
-        T: IntoBytes + FromBytes,
+        T: IntoBytes + FromBytes + 'scope,
     {
-        let outline = Outline::of(self.communicator().call_broadcast(data, root)?);
-        let both = NonNull::from(data);
+        let mut data = data.as_view_mut();
+        let outline = Outline::of(self.communicator().call_broadcast(data.as_view_mut(), root)?);
+        let both = data.whole();
         self.keep(both, both, outline, Some(Moves))
     }
 
@@ -249,15 +268,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn persistent_all_reduce_in_place<T, O>(
         &'scope self,
-        data: &'scope mut [T],
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Prepared<'scope, T>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        let outline = Outline::of(self.communicator().call_all_reduce_in_place(data, &operation));
-        let both = NonNull::from(data);
+        let mut data = data.as_view_mut();
+        let outline = Outline::of(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation));
+        let both = data.whole();
         self.keep(both, both, outline, operation.operate())
     }
 
@@ -269,12 +289,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         outline: Outline,
         operate: Option<impl Operate + Send + 'scope>,
     ) -> Prepared<'scope, T> {
-        let (communicator, lent) = (self.communicator(), self.collectives());
-        let Outline { plan, tables, input, output } = outline;
+        let (communicator, ledger) = (self.communicator(), self.ledger());
+        let Outline { plan, shape, input, output } = outline;
         let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 {
             let copies = !plan.in_place && !matches!(plan.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
-            Kind::Alone(if copies { output.1 } else { 0 })
+            Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
             let combine = unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) };
@@ -284,12 +304,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before; between
             // start and end the request makes no reference to them.
             let place = unsafe {
-                process.prepare_collective((communicator.context, true), &plan, tables, input, output, combine)
+                process.prepare_collective((communicator.context, true), &plan, shape, input, output, combine)
             }?;
-            lent.borrow_mut().kept.push(place);
+            ledger.begun(&mut process).kept.push(place);
             Kind::Kept(place)
         };
-        let (is_under_way, buffers) = (Cell::new(false), PhantomData);
-        Ok(PersistentRequest { communicator, lent, data, result, kind, is_under_way, buffers })
+        Ok(PersistentRequest { ledger, data, result, kind, is_under_way: false, buffers: PhantomData })
     }
 }

@@ -1,6 +1,6 @@
 //! Collectives under way that borrow buffers: they end within a scope.
 
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 use core::mem::transmute;
 use core::ptr::NonNull;
 
@@ -11,14 +11,14 @@ use super::call::Call;
 use super::node_group::Places;
 use super::running::Combine;
 use crate::world::Communicator;
-use crate::world::process::Outcome;
+use crate::world::ledger::Ledger;
+use crate::world::process::{Outcome, Panic, Process};
 use crate::world::progress::Awaits;
 
 /// A collective under way. Dropped, it goes on until the scope ends.
 #[must_use = "a collective that is not waited for tells nothing of its failure"]
 pub struct CollectiveRequest<'scope> {
-    communicator: &'scope Communicator,
-    lent: &'scope RefCell<Begun>,
+    ledger: &'scope Ledger<'scope>,
     /// Nothing: it has ended well at once, or was waited for.
     begun: Cell<Option<u32>>,
 }
@@ -38,14 +38,8 @@ impl Begun {
         self.under_way.is_empty()
     }
 
-    /// Those of another communicator, too.
-    pub(in crate::world) fn append(&mut self, mut other: Self) {
-        self.under_way.append(&mut other.under_way);
-        self.kept.append(&mut other.kept);
-    }
-
     /// It was waited for, and will not be started again if it failed.
-    pub(super) fn forget(&mut self, begun: u32, has_failed: bool) {
+    pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
         self.under_way.retain(|other| *other != begun);
         if has_failed {
             self.kept.retain(|other| *other != begun);
@@ -54,7 +48,7 @@ impl Begun {
 }
 
 impl Communicator {
-    /// Begins a collective over messages.
+    /// Begins a collective over messages, and notes it before anyone else has the lock.
     ///
     /// # Safety
     /// What `call` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
@@ -63,6 +57,7 @@ impl Communicator {
         &self,
         call: Call<'_>,
         combine: Box<dyn Operate + Send + '_>,
+        note: impl FnOnce(&mut Process, u32),
     ) -> Result<u32, CollectiveError> {
         let lent = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
         let (input, output) = match call.places {
@@ -77,9 +72,10 @@ impl Communicator {
         let mut process = self.shared.lock();
         // SAFETY: as the caller says.
         let place = unsafe {
-            process.prepare_collective((self.context, false), &call.plan, call.tables, input, output, combine)
+            process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, combine)
         }?;
         process.start_collective(place)?;
+        note(&mut process, place);
         Ok(place)
     }
 
@@ -88,25 +84,22 @@ impl Communicator {
         self.outcome(begun).result()
     }
 
-    /// Waits until all of these have ended.
-    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun) {
-        let mut outcomes = Vec::new();
+    /// Waits until all of these have ended. Returns what a function of the user's panicked with.
+    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun) -> Option<Panic> {
+        let mut panic = None;
         for one in core::mem::take(&mut begun.under_way) {
             let outcome = self.outcome(one);
             begun.forget(one, outcome.result.is_err());
-            outcomes.push(outcome);
+            panic = panic.or(outcome.panic);
         }
         if !begun.kept.is_empty() {
             let mut process = self.shared.lock();
             begun.kept.into_iter().for_each(|kept| process.release_collective(kept));
         }
-        let panic = outcomes.into_iter().find_map(|outcome| outcome.panic);
-        if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
-            std::panic::resume_unwind(panic);
-        }
+        panic
     }
 
-    pub(super) fn outcome(&self, begun: u32) -> Outcome {
+    fn outcome(&self, begun: u32) -> Outcome {
         self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
     }
 
@@ -119,12 +112,8 @@ impl Communicator {
 }
 
 impl<'scope> CollectiveRequest<'scope> {
-    pub(super) const fn new(
-        communicator: &'scope Communicator,
-        lent: &'scope RefCell<Begun>,
-        begun: Option<u32>,
-    ) -> Self {
-        Self { communicator, lent, begun: Cell::new(begun) }
+    pub(super) const fn new(ledger: &'scope Ledger<'scope>, begun: Option<u32>) -> Self {
+        Self { ledger, begun: Cell::new(begun) }
     }
 
     /// Waits for the end.
@@ -142,12 +131,10 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
     pub fn is_done(&self) -> bool {
-        self.begun.get().is_none_or(|begun| self.communicator.has_ended(begun))
+        self.begun.get().is_none_or(|begun| self.ledger.communicator.has_ended(begun))
     }
 
     fn end(&self) -> Result<(), CollectiveError> {
-        let Some(begun) = self.begun.take() else { return Ok(()) };
-        self.lent.borrow_mut().forget(begun, false);
-        self.communicator.wait_for(begun)
+        self.begun.take().map_or(Ok(()), |begun| self.ledger.outcome(begun).result())
     }
 }

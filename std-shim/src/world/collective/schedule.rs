@@ -8,7 +8,8 @@ use unisono_core::schedule;
 use unisono_core::schedule::{Cut, Layout, Schedule, Step};
 
 use super::CollectiveError;
-use super::partition::{BLOCK_MOST, Table, Tables};
+use super::partition::{BLOCK_MOST, Shape, Table, Tables};
+use super::strided::Strided;
 use crate::environment::tuning::{Carrier, Tuning};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
@@ -102,6 +103,15 @@ impl Choices {
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
         call.segments = call.segments.max(if varying { 1 } else { least });
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
+        let (collective, algorithm) = (plan.verb.name(), call.algorithm.name());
+        tracing::debug!(
+            collective,
+            algorithm,
+            ports = call.ports,
+            segments = call.segments,
+            bytes = plan.bytes,
+            "schedule"
+        );
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         let written = if schedule.steps() <= WRITTEN { schedule.steps() } else { 0 };
@@ -115,25 +125,36 @@ impl Choices {
     }
 }
 
-/// Where its blocks lie.
-pub(in crate::world) fn layout(plan: &Plan, schedule: &schedule::Plan) -> Layout<'static> {
-    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
-    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
-    let (input, output) = match plan.verb {
-        Verb::Gather | Verb::Allgather => (one, all),
-        Verb::Scatter | Verb::ReduceScatter => (all, one),
-        Verb::Alltoall => (all, all),
-        _ => return Layout::vector(plan.bytes, blocks, plan.grain, segments),
-    };
-    Layout::new(input, output, all, blocks, plan.grain, segments)
-}
-
-/// Where the blocks of a collective lie whose tables these are, which live as long as the layout is used.
-pub(in crate::world) fn varying_layout(
+/// Where its blocks lie. The tables of its shape live as long as the layout is used.
+pub(in crate::world) fn layout(
     plan: &Plan,
     schedule: &schedule::Plan,
-    tables: &Tables,
+    shape: &Shape,
 ) -> Result<Layout<'static>, CollectiveError> {
+    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
+    let (input, output, held) = match &shape.tables {
+        None => equal_cuts(plan, blocks),
+        Some(tables) => varying_cuts(tables)?,
+    };
+    let lies = |cut: Cut<'static>, gaps: Option<Strided>| gaps.map_or(cut, |gaps| cut.of(gaps.vector));
+    let (input, output) = (lies(input, shape.gaps.input), lies(output, shape.gaps.output));
+    Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
+}
+
+/// Input, output, and what scratch holds.
+type Cuts = (Cut<'static>, Cut<'static>, Cut<'static>);
+
+fn equal_cuts(plan: &Plan, blocks: u32) -> Cuts {
+    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
+    match plan.verb {
+        Verb::Gather | Verb::Allgather => (one, all, all),
+        Verb::Scatter | Verb::ReduceScatter => (all, one, all),
+        Verb::Alltoall => (all, all, all),
+        _ => [Cut::vector(plan.bytes, blocks, plan.grain); 3].into(),
+    }
+}
+
+fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
     let cut = |table: &Option<Arc<Table>>| match table {
         None => Cut::equal(tables.own, 1),
         Some(table) => {
@@ -153,8 +174,7 @@ pub(in crate::world) fn varying_layout(
         return Err(CollectiveError::TooLong);
     }
     let (input, output) = (cut(&tables.input), cut(&tables.output));
-    let held = if tables.input.is_some() { input } else { output };
-    Ok(Layout::new(input, output, held, schedule.blocks(), plan.grain, schedule.call().segments))
+    Ok((input, output, if tables.input.is_some() { input } else { output }))
 }
 
 /// Whether ranks have blocks of their own.
@@ -163,7 +183,7 @@ const fn has_blocks(verb: Verb) -> bool {
 }
 
 /// Of all that ranks must agree on.
-fn hash(plan: &Plan) -> u32 {
+pub(super) fn hash(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let flags = (plan.verb as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
     let bytes = plan.bytes as u64;

@@ -23,7 +23,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 use crate::world::group::Group;
 use crate::world::near::Announced;
-use crate::world::process::{ASK, GONE, REVOKED};
+use crate::world::process::{ASK, GONE, LEFT, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
@@ -103,6 +103,8 @@ struct Ahead {
 pub(in crate::world) struct Awaited {
     pub(in crate::world) peer: PeerId,
     pub(in crate::world) context: u32,
+    /// What for.
+    pub(in crate::world) subject: Subject,
     /// When the collective began.
     pub(in crate::world) since: u64,
 }
@@ -121,6 +123,8 @@ pub(in crate::world) enum Leaving {
     Dead(PeerId),
     /// Nobody does anything in this context any more.
     Revoked { context: u32 },
+    /// It sends and receives nothing any more.
+    AtEnd(PeerId),
 }
 
 /// The table.
@@ -393,6 +397,7 @@ impl Collectives {
             ASK => self.handle_ask(from, context),
             GONE => self.handle_leaving(Leaving::Retired { gone: Gone { peer: from, cause }, context }),
             REVOKED => self.handle_leaving(Leaving::Revoked { context }),
+            LEFT => self.handle_leaving(Leaving::AtEnd(from)),
             _ => {}
         }
     }
@@ -474,10 +479,11 @@ impl Collectives {
     pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = Awaited> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
-            let context = running.executor.id().context;
+            let CollectiveId { context, sequence } = running.executor.id();
             let members = &self.contexts.get(context)?.members;
             let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
-            Some(Awaited { peer: peer.into(), context, since: running.since })
+            let subject = Subject { means: Means::Messages, context: running.context, sequence };
+            Some(Awaited { peer: peer.into(), context, subject, since: running.since })
         })
     }
 

@@ -4,10 +4,9 @@ use unisono_core::collective::{Plan, Verb};
 use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call::{Call, Checked};
-use super::node_group::Places;
-use super::partition::{Partition, PartitionMut, Table, Tables};
-use super::{CollectiveError, CollectiveRequest, Operation};
+use super::call::{Call, Checked, Lent};
+use super::partition::{Partition, PartitionMut, Shape, Table, Tables};
+use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation, View, ViewMut};
 use crate::rank::Rank;
 use crate::world::{Communicator, Scope};
 
@@ -21,14 +20,14 @@ impl Communicator {
     /// [`CollectiveError`].
     pub fn gather_varcount_into<T>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         into: PartitionMut<'_, T>,
         root: Rank,
     ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_gather_varcount(data, into, root)?, Moves)
+        self.run(self.call_gather_varcount(data.as_view(), into, root)?, Moves)
     }
 
     /// Block i of the root's `data` to rank i's `into`, which is as long; the others' `data` is not looked at.
@@ -38,24 +37,28 @@ impl Communicator {
     pub fn scatter_varcount_into<T>(
         &self,
         data: &Partition<'_, T>,
-        into: &mut [T],
+        into: &mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
     ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_scatter_varcount(data, into, root)?, Moves)
+        self.run(self.call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
     }
 
     /// Everyone's `data`, of any length, to its block of everyone's `into`. All ranks give blocks of the same lengths.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn all_gather_varcount_into<T>(&self, data: &[T], into: PartitionMut<'_, T>) -> Result<(), CollectiveError>
+    pub fn all_gather_varcount_into<T>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        into: PartitionMut<'_, T>,
+    ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_gather_varcount(data, into)?, Moves)
+        self.run(self.call_all_gather_varcount(data.as_view(), into)?, Moves)
     }
 
     /// Block j of rank i's `data` to block i of rank j's `into`, which is as long.
@@ -80,19 +83,19 @@ impl Communicator {
     pub fn reduce_scatter_varcount_into<T, O>(
         &self,
         data: &Partition<'_, T>,
-        into: &mut [T],
+        into: &mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_reduce_scatter_varcount(data, into, &operation)?, operation)
+        self.combine(self.call_reduce_scatter_varcount(data, into.as_view_mut(), &operation)?, operation)
     }
 
     pub(super) fn call_gather_varcount<'b, T>(
         &self,
-        data: &'b [T],
+        data: View<'b, T>,
         into: PartitionMut<'b, T>,
         root: Rank,
     ) -> Checked<'b>
@@ -102,17 +105,18 @@ impl Communicator {
         let plan = self.plan::<T>(Verb::Gather, 0, self.root(root)?);
         let is_root = self.rank == root;
         if is_root {
-            self.fits(&into.table, size_of_val(data))?;
+            self.fits(&into.table, data.count() * size_of::<T>())?;
         }
-        let (output, target) = if is_root { (Some(into.table), into.data) } else { (None, Default::default()) };
-        let tables = Tables { input: None, output, own: size_of_val(data) };
-        Ok(Call::varying(plan, Places::Apart(data.as_bytes(), target.as_mut_bytes()), tables))
+        let (output, target) =
+            if is_root { (Some(into.table), into.data.as_view_mut()) } else { (None, ViewMut::default()) };
+        let tables = Tables { input: None, output, own: data.count() * size_of::<T>() };
+        Ok(Call::varying(plan, Lent::apart(data, target), tables))
     }
 
     pub(super) fn call_scatter_varcount<'b, T>(
         &self,
         data: &Partition<'b, T>,
-        into: &'b mut [T],
+        into: ViewMut<'b, T>,
         root: Rank,
     ) -> Checked<'b>
     where
@@ -121,21 +125,22 @@ impl Communicator {
         let plan = self.plan::<T>(Verb::Scatter, 0, self.root(root)?);
         let is_root = self.rank == root;
         if is_root {
-            self.fits(&data.table, size_of_val(into))?;
+            self.fits(&data.table, into.count() * size_of::<T>())?;
         }
-        let (input, source) = if is_root { (Some(data.table.clone()), data.data) } else { (None, Default::default()) };
-        let tables = Tables { input, output: None, own: size_of_val(into) };
-        Ok(Call::varying(plan, Places::Apart(source.as_bytes(), into.as_mut_bytes()), tables))
+        let (input, source) =
+            if is_root { (Some(data.table.clone()), data.data.as_view()) } else { (None, View::default()) };
+        let tables = Tables { input, output: None, own: into.count() * size_of::<T>() };
+        Ok(Call::varying(plan, Lent::apart(source, into), tables))
     }
 
-    pub(super) fn call_all_gather_varcount<'b, T>(&self, data: &'b [T], into: PartitionMut<'b, T>) -> Checked<'b>
+    pub(super) fn call_all_gather_varcount<'b, T>(&self, data: View<'b, T>, into: PartitionMut<'b, T>) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.fits(&into.table, size_of_val(data))?;
+        self.fits(&into.table, data.count() * size_of::<T>())?;
         let plan = Plan { bytes: self.mean(&into.table), ..self.plan::<T>(Verb::Allgather, 0, Rank(0)) };
-        let tables = Tables { input: None, output: Some(into.table), own: size_of_val(data) };
-        Ok(Call::varying(plan, Places::Apart(data.as_bytes(), into.data.as_mut_bytes()), tables))
+        let tables = Tables { input: None, output: Some(into.table), own: data.count() * size_of::<T>() };
+        Ok(Call::varying(plan, Lent::apart(data, into.data.as_view_mut()), tables))
     }
 
     pub(super) fn call_all_to_all_varcount<'b, T>(
@@ -151,25 +156,29 @@ impl Communicator {
         self.fits(&into.table, own)?;
         let plan = self.plan::<T>(Verb::Alltoall, 0, Rank(0));
         let tables = Tables { input: Some(data.table.clone()), output: Some(into.table), own: 0 };
-        Ok(Call::varying(plan, Places::Apart(data.data.as_bytes(), into.data.as_mut_bytes()), tables))
+        Ok(Call::varying(plan, Lent::apart(data.data.as_view(), into.data.as_view_mut()), tables))
     }
 
     pub(super) fn call_reduce_scatter_varcount<'b, T, O>(
         &self,
         data: &Partition<'b, T>,
-        into: &'b mut [T],
+        into: ViewMut<'b, T>,
         operation: &O,
     ) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.fits(&data.table, size_of_val(into))?;
-        let (mean, own) = (self.mean(&data.table), size_of_val(into));
-        let places = Places::Apart(data.data.as_bytes(), into.as_mut_bytes());
-        let call = self.reduction(Verb::ReduceScatter, 0, Rank(0), places, operation);
+        self.fits(&data.table, into.count() * size_of::<T>())?;
+        let (mean, own) = (self.mean(&data.table), into.count() * size_of::<T>());
+        let lent = Lent::apart(data.data.as_view(), into);
+        let call = self.reduction(Verb::ReduceScatter, 0, Rank(0), lent, operation);
         let tables = Tables { input: Some(data.table.clone()), output: None, own };
-        Ok(Call::varying(Plan { bytes: mean, ..call.plan }, call.places, tables))
+        Ok(Call {
+            plan: Plan { bytes: mean, ..call.plan },
+            shape: Shape { tables: Some(tables), ..call.shape },
+            ..call
+        })
     }
 
     /// Bytes of a block where all ranks know all blocks.
@@ -197,14 +206,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_gather_varcount_into<T>(
         &'scope self,
-        data: &'scope [T],
+        data: &'scope (impl AsView<T> + ?Sized),
         into: PartitionMut<'scope, T>,
         root: Rank,
     ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_gather_varcount(data, into, root)?, Moves)
+        self.begin(self.communicator().call_gather_varcount(data.as_view(), into, root)?, Moves)
     }
 
     /// Begins what [`Communicator::scatter_varcount_into`] does.
@@ -214,13 +223,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn immediate_scatter_varcount_into<T>(
         &'scope self,
         data: &Partition<'scope, T>,
-        into: &'scope mut [T],
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
     ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_scatter_varcount(data, into, root)?, Moves)
+        self.begin(self.communicator().call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
     }
 
     /// Begins what [`Communicator::all_gather_varcount_into`] does.
@@ -229,13 +238,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn immediate_all_gather_varcount_into<T>(
         &'scope self,
-        data: &'scope [T],
+        data: &'scope (impl AsView<T> + ?Sized),
         into: PartitionMut<'scope, T>,
     ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_gather_varcount(data, into)?, Moves)
+        self.begin(self.communicator().call_all_gather_varcount(data.as_view(), into)?, Moves)
     }
 
     /// Begins what [`Communicator::all_to_all_varcount_into`] does.
@@ -248,7 +257,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         into: PartitionMut<'scope, T>,
     ) -> Begun<'scope>
     where
-        T: IntoBytes + FromBytes + Immutable,
+        T: IntoBytes + FromBytes + Immutable + 'scope,
     {
         self.begin(self.communicator().call_all_to_all_varcount(data, into)?, Moves)
     }
@@ -260,13 +269,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn immediate_reduce_scatter_varcount_into<T, O>(
         &'scope self,
         data: &Partition<'scope, T>,
-        into: &'scope mut [T],
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
     ) -> Begun<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_reduce_scatter_varcount(data, into, &operation)?, operation)
+        self.combine(self.communicator().call_reduce_scatter_varcount(data, into.as_view_mut(), &operation)?, operation)
     }
 }

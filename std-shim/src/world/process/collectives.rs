@@ -13,9 +13,9 @@ use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::node_group::CLOSED;
-use crate::world::collective::partition::Tables;
+use crate::world::collective::partition::Shape;
 use crate::world::collective::running::{Combine, Running};
-use crate::world::collective::schedule::{layout, mix, varying_layout};
+use crate::world::collective::schedule::{layout, mix};
 use crate::world::collective::table::{Blame, Leaving};
 use crate::world::request::Failure;
 
@@ -23,8 +23,11 @@ use crate::world::request::Failure;
 pub(in crate::world) struct Outcome {
     pub(in crate::world) result: Result<(), CollectiveError>,
     /// What a function of the user's panicked with.
-    pub(in crate::world) panic: Option<Box<dyn core::any::Any + Send>>,
+    pub(in crate::world) panic: Option<Panic>,
 }
+
+/// What a panic carries.
+pub(in crate::world) type Panic = Box<dyn core::any::Any + Send>;
 
 impl Outcome {
     /// The result, unless a function of the user's panicked, which goes on.
@@ -48,7 +51,7 @@ impl Process {
         &mut self,
         (context, is_kept): (u32, bool),
         plan: &Plan,
-        tables: Option<Tables>,
+        shape: Shape,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
         combine: Combine,
@@ -57,12 +60,9 @@ impl Process {
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
         let (generation, [far, near]) = (of.generation, &mut self.collectives.choices);
         let choices = if of.is_near { near } else { far };
-        let prepared = choices.schedule(plan, tables.is_some())?;
+        let prepared = choices.schedule(plan, shape.tables.is_some())?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
-        let layout = match &tables {
-            None => layout(plan, schedule),
-            Some(tables) => varying_layout(plan, schedule, tables)?,
-        };
+        let layout = layout(plan, schedule, &shape)?;
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => None,
@@ -76,7 +76,7 @@ impl Process {
         Ok(self.collectives.insert(Running {
             executor: Executor::new(id, prepared),
             layout,
-            _tables: tables,
+            _tables: shape.tables,
             input,
             output,
             scratch,
@@ -277,6 +277,7 @@ impl Process {
                 }
             }
             Leaving::Revoked { context } => self.revoke_context(now, context),
+            Leaving::AtEnd(peer) => self.handle_left(peer),
         }
     }
 

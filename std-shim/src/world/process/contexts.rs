@@ -114,10 +114,10 @@ impl Process {
     pub(super) fn drop_revoked(&mut self) {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
-            while let Some((message, _)) = self.mailbox.machine.matched_probe(anything) {
+            while let Some((message, status)) = self.mailbox.machine.matched_probe(anything) {
                 let (request, nowhere) =
                     (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
-                let wanted = Wanted::Matched(message);
+                let wanted = Wanted::Matched(message, status.envelope.source);
                 self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
                 self.requests.retire(request);
             }

@@ -5,6 +5,7 @@ use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
+use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::Receiving;
 use crate::world::parcel::Owner;
@@ -22,6 +23,10 @@ impl Process {
     /// Hears from the launcher, and watches those that something waits for.
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
+        if self.device.is_closed() && !self.is_whole() && self.aborted.is_none() {
+            tracing::error!("{}", Failure::NoDevice);
+            self.abort(Failure::NoDevice);
+        }
         self.look_near(None);
         self.drop_revoked();
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
@@ -29,6 +34,12 @@ impl Process {
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
         let mut wanted: Vec<PeerId> =
             all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
+        for peer in wanted.clone() {
+            // It was waited for at the last look, too.
+            if self.watched.binary_search(&peer).is_ok() {
+                self.ask(now, peer, EVERY);
+            }
+        }
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));
         self.tend_collectives(now);
         let waits_for_anyone = self.mailbox.receives();
@@ -140,6 +151,14 @@ impl Process {
             self.requests.finish(request, Err(failure));
         }
         self.end_hopeless();
+    }
+
+    /// A peer is at its end, and everything that it sent has arrived: whatever waits for it ends.
+    pub(super) fn handle_left(&mut self, peer: PeerId) {
+        if self.ended(peer.into()).is_none() {
+            self.left.push(peer);
+            self.lose(peer, Failure::Parted(peer.into()), false);
+        }
     }
 
     /// Receives from anyone end where nobody is left who could send, and not all have merely left.

@@ -14,9 +14,6 @@ use crate::region::Extent;
 use crate::world::mailbox::{Errand, Fetched, Receiving, told};
 use crate::world::request::{Failure, of_parcel};
 
-/// Bytes of a message that memory is granted for at a time.
-const PART: usize = 1 << 31;
-
 impl Process {
     #[inline(always)]
     pub(in crate::world) fn follow_if_needed(&mut self) {
@@ -39,11 +36,7 @@ impl Process {
         }
         while let Some((parcel, failure)) = self.requests.read.pop_front() {
             moved = true;
-            if let Some(parcel) = self.mailbox.parcels.get(parcel) {
-                parcel.uses = parcel.uses.saturating_sub(1);
-                parcel.failure = parcel.failure.or(failure);
-            }
-            self.end_parcel(parcel);
+            self.leave_parcel(parcel, failure);
         }
         while let Some(action) = self.mailbox.machine.poll_action() {
             moved = true;
@@ -114,7 +107,7 @@ impl Process {
         };
         let whole = into.bytes.min(met.bytes as usize);
         let again = Errand::Grant { receive, request, from, granted };
-        let part = into.part(granted, PART.min(whole - granted.min(whole)));
+        let part = into.part(granted, self.grant_most.min(whole - granted.min(whole)));
         let more = granted + (part.bytes as usize) < whole;
         let (placement, key) = if from == self.rank.into() {
             (PlacementId(request), Key(0))
@@ -166,7 +159,7 @@ impl Process {
             neighbour.stream(placement.0, payload, of_parcel(user));
             return;
         }
-        let part = payload.part(parcel.granted, if more { PART } else { usize::MAX });
+        let part = payload.part(parcel.granted, if more { self.grant_most } else { usize::MAX });
         match self.endpoint.place(now, to, placement, key, part) {
             Ok(operation) => {
                 parcel.uses += 1;

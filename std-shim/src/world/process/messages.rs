@@ -97,7 +97,7 @@ impl Process {
             None => {
                 // SAFETY: as the caller says, until `revoke`.
                 let region = unsafe { self.regions.get_mut().register(start, bytes) };
-                let region = region.map_err(|_| SendFailure::Failed(Failure::TooLong))?;
+                let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
                 (Owner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
             }
         };
@@ -254,7 +254,7 @@ impl Process {
                 } else {
                     // SAFETY: as the caller says, until `revoke`.
                     let region = unsafe { self.regions.get_mut().register(start, bytes) };
-                    let region = region.map_err(|_| SendFailure::Failed(Failure::TooLong))?;
+                    let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
                     let request = self.requests.start();
                     let span = Span { region, offset: 0, bytes: bytes as u32 };
                     self.post_message(peer, head.as_ref(), Some(span), Ends::Request(request));
@@ -392,6 +392,15 @@ impl Process {
         }
     }
 
+    /// A parcel was read, or will not be.
+    pub(super) fn leave_parcel(&mut self, parcel: u32, failure: Option<Failure>) {
+        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+            parcel.uses = parcel.uses.saturating_sub(1);
+            parcel.failure = parcel.failure.or(failure);
+        }
+        self.end_parcel(parcel);
+    }
+
     /// A parcel that nobody needs any more is its owner's. Returns whether it is one.
     pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
         let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
@@ -430,15 +439,21 @@ impl Process {
     ) -> Result<(u32, Region), Failure> {
         let source = match what {
             Wanted::Like(Pattern { source, .. }) => source.map(Rank::from),
-            Wanted::Matched(_) => None,
+            Wanted::Matched(..) => None,
         };
         let context = if let Wanted::Like(Pattern { context, .. }) = what { context } else { Context(0) };
         self.expect_receivable(source)?;
         // SAFETY: as the caller says, until `revoke`.
-        let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::TooLong)?;
+        let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::Refused)?;
         let request = self.requests.start();
         let into = Extent { region, offset: 0, bytes };
-        self.mailbox.receive(what, into, request, &mut self.requests, self.regions.get_mut());
+        if !self.mailbox.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
+            let failure = match what {
+                Wanted::Matched(_, sender) => self.ended(sender.into()).unwrap_or(Failure::PeerFailed(sender.into())),
+                Wanted::Like(_) => Failure::Refused,
+            };
+            self.requests.finish(request, Err(failure));
+        }
         // What came before its sender's end still counts; what has not will not come.
         if let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
             && let Some(failure) = self.hopeless(context, source)
@@ -548,6 +563,6 @@ pub(super) fn failure(error: Unsent, to: PeerId) -> Failure {
         Unsent::UnknownPeer => Failure::UnknownRank(to.into()),
         Unsent::PeerFailed | Unsent::Full => Failure::PeerFailed(to.into()),
         Unsent::Parted => Failure::Parted(to.into()),
-        Unsent::TooLong => Failure::TooLong,
+        Unsent::TooLong => Failure::Refused,
     }
 }

@@ -1,9 +1,11 @@
-//! Ranks that take no part in a communicator's collectives any more: who asks is told.
+//! Ranks that take no part in a communicator's collectives any more, or send nothing any more: who asks is told.
 //!
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
-//! collectives there has failed: at once, or whenever that is. What it said before arrives before. The ranks of its node hear of a failure
-//! without having asked: it may make no progress afterwards.
+//! collectives there has failed: at once, or whenever that is. What it said before arrives before. All members hear of a failure without
+//! having asked: it may make no progress afterwards. Where not even that leaves, and a member is known to be dead, nobody is waited for
+//! for long. So it is with messages: a rank at its end, where it waits for all others, tells those that have waited for it.
 
+use unisono_core::collective::Cause;
 use unisono_core::device::PeerId;
 use unisono_shmem::note;
 
@@ -12,25 +14,32 @@ use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::{Awaited, Outgoing};
+use crate::world::request::Failure;
 
 /// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
 pub(in crate::world) const ASK: u8 = 240;
 pub(in crate::world) const GONE: u8 = 241;
 pub(in crate::world) const REVOKED: u8 = 242;
+pub(in crate::world) const LEFT: u8 = 243;
 /// Bytes of such a message.
 pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
-const PATIENCE: u64 = 40_000_000;
+pub(super) const PATIENCE: u64 = 40_000_000;
+/// Nanoseconds after which a collective that has a dead member fails, whomever it waits for: that one may have failed because of the
+/// dead one, and make no progress any more.
+const HOPELESS: u64 = 500_000_000;
 
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Who asks is told when this rank takes no part there any more.
+    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it sends and receives nothing any more.
     Ask,
     /// That is so, because of the rank.
     Gone,
     /// It is revoked.
     Revoked,
+    /// The rank sends and receives nothing any more.
+    Left,
 }
 
 impl Process {
@@ -39,6 +48,18 @@ impl Process {
         self.collectives.is_over = true;
         self.collectives.rooms.retire_from_all();
         let now = self.now();
+        self.answer_askers(now);
+    }
+
+    /// This rank sends and receives nothing any more, and everything that it sent has arrived.
+    pub(in crate::world) fn stand_at_end(&mut self) {
+        self.is_at_end = true;
+        let now = self.now();
+        self.answer_askers(now);
+    }
+
+    /// Those who have asked are told what they can be told now.
+    fn answer_askers(&mut self, now: u64) {
         for (asker, context) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, context);
         }
@@ -53,12 +74,10 @@ impl Process {
         of.over = Some(cause);
         let members = of.members.clone();
         self.leave_room(context);
-        for (asker, about) in core::mem::take(&mut self.collectives.askers) {
-            self.handle_ask(now, asker, about);
-        }
+        self.answer_askers(now);
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
-            if member != own && self.is_near(member) {
+            if member != own {
                 self.tell_word(now, member, Word::Gone, context, cause);
             }
         }
@@ -80,6 +99,7 @@ impl Process {
             Word::Ask => ASK,
             Word::Gone => GONE,
             Word::Revoked => REVOKED,
+            Word::Left => LEFT,
         };
         let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
         let said: [u8; WORD] = [kind, 0, low, high, a, b, c, d];
@@ -102,20 +122,35 @@ impl Process {
     /// A rank wants to hear when this one takes no part in a context any more.
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
         match self.collectives.contexts.over(context) {
+            _ if context == EVERY && self.is_at_end => self.tell_word(now, from, Word::Left, EVERY, self.rank),
             Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
-            None if self.collectives.is_over => self.tell_word(now, from, Word::Gone, EVERY, self.rank),
+            None if self.collectives.is_over && context != EVERY => {
+                self.tell_word(now, from, Word::Gone, EVERY, self.rank)
+            }
             None if self.collectives.askers.contains(&(from, context)) => {}
             None => self.collectives.askers.push((from, context)),
         }
+    }
+
+    /// A member of a context that has died; who has finished may have done all of its part before.
+    fn dead_member(&self, context: u32) -> Option<Rank> {
+        let members = &self.collectives.contexts.get(context)?.members;
+        let gone = self.collectives.dead.iter().map(|peer| Rank::from(*peer));
+        let has_died = |rank: &Rank| matches!(self.ended(*rank), Some(Failure::PeerFailed(_)));
+        gone.filter(|rank| members.number(*rank).is_some()).find(has_died)
     }
 
     /// Asks those that collectives have waited for for a while.
     pub(super) fn tend_collectives(&mut self, now: u64) {
         let awaited = self.collectives.awaited();
         let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();
-        for Awaited { peer, context, .. } in late {
-            self.ask(now, peer, context);
+        for Awaited { peer, context, since, .. } in late {
+            match self.dead_member(context).filter(|_| now.wrapping_sub(since) >= HOPELESS) {
+                Some(dead) => self.fail_context(now, context, Cause::Missing, dead),
+                None => self.ask(now, peer, context),
+            }
         }
+        self.doubt(now);
         self.watch(now);
     }
 }

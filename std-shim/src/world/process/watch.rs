@@ -1,10 +1,11 @@
 //! What is stuck for too long: whom this rank asks, and what it answers itself.
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::{Cause, Verb};
 use unisono_core::device::PeerId;
 use unisono_shmem::note;
 
 use super::Process;
+use super::retire::PATIENCE;
 use super::steps::living;
 use crate::rank::Rank;
 use crate::world::collective::table::Outgoing;
@@ -24,6 +25,32 @@ impl Process {
         }
     }
 
+    /// Asks, once, whoever is waited for for a while whether it does the same: where each takes the other for the root, none sends.
+    pub(super) fn doubt(&mut self, now: u64) {
+        let running = self.collectives.awaited().map(|awaited| (awaited.peer.into(), awaited.subject, awaited.since));
+        let shown = self.collectives.watch.shown().iter();
+        let shown = shown.filter(|shown| shown.subject.means == Means::Slots);
+        let shown = shown.filter_map(|shown| Some((*shown.awaited.first()?, shown.subject, shown.since)));
+        let current: Vec<(Rank, Subject, u64)> = running.chain(shown).collect();
+        for (rank, subject, since) in &current {
+            if now.wrapping_sub(*since) >= PATIENCE && self.collectives.watch.doubts(*rank, *subject, &current) {
+                self.put_words(now, (*rank).into(), Question::Of(*subject));
+            }
+        }
+    }
+
+    /// A rank that is waited for says where it stands.
+    fn hear_standing(&mut self, from: PeerId, subject: Subject, standing: Standing) {
+        if !subject.is_contradicted(standing) {
+            return;
+        }
+        if subject.means == Means::Slots {
+            self.collectives.watch.note_other(from.into(), subject);
+        } else if self.collectives.awaited().any(|awaited| awaited.subject == subject && awaited.peer == from) {
+            self.collectives.blame(from, subject.communicator(), Cause::Disagrees);
+        }
+    }
+
     /// Asks whoever is to be asked.
     fn ask_on(&mut self, now: u64) {
         while let Some((rank, subject)) = self.collectives.watch.poll_question(now) {
@@ -40,6 +67,7 @@ impl Process {
                     self.put_words(now, from, Question::Answer(subject, standing));
                 }
                 Question::Answer(subject, standing) => {
+                    self.hear_standing(from, subject, standing);
                     self.collectives.watch.handle_answer(now, from.into(), subject, standing);
                 }
             }
@@ -61,8 +89,15 @@ impl Process {
         match subject.means {
             Means::Messages => self.collectives.standing(subject),
             Means::Slots | Means::Barrier => {
-                let shown = self.collectives.watch.shown().iter().find(|shown| shown.subject == subject);
-                shown.map(|shown| Standing::entered(shown.awaited.iter().copied()))
+                let shown = self.collectives.watch.shown().iter();
+                let is_there = |shown: &&Stuck| shown.subject == subject || shown.subject.is_instead_of(subject);
+                shown.clone().find(is_there).map(|shown| match shown.subject == subject {
+                    true => Standing::entered(shown.awaited.iter().copied()),
+                    false => {
+                        let (communicator, sequence) = (subject.communicator(), subject.sequence);
+                        Standing::Absent(Doing::Collective { verb: shown.verb, communicator, sequence })
+                    }
+                })
             }
         }
         .unwrap_or_else(|| Standing::Absent(self.doing()))

@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use unisono_core::collective::Verb;
 
-use super::words::{Doing, Means, Standing, Subject};
+use super::words::{Doing, Standing, Subject};
 use super::{Stuck, seconds};
 use crate::rank::Rank;
 
@@ -117,9 +117,8 @@ impl Inquiry {
         for (n, (rank, doing)) in missing.into_iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
             let _ = match doing {
-                Some(Doing::Collective { verb, communicator, sequence })
-                    if (communicator, sequence, self.subject.means)
-                        == (self.subject.communicator(), self.subject.sequence, Means::Messages) =>
+                Some(doing @ Doing::Collective { verb, .. })
+                    if self.subject.is_contradicted(Standing::Absent(doing)) =>
                 {
                     let with = if verb == self.verb { " with another root, length, type or operation" } else { "" };
                     write!(line, "{comma}rank {rank} (calls {} there{with})", verb.name())
@@ -144,6 +143,7 @@ impl Inquiry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::Means;
     use super::*;
 
     const SUBJECT: Subject = Subject { means: Means::Messages, context: 5 << 16 | 77, sequence: 3 };

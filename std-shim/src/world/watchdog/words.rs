@@ -62,6 +62,18 @@ impl Subject {
     pub(in crate::world) const fn communicator(self) -> u32 {
         self.context >> 16
     }
+
+    /// Whether both are the same collective of the same communicator, as which ranks may do different things.
+    pub(in crate::world) fn is_instead_of(self, other: Self) -> bool {
+        let place = |of: Self| (of.means, of.communicator(), of.sequence);
+        place(self) == place(other) && self != other
+    }
+
+    /// Whether a rank that stands so does something else there.
+    pub(in crate::world) fn is_contradicted(self, standing: Standing) -> bool {
+        let Standing::Absent(Doing::Collective { communicator, sequence, .. }) = standing else { return false };
+        self.means != Means::Barrier && (communicator, sequence) == (self.communicator(), self.sequence)
+    }
 }
 
 /// What a rank does that does not take part in something.

@@ -11,7 +11,7 @@ use unisono_core::span::Span;
 use unisono_verbs::ud::Ud;
 
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
-use crate::verbs::{Outcome, device, introduce};
+use crate::verbs::{Adapter, Outcome, device, introduce};
 
 const _: () = assert!(SHORT as usize == HEAD);
 /// Datagrams of a flush at most.
@@ -19,7 +19,7 @@ const CHAIN: u32 = 64;
 /// Without anything for so long, the rest is lost.
 const SILENCE: Duration = Duration::from_secs(2);
 
-fn pair(adapters: [&str; 2]) -> Outcome<[Ud<Address>; 2]> {
+fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Ud<Address>; 2]> {
     let (mut here, mut there) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
     introduce(&mut [&mut here, &mut there])?;
     Ok([here, there])
@@ -61,7 +61,7 @@ fn send(device: &mut Ud<Address>, to: u32) {
 }
 
 /// Microseconds one way, median.
-pub(super) fn latency(adapters: [&str; 2]) -> Outcome<f64> {
+pub(super) fn latency(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
     pin(Side::Here)?;
     let [mut here, mut there] = pair(adapters)?;
     thread::scope(|scope| {
@@ -86,7 +86,7 @@ pub(super) fn latency(adapters: [&str; 2]) -> Outcome<f64> {
 }
 
 /// Megabytes that arrive per second. What is lost does not count.
-pub(super) fn rate(adapters: [&str; 2]) -> Outcome<f64> {
+pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
     pin(Side::Here)?;
     let [mut here, mut there] = pair(adapters)?;
     let mut regions = Regions::of(here.domain().clone());

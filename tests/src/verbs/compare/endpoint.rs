@@ -8,7 +8,7 @@ use unisono_core::device::{Lane, PeerId};
 use unisono_core::span::{Region, Span};
 
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
-use crate::verbs::{End, Outcome};
+use crate::verbs::{Adapter, End, Outcome};
 
 /// Messages under way at most.
 const UNDER_WAY: u32 = 512;
@@ -83,7 +83,7 @@ fn until(end: &mut End, stream: &mut Stream, enough: impl Fn(&End, &Stream) -> b
 }
 
 /// Microseconds one way, median.
-pub(super) fn latency(adapters: [&str; 2]) -> Outcome<f64> {
+pub(super) fn latency(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
     pin(Side::Here)?;
     let [mut here, mut there] = End::pair(adapters)?;
     thread::scope(|scope| {
@@ -117,7 +117,7 @@ pub(super) fn latency(adapters: [&str; 2]) -> Outcome<f64> {
 }
 
 /// Megabytes of payload delivered per second.
-pub(super) fn rate(adapters: [&str; 2]) -> Outcome<f64> {
+pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
     pin(Side::Here)?;
     let [mut here, mut there] = End::pair(adapters)?;
     let payload = unisono_core::device::Device::limits(&here.device).mtu - unisono_core::wire::HEADER as u32;

@@ -38,11 +38,13 @@ pub(crate) enum Name {
     ReduceScatter,
     /// The sum of all ranks up to one's own
     Scan,
+    /// The sum of all ranks before one's own
+    Exscan,
 }
 
 /// The median of batches of barriers, in nanoseconds per barrier.
 pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
-    let each = if crowded(world) { 100 } else { 1000 };
+    let each = if world.is_crowded() { 100 } else { 1000 };
     let batch = || -> Result<f64, CollectiveError> {
         let started = Instant::now();
         for _ in 0..each {
@@ -90,6 +92,7 @@ pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Resu
             Name::AllReduce => world.all_reduce_into(&input, &mut output, sum)?,
             Name::ReduceScatter => world.reduce_scatter_block_into(&input, &mut output, sum)?,
             Name::Scan => world.scan_into(&input, &mut output, sum)?,
+            Name::Exscan => world.exclusive_scan_into(&input, &mut output, sum)?,
         }
         Ok(started.elapsed().as_nanos() as f64)
     };
@@ -116,8 +119,4 @@ fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn crowded(world: &Communicator) -> bool {
-    std::thread::available_parallelism().is_ok_and(|processors| world.size() as usize > processors.get())
 }

@@ -14,7 +14,7 @@ const REPORT: Tag = Tag(4);
 /// Bytes of one message.
 const MESSAGE: usize = 1 << 20;
 /// Numbers in a rank's report.
-const NUMBERS: usize = 8;
+const NUMBERS: usize = 9;
 
 /// Exchanges `bytes` bytes per rank. Returns whether every byte was what it should be.
 pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Failure> {
@@ -43,18 +43,18 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         counters.sent_for(Cause::ResentProbe),
         counters.duplicates,
         world.tally().bad_checksum.get(),
+        counters.dropped_for(Reason::Malformed) + counters.dropped_for(Reason::Refused),
         u64::from(right),
     ];
     if rank != 0 {
         world.send(&report, Rank(0), REPORT)?;
         return Ok(right);
     }
-    let mut all = true;
+    let reports = (0..size).map(|from| report_of(world, from, report)).collect::<Result<Vec<_>, _>>()?;
+    let (all, sentence) = verdict(&reports);
     if as_json {
-        for from in 0..size {
-            let theirs = report_of(world, from, report)?;
-            all &= theirs[NUMBERS - 1] == 1;
-            println!("{}", as_object(super::device(world), from, size, bytes, theirs));
+        for (from, theirs) in (0..).zip(&reports) {
+            println!("{}", as_object(&super::device(world), from, size, bytes, *theirs));
         }
         return Ok(all);
     }
@@ -63,10 +63,8 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         "{:>4}  {:>12}  {:>11}  {:>9}  {:>11}  {:>12}  {:>10}  {:>9}  data",
         "rank", "bandwidth", "latency", "datagrams", "resent:nack", "resent:probe", "duplicates", "corrupted"
     );
-    for from in 0..size {
-        let theirs = report_of(world, from, report)?;
-        let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, right] = theirs;
-        all &= right == 1;
+    for (from, theirs) in reports.iter().enumerate() {
+        let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, _, right] = *theirs;
         println!(
             "{from:>4}  {:>10}/s  {:>8.1} µs  {sent:>9}  {nack:>11}  {probe:>12}  {duplicates:>10}  {corrupt:>9}  {}",
             HumanBytes(bandwidth).to_string(),
@@ -74,12 +72,18 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
             if right == 1 { "equal" } else { "DIFFERENT" }
         );
     }
-    let strange = counters.dropped_for(Reason::Malformed) + counters.dropped_for(Reason::Refused);
-    println!(
-        "\n{}",
-        if all && strange == 0 { "every byte arrived as it was sent" } else { "DATA WERE LOST OR CHANGED" }
-    );
+    println!("\n{sentence}");
     Ok(all)
+}
+
+/// Whether every rank has what was sent, and that as a sentence. Datagrams that were refused are no loss: what was sent here
+/// is repaired.
+fn verdict(reports: &[[u64; NUMBERS]]) -> (bool, String) {
+    let all = reports.iter().all(|report| report[NUMBERS - 1] == 1);
+    let refused: u64 = reports.iter().map(|report| report[NUMBERS - 2]).sum();
+    let said = if all { "every byte arrived as it was sent" } else { "DATA WERE LOST OR CHANGED" };
+    let others = if refused > 0 { format!("; {refused} datagrams of no rank were refused") } else { String::new() };
+    (all, format!("{said}{others}"))
 }
 
 /// The report of a rank, at rank 0, whose own is `own`.
@@ -92,10 +96,25 @@ fn report_of(world: &World, from: u32, own: [u64; NUMBERS]) -> Result<[u64; NUMB
 }
 
 fn as_object(device: &str, rank: u32, ranks: u32, bytes: usize, report: [u64; NUMBERS]) -> serde_json::Value {
-    let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, right] = report;
+    let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, refused, right] = report;
     serde_json::json!({
         "bench": "exchange", "device": device, "ranks": ranks, "bytes": bytes, "rank": rank,
         "bytes_per_s": bandwidth, "one_way_ns_p50": latency, "data_sent": sent, "resent_nack": nack,
-        "resent_probe": probe, "duplicates": duplicates, "corrupted": corrupt, "equal": right == 1,
+        "resent_probe": probe, "duplicates": duplicates, "corrupted": corrupt, "refused": refused, "equal": right == 1,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentence_is_that_of_the_exit_code() {
+        let report = |refused, right| [1, 1, 1, 0, 0, 0, 0, refused, right];
+        assert_eq!(verdict(&[report(0, 1); 2]), (true, "every byte arrived as it was sent".to_owned()));
+        let (right, said) = verdict(&[report(3, 1), report(0, 1)]);
+        assert!(right && said.starts_with("every byte") && said.ends_with("3 datagrams of no rank were refused"));
+        let (right, said) = verdict(&[report(0, 1), report(0, 0)]);
+        assert!(!right && said == "DATA WERE LOST OR CHANGED");
+    }
 }

@@ -6,9 +6,18 @@ use core::time::Duration;
 use std::time::Instant;
 
 use unisono::rank::Rank;
-use unisono::world::{Failure, Loan, Scope, Tag, World};
+use unisono::world::{Failure, Loan, Request, Scope, Tag, World};
 
 use super::Buffers;
+
+/// When the sender waits until its buffers are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reuse {
+    /// After each window.
+    Window,
+    /// Once the window has arrived, while others are under way.
+    Arrival,
+}
 
 const DATA: Tag = Tag(6);
 /// Of the last messages: the receiver posts no more.
@@ -22,8 +31,22 @@ const WINDOW_BYTES: usize = 1 << 19;
 const SEGMENT_BYTES: usize = 1 << 21;
 const WINDOW: core::ops::RangeInclusive<usize> = 16..=128;
 
-fn window(bytes: usize) -> usize {
-    (WINDOW_BYTES / bytes.max(1)).clamp(*WINDOW.start(), *WINDOW.end())
+/// What both sides agree on.
+#[derive(Clone, Copy)]
+struct Flow {
+    /// Of a message.
+    bytes: usize,
+    /// Messages of a window.
+    window: usize,
+    reuse: Reuse,
+}
+
+impl Flow {
+    /// Where several windows are under way at the sender, each has half as many bytes.
+    fn new(bytes: usize, reuse: Reuse) -> Self {
+        let most = if reuse == Reuse::Window { WINDOW_BYTES } else { WINDOW_BYTES / 2 };
+        Self { bytes, window: (most / bytes.max(1)).clamp(*WINDOW.start(), *WINDOW.end()), reuse }
+    }
 }
 
 /// Sends messages of `bytes` bytes from rank 0 to rank 1 for about `least`. Returns how many of them were acknowledged as
@@ -33,20 +56,22 @@ pub(super) fn stream(
     bytes: usize,
     least: Duration,
     buffers: Buffers,
+    reuse: Reuse,
 ) -> Result<(u64, Duration), Box<dyn core::error::Error>> {
+    let flow = Flow::new(bytes, reuse);
     Ok(match world.rank() {
         Rank(0) if buffers == Buffers::Segment => {
-            let mut data = world.allocate(bytes * window(bytes).min(SEGMENT_BYTES / bytes.max(1)).max(1))?;
+            let mut data = world.allocate(bytes * flow.window.min(SEGMENT_BYTES / bytes.max(1)).max(1))?;
             data.fill(7);
-            send(world, &data, bytes, least)?
+            send(world, &data, flow, least)?
         }
-        Rank(0) => send(world, &vec![7_u8; bytes * window(bytes)], bytes, least)?,
-        Rank(1) => receive(world, bytes).map(|()| (0, Duration::ZERO))?,
+        Rank(0) => send(world, &vec![7_u8; bytes * flow.window], flow, least)?,
+        Rank(1) => receive(world, flow).map(|()| (0, Duration::ZERO))?,
         _ => (0, Duration::ZERO),
     })
 }
 
-fn send(world: &World, data: &[u8], bytes: usize, least: Duration) -> Result<(u64, Duration), Failure> {
+fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64, Duration), Failure> {
     let mut marks = [[0_u8]; WINDOWS];
     // The receiver is ready.
     world.receive_into(&mut [0_u8], Rank(1), ARRIVED)?;
@@ -62,17 +87,25 @@ fn send(world: &World, data: &[u8], bytes: usize, least: Duration) -> Result<(u6
                 laps -= 1;
             }
             while let Some(mark) = free.pop() {
-                under_way.push_back(scope.lend(mark, Rank(1), ARRIVED)?);
-                send_window(scope, data, bytes, if last { LAST } else { DATA })?;
+                let mark = scope.lend(mark, Rank(1), ARRIVED)?;
+                let mut sends = send_window(scope, data, flow, if last { LAST } else { DATA })?;
+                if flow.reuse == Reuse::Window {
+                    wait_for(core::mem::take(&mut sends))?;
+                }
+                under_way.push_back((mark, sends));
             }
-            if let Some(window) = under_way.pop_front() {
-                free.push(returned(window)?);
+            if let Some((mark, sends)) = under_way.pop_front() {
+                free.push(returned(mark)?);
+                wait_for(sends)?;
                 windows += u64::from(started.is_some());
                 started.get_or_insert_with(Instant::now);
             }
         }
-        let (time, messages) = (started.map_or(Duration::ZERO, |started| started.elapsed()), window(bytes) as u64);
-        under_way.into_iter().try_for_each(|window| returned(window).map(|_| ()))?;
+        let (time, messages) = (started.map_or(Duration::ZERO, |started| started.elapsed()), flow.window as u64);
+        for (mark, sends) in under_way {
+            returned(mark)?;
+            wait_for(sends)?;
+        }
         Ok((windows * messages, time))
     })
 }
@@ -80,30 +113,34 @@ fn send(world: &World, data: &[u8], bytes: usize, least: Duration) -> Result<(u6
 fn send_window<'scope>(
     scope: &'scope Scope<'scope, '_>,
     data: &'scope [u8],
-    bytes: usize,
+    Flow { bytes, window, .. }: Flow,
     tag: Tag,
-) -> Result<(), Failure> {
-    let mut requests = Vec::with_capacity(window(bytes));
+) -> Result<Vec<Request<'scope>>, Failure> {
+    let mut requests = Vec::with_capacity(window);
     let places = (data.len() / bytes.max(1)).max(1);
-    for i in 0..window(bytes) {
+    for i in 0..window {
         let message = data.chunks_exact(bytes.max(1)).nth(i % places).unwrap_or_default();
         requests.push(scope.immediate_send(message, Rank(1), tag)?);
     }
+    Ok(requests)
+}
+
+fn wait_for(requests: Vec<Request<'_>>) -> Result<(), Failure> {
     requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
 }
 
-fn receive(world: &World, bytes: usize) -> Result<(), Failure> {
+fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failure> {
     // Not zeros, which the system would put there page by page while the clock runs.
-    let mut data = vec![1_u8; bytes * window(bytes) * WINDOWS];
+    let mut data = vec![1_u8; bytes * window * WINDOWS];
     let mut parts = data.chunks_mut(bytes.max(1));
-    let mut places: Vec<&mut [u8]> = (0..window(bytes) * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
+    let mut places: Vec<&mut [u8]> = (0..window * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
     world.scope(|scope| {
         let post = |place| scope.lend(place, Rank(0), None);
         let mut under_way: VecDeque<Loan<'_, u8>> = places.drain(..).map(post).collect::<Result<_, _>>()?;
         world.send(&[1_u8], Rank(0), ARRIVED)?;
         let mut last = false;
         while !under_way.is_empty() {
-            for _ in 0..window(bytes) {
+            for _ in 0..window {
                 let Some(message) = under_way.pop_front() else { break };
                 let (status, place) = message.wait();
                 last |= status?.tag == LAST;

@@ -12,6 +12,8 @@ pub(super) struct Adapter {
     pub(super) encapsulation: &'static str,
     /// Bytes of the largest datagram.
     pub(super) mtu: u32,
+    /// Whose queues its own are, if they can be posted directly.
+    pub(super) raw_queues: Option<String>,
 }
 
 /// Those of this machine, or why there are none.
@@ -28,7 +30,8 @@ pub(super) fn ask() -> Result<Vec<Adapter>, String> {
             Encapsulation::Infiniband => "InfiniBand",
         };
         let (name, gid, gid_index) = (name.clone(), chosen.gid.to_string(), chosen.index);
-        Ok(Adapter { name, port: domain.port(), gid, gid_index, encapsulation, mtu: domain.mtu() })
+        let raw_queues = domain.provider().map(|provider| provider.to_string());
+        Ok(Adapter { name, port: domain.port(), gid, gid_index, encapsulation, mtu: domain.mtu(), raw_queues })
     };
     let all = adapters().map_err(|error| error.to_string())?;
     let (opened, refused): (Vec<_>, Vec<_>) = all.iter().map(open).partition(Result::is_ok);

@@ -35,6 +35,9 @@ pub(super) struct Job {
     /// Operations do not commute
     #[arg(long, requires = "collectives")]
     ordered: bool,
+    /// Results are to have the same bits from run to run
+    #[arg(long, requires = "collectives", conflicts_with = "ordered")]
+    reproducible: bool,
     #[command(flatten)]
     overrides: Overrides,
 }
@@ -112,7 +115,8 @@ impl Job {
             Some(ranks) => tuning.set_sharing(ranks),
             None => tuning.share(self.ranks, processors),
         }
-        let shared = self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize);
+        let shared =
+            self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize, self.ranks as usize);
         let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
         let rows = self.rows(&tuning, &means)?;
         if json {
@@ -142,7 +146,11 @@ impl Job {
     /// As a World plans it, of doubles where it combines.
     fn plan(&self, verb: Verb, bytes: usize) -> Plan {
         let combines = verb.combines();
-        let order = if combines && self.ordered { Order::Rank } else { Order::Any };
+        let order = match (combines, self.ordered, self.reproducible) {
+            (true, true, _) => Order::Rank,
+            (true, _, true) => Order::Fixed,
+            _ => Order::Any,
+        };
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
         let grain = if combines { 8 } else { 1 };
         Plan { verb, rank, size, root, bytes, grain, order, in_place: false, kind: 0 }
@@ -169,8 +177,8 @@ impl Job {
             decided_by: "measured",
             override_refused: None,
         };
-        match means {
-            Means::Shared(boards, pulls, _) => {
+        let carrier = match means {
+            Means::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
                 let algorithm = match way(plan, boards, *pulls) {
                     _ if plan.verb == Verb::Barrier => "flat",
                     Way::Flat | Way::Elsewhere => "flat",
@@ -179,29 +187,29 @@ impl Job {
                 };
                 let unused =
                     tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
-                Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row })
+                return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
-            Means::Messages(carrier) => {
-                let Decision { choice, reason, refused } = tuning.decide(plan, false, *carrier)?;
-                let Choice { algorithm, ports, radix, segments } = choice;
-                let decided_by = match reason {
-                    Reason::Model => "model",
-                    Reason::BuiltIn => "built in",
-                    Reason::Table => "table",
-                    Reason::Override => "override",
-                };
-                Ok(Row {
-                    algorithm: algorithm.name(),
-                    ports: Some(ports),
-                    radix: (algorithm == Algorithm::Knomial).then_some(radix),
-                    segments: Some(segments),
-                    predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
-                    decided_by,
-                    override_refused: refused.map(|refused| refused.to_string()),
-                    ..row
-                })
-            }
-        }
+            Means::Shared(..) => Carrier::Rings,
+            Means::Messages(carrier) => *carrier,
+        };
+        let Decision { choice, reason, refused } = tuning.decide(plan, false, carrier)?;
+        let Choice { algorithm, ports, radix, segments } = choice;
+        let decided_by = match reason {
+            Reason::Model => "model",
+            Reason::BuiltIn => "built in",
+            Reason::Table => "table",
+            Reason::Override => "override",
+        };
+        Ok(Row {
+            algorithm: algorithm.name(),
+            ports: Some(ports),
+            radix: (algorithm == Algorithm::Knomial).then_some(radix),
+            segments: Some(segments),
+            predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
+            decided_by,
+            override_refused: refused.map(|refused| refused.to_string()),
+            ..row
+        })
     }
 }
 
@@ -292,6 +300,14 @@ mod tests {
         assert_eq!(find(rows(line), "reduce").algorithm, "ring");
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
         assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
+        let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
+        let said = |name| find(fixed.clone(), name).said();
+        assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
+        assert!(find(fixed.clone(), "reduce").why().starts_with("model; not the override: what is reproducible"));
+        assert_eq!(
+            (find(fixed.clone(), "gather").means, find(fixed, "allreduce").means),
+            ("shared memory", "messages")
+        );
         let table = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(table.path(), "unisono tuning 1\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\n")
             .expect("written");

@@ -1,0 +1,62 @@
+//! Bytes that lie in rows, put together and taken apart.
+
+use unisono_core::schedule::{Blocks, Cut, Layout, Pairs, Place, Span, Vector};
+
+use super::CollectiveError;
+
+/// So many bytes of vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct Strided {
+    pub(in crate::world) vector: Vector,
+    pub(super) bytes: usize,
+}
+
+/// Buffers of a call that have gaps.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(in crate::world) struct Gaps {
+    pub(in crate::world) input: Option<Strided>,
+    pub(in crate::world) output: Option<Strided>,
+}
+
+impl Gaps {
+    /// Of one buffer that is both.
+    pub(super) const fn both(both: Option<Strided>) -> Self {
+        Self { input: both, output: both }
+    }
+
+    /// Pieces of the first `bytes` bytes of the one, and of the other.
+    pub(super) fn pairs(self, bytes: usize) -> Pairs<'static> {
+        let one = Cut::equal(bytes, 1);
+        let cut = |gaps: Option<Strided>| gaps.map_or(one, |strided| one.of(strided.vector));
+        let layout = Layout::new(cut(self.input), cut(self.output), one, 1, 1, 1);
+        let span = |place| Span { place, blocks: Blocks::one(0), segment: 0 };
+        layout.pairs(span(Place::Input), span(Place::Output))
+    }
+
+    /// Copies the first `bytes` bytes of the one to the other.
+    pub(super) fn copy(self, from: &[u8], into: &mut [u8], bytes: usize) {
+        for (source, target) in self.pairs(bytes) {
+            let source = from.get(source.offset..source.offset.saturating_add(source.bytes));
+            let target = into.get_mut(target.offset..target.offset.saturating_add(target.bytes));
+            if let (Some(source), Some(target)) = (source, target) {
+                target.copy_from_slice(source);
+            }
+        }
+    }
+}
+
+impl Strided {
+    /// Its bytes, one behind the other. An input may name the same ones so often that there is no memory for them.
+    pub(super) fn packed(self, from: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+        let mut packed = Vec::new();
+        packed.try_reserve_exact(self.bytes).map_err(|_| CollectiveError::TooLong)?;
+        packed.resize(self.bytes, 0);
+        Gaps { input: Some(self), output: None }.copy(from, &mut packed, self.bytes);
+        Ok(packed)
+    }
+
+    /// Takes them back.
+    pub(super) fn unpack(self, packed: &[u8], into: &mut [u8]) {
+        Gaps { input: None, output: Some(self) }.copy(packed, into, self.bytes);
+    }
+}

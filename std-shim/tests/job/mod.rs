@@ -1,0 +1,92 @@
+//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface and over shared memory.
+
+// Each test program uses some of it.
+#![allow(dead_code)]
+
+use core::num::NonZero;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+
+use unisono::environment::Settings;
+use unisono::world::World;
+use unisono_shmem::file::SegmentFile;
+use unisono_shmem::layout::{Layout, Sizes, Waiting};
+
+/// How the ranks of a job reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    Udp,
+    /// All in one segment.
+    Memory(Waiting),
+    /// The first two in one segment, the others elsewhere.
+    Both,
+}
+
+pub(crate) const EVERY_WAY: [Over; 4] =
+    [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
+
+/// As [`job_over`], over UDP.
+pub(crate) fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
+    job_over(Over::Udp, size, more, body);
+}
+
+/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
+pub(crate) fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
+    job_in_grants(over, None, size, more, body);
+}
+
+/// As that, with memory granted by so many bytes at a time.
+pub(crate) fn job_in_grants(
+    over: Over,
+    grant: Option<NonZero<u32>>,
+    size: u32,
+    more: &[(&str, &str)],
+    body: impl Fn(World) + Sync,
+) {
+    // The port is free: it was given out a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let (together, waiting) = match over {
+        Over::Udp => (0, Waiting::Shared),
+        Over::Memory(waiting) => (size, waiting),
+        Over::Both => (2.min(size), Waiting::Shared),
+    };
+    let sizes = Sizes { pool: 1 << 20, ..Sizes::of_node(together.max(1), waiting) };
+    let segment = SegmentFile::create(&Layout::new(sizes).expect("a layout")).expect("a segment");
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let body = &body;
+            let mut variables = vec![
+                ("UNISONO_RANK".into(), rank.to_string().into()),
+                ("UNISONO_SIZE".into(), size.to_string().into()),
+                ("UNISONO_BOOTSTRAP".into(), format!("127.0.0.1:{port}").into()),
+                ("UNISONO_SECRET".into(), "0123456789abcdef0123456789abcdef".into()),
+                ("UNISONO_DEVICE".into(), if over == Over::Udp { "udp" } else { "auto" }.into()),
+            ];
+            if rank < together {
+                let number = segment.as_fd().as_raw_fd();
+                variables.extend([
+                    ("UNISONO_NODE".into(), "0".into()),
+                    ("UNISONO_LOCAL_RANK".into(), rank.to_string().into()),
+                    ("UNISONO_LOCAL_SIZE".into(), together.to_string().into()),
+                    ("UNISONO_SEGMENT".into(), number.to_string().into()),
+                ]);
+            } else {
+                variables.push(("UNISONO_NODE".into(), (1 + rank).to_string().into()));
+            }
+            variables.extend(more.iter().map(|(name, value)| (format!("UNISONO_{name}").into(), (*value).into())));
+            scope.spawn(move || {
+                let mut settings = Settings::from_variables(variables).expect("settings");
+                settings.transport.grant = grant;
+                let world = World::join_as(&settings).expect("a world");
+                let near = world.node().map_or(0, |node| node.size());
+                assert_eq!(near, if rank < together { together } else { 0 });
+                body(world);
+            });
+        }
+    });
+}
+
+pub(crate) fn data(seed: usize, words: usize) -> Vec<u32> {
+    (0..words).map(|i| (seed * 7919 + i * 31) as u32).collect()
+}

@@ -1,0 +1,185 @@
+//! What `unisono bench` says of a job, as JSON.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn job(options: &str, measure: &str) -> Output {
+    let own = env!("CARGO_BIN_EXE_unisono");
+    let mut job = Command::new(own);
+    job.arg("run").args(options.split_whitespace()).args(["--", own, "bench"]).args(measure.split_whitespace());
+    let output = job.arg("--json").stdin(Stdio::null()).output().expect("unisono starts");
+    assert!(output.status.success(), "{options} {measure}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn objects(printed: &[u8]) -> Vec<Value> {
+    let lines = printed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("an object per line")).collect()
+}
+
+/// The objects that a job prints.
+fn measured(options: &str, measure: &str) -> Vec<Value> {
+    objects(&job(options, measure).stdout)
+}
+
+fn one(options: &str, measure: &str) -> Value {
+    let [object] = <[Value; 1]>::try_from(measured(options, measure)).expect("one object");
+    object
+}
+
+#[test]
+fn device_is_the_one_that_carries_what_is_measured() {
+    let barrier = |options| one(options, "barrier")["device"].clone();
+    assert_eq!(
+        ["-n 2", "-n 2 --device udp", "-n 3 --nodes 2", "-n 2 --nodes 2", "-n 1", "-n 1 --device shm"].map(barrier),
+        ["shm", "udp", "mixed", "udp", "udp", "shm"]
+    );
+    // Ranks 0 and 1 are neighbours.
+    let transfer = one("-n 3 --nodes 2", "transfer --bytes 64K");
+    assert_eq!((&transfer["device"], &transfer["data_minimum"]), (&"shm".into(), &0.into()));
+    let transfer = one("-n 2 --nodes 2", "transfer --bytes 64K");
+    assert_eq!(transfer["device"], "udp");
+    assert!(transfer["data_minimum"].as_u64().is_some_and(|least| least > 0), "{transfer}");
+    let exchange = measured("-n 3 --nodes 2", "exchange --bytes 64K");
+    assert!(exchange.len() == 3 && exchange.iter().all(|rank| rank["device"] == "mixed"), "{exchange:?}");
+}
+
+#[test]
+fn counters_are_all_there() {
+    let faults = "-n 2 --device udp --mtu 1500 --loss 5% --reorder 5% --dup 5% --corrupt 5% --seed 7";
+    let counted = objects(&job(faults, "exchange --bytes 4M --counters").stderr);
+    assert_eq!(counted.len(), 2, "an object per rank");
+    for counters in &counted {
+        for key in ["duplicates", "bytes_sent", "bytes_accepted"] {
+            assert!(counters[key].as_u64().is_some_and(|count| count > 0), "{key}: {counters}");
+        }
+        for key in ["duplicates_resent", "withdrawn", "granted", "out_of_order", "spurious"] {
+            assert!(counters[key].is_u64(), "{key}: {counters}");
+        }
+        for key in ["sent", "accepted", "dropped", "datagram_bytes", "round_trip_64ns"] {
+            assert!(counters[key].as_object().is_some_and(|counts| !counts.is_empty()), "{key}: {counters}");
+        }
+        let device = &counters["device"];
+        for key in ["sent", "received", "bad_checksum", "injected_loss", "injected_duplicates", "injected_corruptions"]
+        {
+            assert!(device[key].as_u64().is_some_and(|count| count > 0), "{key}: {counters}");
+        }
+    }
+}
+
+/// A number greater than zero.
+fn is_figure(value: &Value) -> bool {
+    value.as_f64().is_some_and(|figure| figure > 0.0)
+}
+
+/// What every object of a job of two ranks that share memory says, and these figures.
+fn expect(measure: &str, bytes: u64, figures: &[&str]) -> Value {
+    let object = one("-n 2", measure);
+    let name = measure.split(' ').next().expect("a name");
+    for (key, value) in [("bench", name.into()), ("device", "shm".into()), ("ranks", 2.into()), ("bytes", bytes.into())]
+    {
+        let value: Value = value;
+        assert_eq!(object[key], value, "{key}: {object}");
+    }
+    for key in figures {
+        assert!(is_figure(&object[*key]), "{key}: {object}");
+    }
+    object
+}
+
+#[test]
+fn latency_has_its_keys() {
+    let object = expect("latency --bytes 8", 8, &["one_way_ns", "one_way_ns_p50", "one_way_ns_p99"]);
+    assert!(object["one_way_ns_p50"].as_f64() <= object["one_way_ns_p99"].as_f64(), "{object}");
+}
+
+#[test]
+fn bandwidth_has_its_keys() {
+    let private = expect("bandwidth --bytes 64K --for 50ms", 65536, &["bytes_per_s"]);
+    assert_eq!(private["buffers"], "private");
+    let shared = expect("bandwidth --bytes 64K --for 50ms --buffers segment", 65536, &["bytes_per_s"]);
+    assert_eq!(shared["buffers"], "segment");
+}
+
+#[test]
+fn rate_has_its_keys() {
+    expect("rate --bytes 64 --for 50ms", 64, &["messages_per_s"]);
+}
+
+#[test]
+fn barrier_has_its_keys() {
+    expect("barrier", 0, &["time_ns"]);
+}
+
+#[test]
+fn every_collective_has_its_keys() {
+    let names = [
+        "broadcast",
+        "gather",
+        "scatter",
+        "all_gather",
+        "all_to_all",
+        "reduce",
+        "all_reduce",
+        "reduce_scatter",
+        "scan",
+    ];
+    for name in names {
+        let object = expect(&format!("collective {name} --bytes 64"), 64, &["time_ns"]);
+        assert_eq!(object["collective"], name);
+    }
+}
+
+#[test]
+fn transfer_has_its_keys() {
+    let object = one("-n 2 --device udp --loss 5% --seed 7", "transfer --bytes 1M");
+    assert_eq!((&object["bench"], &object["bytes"]), (&"transfer".into(), &(1 << 20).into()));
+    assert!(object["hash_sent"].is_string() && object["hash_sent"] == object["hash_received"], "{object}");
+    for key in ["bytes_per_s", "data_sent", "data_minimum"] {
+        assert!(is_figure(&object[key]), "{key}: {object}");
+    }
+    for key in ["resent_nack", "resent_probe", "resent_spurious"] {
+        assert!(object[key].is_u64(), "{key}: {object}");
+    }
+    assert!(object["data_sent"].as_u64() >= object["data_minimum"].as_u64(), "{object}");
+}
+
+/// One round of the barrier's algorithms, which are four, in a terminal of its own and without one.
+#[test]
+fn tune_shows_how_far_it_is_on_terminals_only() {
+    let tune = format!("{} bench tune -n 2 --most 1 --rounds 1", env!("CARGO_BIN_EXE_unisono"));
+    let run = |program: &str, options: &[&str]| {
+        let output = Command::new(program).args(options).stdin(Stdio::null()).output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let [table, errors] = run("sh", &["-c", &tune]);
+    assert!(table.contains("barrier 2 0- ") && errors.is_empty(), "{table}{errors}");
+    let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
+    assert!(seen.contains("/4 jobs"), "{seen:?}");
+}
+
+#[test]
+fn info_says_which_pages_and_why() {
+    let info = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let output = command.arg("info").args(options).stdin(Stdio::null()).output().expect("unisono starts");
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let [object] = <[Value; 1]>::try_from(objects(&info(&["--json"]))).expect("one object");
+    let memory = &object["shared_memory"];
+    let (bytes, pages) = (memory["page_bytes"].as_u64(), memory["pages"].as_str().expect("why"));
+    let huge = bytes == Some(2 << 20) && pages.starts_with("2 MiB pages");
+    assert!(huge || bytes.is_some() && pages.contains("no 2 MiB ones: "), "{memory}");
+    for key in ["liveness", "process_vm_readv"] {
+        assert!(memory[key].as_str().is_some_and(|said| !said.is_empty()), "{key}: {memory}");
+    }
+    assert!(object["devices"].as_array().is_some_and(|devices| devices.contains(&"shm".into())), "{object}");
+    let text = String::from_utf8(info(&[])).expect("UTF-8");
+    let line = text.lines().find(|line| line.starts_with("shared memory ")).expect("a line");
+    let said = line.trim_start_matches("shared memory").trim();
+    // How many are free may change between the two calls.
+    assert_eq!(said.split([',', ';']).next(), pages.split([',', ';']).next(), "{text}");
+}

@@ -1,0 +1,164 @@
+//! Requests that one thread begins and others wait for.
+
+mod job;
+
+use core::marker::PhantomData;
+use std::thread;
+
+use job::{EVERY_WAY, data, job_over};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+use unisono::rank::Rank;
+use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
+use unisono::world::{Communicator, Loan, Request, Scope, Tag, World};
+
+assert_impl_all!(Scope<'static, 'static>: Send, Sync);
+assert_impl_all!(Request<'static>: Send);
+assert_impl_all!(Loan<'static, u32>: Send);
+assert_impl_all!(CollectiveRequest<'static>: Send);
+assert_impl_all!(PersistentRequest<'static, u32>: Send);
+assert_impl_all!(Communicator: Send, Sync);
+// Nobody waits twice at once; a buffer goes only where its elements may.
+assert_not_impl_any!(Request<'static>: Sync);
+assert_not_impl_any!(CollectiveRequest<'static>: Sync);
+assert_not_impl_any!(Loan<'static, PhantomData<*const u8>>: Send);
+assert_not_impl_any!(PersistentRequest<'static, PhantomData<*const u8>>: Send);
+
+/// Words of a message in the entry, in the bulk, announced.
+const KINDS: [usize; 3] = [1, 700, 40_000];
+
+fn everywhere(size: u32, body: fn(&World)) {
+    for over in EVERY_WAY {
+        for progress in ["engine", "thread", "hybrid"] {
+            job_over(over, size, &[("PROGRESS", progress)], |world| {
+                body(&world);
+                world.finish().expect("everybody finishes");
+            });
+        }
+    }
+}
+
+#[test]
+fn message_that_one_thread_begins_is_waited_for_in_others() {
+    everywhere(2, |world| KINDS.into_iter().for_each(|words| begin_here_and_wait_there(world, words)));
+}
+
+fn begin_here_and_wait_there(world: &World, words: usize) {
+    let (own, other) = (world.rank().0 as usize, Rank(1 - world.rank().0));
+    let (one, two) = (data(own, words), data(own + 2, words));
+    let (mut into, mut lent, mut dropped) = (vec![0; words], vec![0; words], vec![0; words]);
+    world.scope(|scope| {
+        let loan = scope.lend(&mut lent, other, Tag(2)).expect("started");
+        let receive = scope.immediate_receive_into(&mut into, other, Tag(1)).expect("started");
+        let _ = scope.immediate_receive_into(&mut dropped, other, Tag(3)).expect("started");
+        let first = scope.immediate_send(&one, other, Tag(1)).expect("started");
+        let second = scope.immediate_synchronous_send(&two, other, Tag(2)).expect("started");
+        let _ = scope.immediate_send(&one, other, Tag(3)).expect("started");
+        thread::scope(|threads| {
+            threads.spawn(move || {
+                let status = receive.wait().expect("arrives").expect("a message");
+                assert_eq!((status.source, status.bytes), (other, words * 4));
+            });
+            threads.spawn(move || {
+                let (status, buffer) = loan.wait();
+                assert_eq!(status.expect("arrives").tag, Tag(2));
+                assert_eq!(buffer, data(3 - own, words));
+                buffer.fill(7);
+            });
+            threads.spawn(move || {
+                while !second.is_done() {}
+                assert!(second.test().is_some_and(|ended| ended.is_ok()) && second.test().is_none());
+            });
+            threads.spawn(move || first.wait().map(|_| ()).expect("sent"));
+        });
+    });
+    assert_eq!((into, dropped), (data(1 - own, words), data(1 - own, words)));
+    assert!(lent.into_iter().all(|word| word == 7));
+}
+
+#[test]
+fn threads_begin_and_end_requests_of_one_scope_at_once() {
+    everywhere(2, threads_share_a_scope);
+}
+
+fn threads_share_a_scope(world: &World) {
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 25;
+    let (own, other) = (world.rank().0 as usize, Rank(1 - world.rank().0));
+    let elsewhere = world.duplicate().expect("another communicator");
+    let sent: Vec<Vec<u32>> = (0..THREADS).map(|thread| data(own * THREADS + thread, 700)).collect();
+    let mut received = vec![vec![0; 700]; THREADS];
+    let mut left = vec![vec![0; 700]; THREADS];
+    world.scope(|scope| {
+        thread::scope(|threads| {
+            for (number, ((sent, buffer), left)) in sent.iter().zip(&mut received).zip(&mut left).enumerate() {
+                let elsewhere = &elsewhere;
+                threads.spawn(move || {
+                    let tag = Tag(number as u32);
+                    // The other scope comes to be in whichever thread is first.
+                    let scope = if number == 0 { scope } else { scope.on(elsewhere) };
+                    let mut buffer = buffer.as_mut_slice();
+                    for words in (1..=ROUNDS).map(|round| round * 28) {
+                        let loan = scope.lend(buffer, other, tag).expect("started");
+                        let send = scope.immediate_send(&sent[..words], other, tag).expect("started");
+                        let (status, back) = loan.wait();
+                        assert_eq!(status.expect("arrives").bytes, words * 4);
+                        assert_eq!(back[..words], data((1 - own) * THREADS + number, words));
+                        back.fill(0);
+                        buffer = back;
+                        send.wait().expect("sent");
+                    }
+                    // These end with the scope.
+                    let _ = scope.immediate_receive_into(left, other, tag).expect("started");
+                    let _ = scope.immediate_send(sent, other, tag).expect("started");
+                });
+            }
+        });
+    });
+    for (number, left) in left.into_iter().enumerate() {
+        assert_eq!(left, data((1 - own) * THREADS + number, 700));
+    }
+}
+
+#[test]
+fn collectives_that_one_thread_begins_are_waited_for_in_others() {
+    everywhere(3, begin_collectives_here_and_wait_there);
+}
+
+fn begin_collectives_here_and_wait_there(world: &World) {
+    const MANY: usize = 6;
+    let own = u64::from(world.rank().0) + 1;
+    let give: Vec<Vec<u64>> = (0..MANY).map(|i| vec![own << i; 1 + 500 * i]).collect();
+    let mut take: Vec<Vec<u64>> = give.iter().map(|give| vec![0; give.len()]).collect();
+    let (mut data, mut result) = ([own; 100], [0; 100]);
+    world.scope(|scope| {
+        let mut begun: Vec<CollectiveRequest<'_>> = Vec::new();
+        for (give, take) in give.iter().zip(&mut take) {
+            begun.push(scope.immediate_all_reduce_into(give, take, SystemOperation::sum()).expect("begun"));
+        }
+        begun.push(scope.immediate_barrier().expect("begun"));
+        let mut again =
+            scope.persistent_all_reduce_into(&mut data, &mut result, SystemOperation::sum()).expect("prepared");
+        again.start().expect("started");
+        thread::scope(|threads| {
+            for request in begun.into_iter().rev() {
+                threads.spawn(move || request.wait().expect("ends"));
+            }
+            let waits = threads.spawn(move || {
+                again.wait().expect("ends");
+                assert_eq!(again.result().expect("rests"), [6; 100]);
+                again.data().expect("rests").fill(own * 10);
+                again
+            });
+            let mut again = waits.join().expect("no panic");
+            again.start().expect("started");
+            threads.spawn(move || {
+                while again.test().is_none() {}
+                assert_eq!(again.result().expect("rests"), [60; 100]);
+                drop(again);
+            });
+        });
+    });
+    for (i, take) in take.into_iter().enumerate() {
+        assert!(take.into_iter().all(|sum| sum == 6 << i), "{i}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Which schedules this process's collectives follow, as the library logs them.
+
+use alloc::collections::BTreeSet;
+use core::fmt::{self, Debug};
+use std::sync::{Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// What a collective over messages was done by.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Choice {
+    /// As errors name it.
+    pub collective: String,
+    /// As overrides name it.
+    pub algorithm: String,
+    /// Messages at a time.
+    pub ports: u64,
+    /// Parts that follow each other.
+    pub segments: u64,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { collective, algorithm, ports, segments } = self;
+        write!(to, "{collective}/{algorithm}/{ports}/{segments}")
+    }
+}
+
+impl Choice {
+    /// As it is displayed.
+    pub fn read(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split('/').collect();
+        let [collective, algorithm, ports, segments] = words[..] else { return None };
+        let [collective, algorithm] = [collective, algorithm].map(str::to_owned);
+        Some(Self { collective, algorithm, ports: ports.parse().ok()?, segments: segments.parse().ok()? })
+    }
+}
+
+/// All of a process, from the moment on at which this listens.
+#[derive(Debug, Default)]
+pub struct Chosen(Mutex<BTreeSet<Choice>>);
+
+impl Chosen {
+    /// Listens until the process ends.
+    ///
+    /// # Errors
+    /// Somebody else does.
+    pub fn listen() -> Result<&'static Self, tracing::subscriber::SetGlobalDefaultError> {
+        let chosen: &'static Self = Box::leak(Box::default());
+        tracing::subscriber::set_global_default(chosen)?;
+        Ok(chosen)
+    }
+
+    /// What was chosen so far.
+    pub fn all(&self) -> Vec<Choice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+impl Visit for Choice {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "collective" => value.clone_into(&mut self.collective),
+            "algorithm" => value.clone_into(&mut self.algorithm),
+            _ => {}
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match field.name() {
+            "ports" => self.ports = value,
+            "segments" => self.segments = value,
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
+impl Subscriber for &'static Chosen {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.fields().field("algorithm").is_some()
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut choice = Choice::default();
+        event.record(&mut choice);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(choice);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

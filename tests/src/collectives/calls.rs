@@ -1,0 +1,145 @@
+//! Each form of each collective, called.
+
+use unisono::rank::Rank;
+use unisono::world::Communicator;
+use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
+use unisono_core::collective::Verb;
+
+use super::{Collective, Form};
+
+type Called = Result<(), CollectiveError>;
+
+/// What is called, where, and with which blocks.
+pub(super) struct Call<'c> {
+    pub(super) world: &'c Communicator,
+    pub(super) collective: Collective,
+    pub(super) root: Rank,
+    /// Where each block of the whole vector begins, and its end.
+    pub(super) starts: &'c [usize],
+    /// Writes what is given the second time that a persistent one is started.
+    pub(super) refill: &'c dyn Fn(&mut [u32]),
+}
+
+impl Call<'_> {
+    /// In the forms of one buffer, the second one.
+    pub(super) fn run(&self, mine: &mut [u32], theirs: &mut [u32]) -> Called {
+        match self.collective.form {
+            Form::Blocking => self.blocking(mine, theirs),
+            Form::Immediate => self.immediate(mine, theirs),
+            Form::Persistent => self.persistent(mine, theirs),
+            Form::InPlace => self.in_place(theirs),
+            Form::Varying => self.varying(mine, theirs),
+        }
+    }
+
+    fn blocking(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
+        let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
+        match self.collective.verb {
+            Verb::Barrier => world.barrier(),
+            Verb::Broadcast => world.broadcast_into(theirs, root),
+            Verb::Gather => world.gather_into(mine, theirs, root),
+            Verb::Scatter => world.scatter_into(mine, theirs, root),
+            Verb::Allgather => world.all_gather_into(mine, theirs),
+            Verb::Alltoall => world.all_to_all_into(mine, theirs),
+            Verb::Reduce => world.reduce_into(mine, theirs, sum, root),
+            Verb::Allreduce => world.all_reduce_into(mine, theirs, sum),
+            Verb::ReduceScatter => world.reduce_scatter_block_into(mine, theirs, sum),
+            Verb::Scan => world.scan_into(mine, theirs, sum),
+            Verb::Exscan => world.exclusive_scan_into(mine, theirs, sum),
+        }
+    }
+
+    fn immediate(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
+        let (root, sum) = (self.root, SystemOperation::sum());
+        self.world.scope(|scope| {
+            let request = match self.collective.verb {
+                Verb::Barrier => scope.immediate_barrier(),
+                Verb::Broadcast => scope.immediate_broadcast_into(theirs, root),
+                Verb::Gather => scope.immediate_gather_into(mine, theirs, root),
+                Verb::Scatter => scope.immediate_scatter_into(mine, theirs, root),
+                Verb::Allgather => scope.immediate_all_gather_into(mine, theirs),
+                Verb::Alltoall => scope.immediate_all_to_all_into(mine, theirs),
+                Verb::Reduce => scope.immediate_reduce_into(mine, theirs, sum, root),
+                Verb::Allreduce => scope.immediate_all_reduce_into(mine, theirs, sum),
+                Verb::ReduceScatter => scope.immediate_reduce_scatter_block_into(mine, theirs, sum),
+                Verb::Scan => scope.immediate_scan_into(mine, theirs, sum),
+                Verb::Exscan => scope.immediate_exclusive_scan_into(mine, theirs, sum),
+            };
+            request?.wait()
+        })
+    }
+
+    fn persistent(&self, mine: &mut [u32], theirs: &mut [u32]) -> Called {
+        let (root, sum) = (self.root, SystemOperation::sum());
+        self.world.scope(|scope| {
+            let request = match self.collective.verb {
+                Verb::Barrier => {
+                    let mut barrier = scope.persistent_barrier()?;
+                    return (0..2).try_for_each(|_| {
+                        barrier.start()?;
+                        barrier.wait()
+                    });
+                }
+                Verb::Broadcast => scope.persistent_broadcast_into(theirs, root),
+                Verb::Gather => scope.persistent_gather_into(mine, theirs, root),
+                Verb::Scatter => scope.persistent_scatter_into(mine, theirs, root),
+                Verb::Allgather => scope.persistent_all_gather_into(mine, theirs),
+                Verb::Alltoall => scope.persistent_all_to_all_into(mine, theirs),
+                Verb::Reduce => scope.persistent_reduce_into(mine, theirs, sum, root),
+                Verb::Allreduce => scope.persistent_all_reduce_into(mine, theirs, sum),
+                Verb::ReduceScatter => scope.persistent_reduce_scatter_block_into(mine, theirs, sum),
+                Verb::Scan => scope.persistent_scan_into(mine, theirs, sum),
+                Verb::Exscan => scope.persistent_exclusive_scan_into(mine, theirs, sum),
+            };
+            let mut request = request?;
+            request.start()?;
+            request.wait()?;
+            (self.refill)(request.data()?);
+            request.start()?;
+            request.wait()
+        })
+    }
+
+    fn in_place(&self, data: &mut [u32]) -> Called {
+        let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
+        match self.collective.verb {
+            Verb::Barrier | Verb::Broadcast => Ok(()),
+            Verb::Gather => world.gather_in_place(data, root),
+            Verb::Scatter => world.scatter_in_place(data, root),
+            Verb::Allgather => world.all_gather_in_place(data),
+            Verb::Alltoall => world.all_to_all_in_place(data),
+            Verb::Reduce => world.reduce_in_place(data, sum, root),
+            Verb::Allreduce => world.all_reduce_in_place(data, sum),
+            Verb::ReduceScatter => world.reduce_scatter_block_in_place(data, sum),
+            Verb::Scan => world.scan_in_place(data, sum),
+            Verb::Exscan => world.exclusive_scan_in_place(data, sum),
+        }
+    }
+
+    fn varying(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
+        let (world, root) = (self.world, self.root);
+        let (size, rank) = (world.size() as usize, world.rank());
+        let counts: Vec<usize> = self.starts.windows(2).map(|of| of[1] - of[0]).collect();
+        // Whoever is no root has no blocks.
+        let given = || Partition::new(mine, &counts, &self.starts[..size]);
+        let is_root = rank == root;
+        match self.collective.verb {
+            Verb::Gather if is_root => {
+                world.gather_varcount_into(mine, PartitionMut::new(theirs, &counts, &self.starts[..size])?, root)
+            }
+            Verb::Gather => world.gather_varcount_into(mine, PartitionMut::new(theirs, &[], &[])?, root),
+            Verb::Scatter if is_root => world.scatter_varcount_into(&given()?, theirs, root),
+            Verb::Scatter => world.scatter_varcount_into(&Partition::new(mine, &[], &[])?, theirs, root),
+            Verb::Allgather => {
+                world.all_gather_varcount_into(mine, PartitionMut::new(theirs, &counts, &self.starts[..size])?)
+            }
+            Verb::Alltoall => {
+                let own = counts[rank.0 as usize];
+                let places: Vec<usize> = (0..size).map(|of| of * own).collect();
+                world.all_to_all_varcount_into(&given()?, PartitionMut::new(theirs, &vec![own; size], &places)?)
+            }
+            Verb::ReduceScatter => world.reduce_scatter_varcount_into(&given()?, theirs, SystemOperation::sum()),
+            Verb::Barrier | Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan => Ok(()),
+        }
+    }
+}

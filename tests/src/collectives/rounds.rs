@@ -1,0 +1,166 @@
+//! Rounds of collectives: what each rank gives is known to all, and so is what each must get.
+
+use core::fmt;
+use core::ops::Range;
+
+use unisono::rank::Rank;
+use unisono::world::Communicator;
+use unisono_core::collective::Verb;
+
+use super::calls::Call;
+use super::{Collective, Form, Trouble};
+
+/// What a rank gives in a round: an element of a block for a rank.
+fn value(of: u32, round: u32, element: usize) -> u32 {
+    of.wrapping_mul(0x9e37_79b9) ^ round.wrapping_mul(0x85eb_ca6b).wrapping_add(element as u32)
+}
+
+fn fill(data: &mut [u32], of: u32, round: u32) {
+    for (element, into) in data.iter_mut().enumerate() {
+        *into = value(of, round, element);
+    }
+}
+
+/// The buffers of a rank.
+pub struct Rounds<'w> {
+    world: &'w Communicator,
+    /// Elements of the whole vector, a multiple of the ranks.
+    count: usize,
+    mine: Vec<u32>,
+    theirs: Vec<u32>,
+}
+
+impl fmt::Debug for Rounds<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Rounds({} elements)", self.count)
+    }
+}
+
+/// Who does what in a round.
+struct Round {
+    collective: Collective,
+    number: u32,
+    rank: u32,
+    root: u32,
+    /// Where each block of the whole vector begins, and its end.
+    starts: Vec<usize>,
+}
+
+impl Round {
+    fn own(&self) -> Range<usize> {
+        self.starts[self.rank as usize]..self.starts[self.rank as usize + 1]
+    }
+
+    /// Elements that this rank gives, and gets.
+    fn lengths(&self) -> (usize, usize) {
+        let (own, whole) = (self.own().len(), self.starts.last().copied().unwrap_or(0));
+        let at_root = if self.rank == self.root { whole } else { 0 };
+        match self.collective.verb {
+            Verb::Barrier => (0, 0),
+            Verb::Broadcast => (0, whole),
+            Verb::Gather => (own, at_root),
+            Verb::Scatter => (at_root, own),
+            Verb::Allgather => (own, whole),
+            Verb::Reduce => (whole, at_root),
+            Verb::Allreduce | Verb::Scan | Verb::Exscan => (whole, whole),
+            Verb::ReduceScatter => (whole, own),
+            Verb::Alltoall => (whole, own * (self.starts.len() - 1)),
+        }
+    }
+
+    /// What comes at a place, and of whom where it is one's alone.
+    fn expected(&self, at: usize) -> (u32, Option<u32>) {
+        let of = |rank: usize, element: usize| (value(rank as u32, self.number, element), Some(rank as u32));
+        let of_all = |ranks: u32, element: usize| {
+            ((0..ranks).fold(0_u32, |sum, of| sum.wrapping_add(value(of, self.number, element))), None)
+        };
+        let (root, own, size) = (self.root as usize, self.own(), self.starts.len() - 1);
+        match self.collective.verb {
+            Verb::Barrier => (0, None),
+            Verb::Broadcast => of(root, at),
+            Verb::Gather | Verb::Allgather => {
+                let block = (0..size).rev().find(|block| self.starts[*block] <= at).unwrap_or(0);
+                of(block, at - self.starts[block])
+            }
+            Verb::Scatter => of(root, own.start + at),
+            Verb::Reduce | Verb::Allreduce => of_all(size as u32, at),
+            Verb::ReduceScatter => of_all(size as u32, own.start + at),
+            Verb::Alltoall => of(at / own.len().max(1), own.start + at % own.len().max(1)),
+            Verb::Scan => of_all(self.rank + 1, at),
+            // Rank 0's buffer is left alone: its own data, or zeros.
+            Verb::Exscan if self.rank == 0 && self.collective.form == Form::InPlace => of(0, at),
+            Verb::Exscan => of_all(self.rank, at),
+        }
+    }
+}
+
+impl<'w> Rounds<'w> {
+    /// For vectors of about so many bytes.
+    pub fn new(world: &'w Communicator, bytes: usize) -> Self {
+        let count = (bytes / 4).next_multiple_of(world.size() as usize).max(world.size() as usize);
+        Self { world, count, mine: vec![0; count], theirs: Vec::new() }
+    }
+
+    /// Uses the buffers for something else.
+    pub fn spoil(&mut self) {
+        self.mine.fill(0xdead_beef);
+        self.theirs.fill(0xdead_beef);
+    }
+
+    /// One round.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn round(&mut self, collective: Collective, number: u32) -> Result<(), Trouble> {
+        let (world, rank, root) = (self.world, self.world.rank().0, number % self.world.size());
+        let (size, is_varying) = (world.size() as usize, collective.form == Form::Varying);
+        let start = |of: usize| if is_varying { self.count * of * of / (size * size) } else { self.count * of / size };
+        let round = Round { collective, number, rank, root, starts: (0..=size).map(start).collect() };
+        self.prepare(&round);
+        let refill = |data: &mut [u32]| fill(data, rank, number);
+        let call = Call { world, collective, root: Rank(root), starts: &round.starts, refill: &refill };
+        call.run(&mut self.mine, &mut self.theirs)?;
+        let (own, (_, gets)) = (round.own(), round.lengths());
+        if self.theirs.len() > gets && collective.verb == Verb::Scatter {
+            // The root's own block has stayed in its place.
+            self.theirs.copy_within(own, 0);
+        }
+        self.theirs.truncate(gets);
+        self.sample(|at| round.expected(at))
+    }
+
+    fn prepare(&mut self, round: &Round) {
+        let (Collective { verb, form }, (gives, gets)) = (round.collective, round.lengths());
+        // What a persistent one is started with first is of another round.
+        let number = if form == Form::Persistent { !round.number } else { round.number };
+        self.mine.resize(gives, 0);
+        fill(&mut self.mine, round.rank, number);
+        self.theirs.clear();
+        self.theirs.resize(gets, 0);
+        if verb == Verb::Broadcast && round.rank == round.root {
+            fill(&mut self.theirs, round.rank, number);
+        }
+        if form == Form::InPlace {
+            match verb {
+                Verb::Gather | Verb::Allgather if gets > 0 => self.theirs[round.own()].copy_from_slice(&self.mine),
+                _ if gives > 0 => self.theirs.clone_from(&self.mine),
+                _ => {}
+            }
+        }
+    }
+
+    /// The first, a middle and the last element of what came.
+    fn sample(&self, expected: impl Fn(usize) -> (u32, Option<u32>)) -> Result<(), Trouble> {
+        let last = self.theirs.len().saturating_sub(1);
+        for block in 0..self.world.size() as usize {
+            let block = block * self.theirs.len() / self.world.size() as usize;
+            for at in [block, block + last / 7, last] {
+                let (right, of) = expected(at.min(last));
+                if self.theirs.get(at.min(last)).is_some_and(|found| *found != right) {
+                    return Err(Trouble::Wrong(of));
+                }
+            }
+        }
+        Ok(())
+    }
+}
