@@ -14,7 +14,7 @@ use unisono_shmem::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
 use unisono_tests::bar::{Limit, Report, quantile};
-use unisono_tests::collectives::{Collective, Rounds, Trouble};
+use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};
 use unisono_tests::job::{Job, Remains, now};
 
 /// After so long every other rank has ended; `docs/using.md` says so.
@@ -210,7 +210,8 @@ fn member(options: &Options) -> ExitCode {
     let mut turns: Vec<(Collective, Rounds<'_>)> = Vec::new();
     for bytes in [8, 5000, 100_000] {
         for on in [Some(&*world), backwards.as_ref()].into_iter().flatten() {
-            turns.extend(Collective::all().into_iter().map(|collective| (collective, Rounds::new(on, bytes))));
+            let blocking = Collective::all().into_iter().filter(|one| one.form == Form::Blocking);
+            turns.extend(blocking.map(|collective| (collective, Rounds::new(on, bytes))));
         }
     }
     let mut random = fastrand::Rng::with_seed(options.seed);

@@ -326,10 +326,14 @@ mod tests {
                 Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
             ),
         ] {
-            assert_eq!(parse(line), Ok(Options { measure, json: false, duplicate: false, counters: false }), "{line}");
+            assert_eq!(
+                parse(line),
+                Ok(Options { measure, json: false, duplicate: false, messages: false, counters: false }),
+                "{line}"
+            );
             assert_eq!(
                 parse(&format!("{line} --json")),
-                Ok(Options { measure, json: true, duplicate: false, counters: false }),
+                Ok(Options { measure, json: true, duplicate: false, messages: false, counters: false }),
                 "{line}"
             );
         }
