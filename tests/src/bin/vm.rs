@@ -41,7 +41,7 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 22] = [
     check(
         "devices are up and reach each other",
         2,
@@ -103,6 +103,27 @@ const CHECKS: [Check; 20] = [
         120,
         "for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1% || exit 1; done
         cd /host && ./unisono run -n 2 --device verbs -- ./unisono bench transfer --bytes 4M",
+    ),
+    check(
+        "a job of 4 adapters exchanges and combines in every progress mode",
+        4,
+        180,
+        "set -e
+        cd /host; ./unisono info | grep ', GID '
+        for progress in engine thread hybrid; do
+            ./unisono run -n 4 --device verbs --progress $progress -- ./unisono bench exchange --bytes 1M
+        done
+        ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
+    ),
+    check(
+        "a job whose adapter is taken away ends",
+        2,
+        60,
+        "cd /host; ./unisono run -n 2 --device verbs -- ./unisono bench rate --bytes 64 --for 50s >/said 2>&1 & job=$!
+        sleep 5; ip link del net0; read before rest </proc/uptime
+        wait $job && exit 1
+        read after rest </proc/uptime; cat /said
+        echo from $before to $after; test $((${after%.*} - ${before%.*})) -le 5 && grep -q 'network device is gone' /said",
     ),
     check("datagrams to a group reach all members", 4, 30, "/host/guest multicast 239.1.2.3"),
     check("the interrupt lane wakes a sleeper", 2, 30, "/host/guest interrupt"),
