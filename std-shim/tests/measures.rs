@@ -157,7 +157,7 @@ fn tune_shows_how_far_it_is_on_terminals_only() {
     let [table, errors] = run("sh", &["-c", &tune]);
     assert!(table.contains("barrier 2 0- ") && errors.is_empty(), "{table}{errors}");
     let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
-    assert!(seen.contains("/4 jobs"), "{seen:?}");
+    assert!(seen.contains("/8 jobs"), "{seen:?}");
 }
 
 #[test]
