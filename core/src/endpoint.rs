@@ -279,9 +279,8 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Since when the first of them waits, and whether one has no grant left.
     aging_since: <S::Time as Time>::Stamp,
     ungranted: bool,
-    /// Some acknowledgement must not wait, and a datagram has left ahead of it.
+    /// Some acknowledgement must not wait.
     urgent: bool,
-    overtaken: bool,
     /// Receive windows whose front has arrived, and those to be emptied.
     deferred: List,
     held: u32,
@@ -334,7 +333,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             aging_since: S::Time::ZERO,
             ungranted: false,
             urgent: false,
-            overtaken: false,
             deferred: List::EMPTY,
             held: 0,
             completed: List::EMPTY,

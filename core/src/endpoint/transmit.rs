@@ -1,5 +1,4 @@
-//! What leaves: notices, one datagram of a ready window ahead of urgent acknowledgements, other data and probes, acknowledgements that
-//! waited a round.
+//! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
 use super::{Config, Endpoint, Leaving, Now, POSTING, READY};
 use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
@@ -22,19 +21,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         {
             return Some(transmit);
         }
-        // An answer does not wait for an acknowledgement, which waits for one datagram at most.
-        if self.urgent && (self.overtaken || self.ready.is_empty()) {
+        if self.urgent {
             self.age_acks();
             if let Some(transmit) = self.transmit_ack(now, head) {
                 return Some(transmit);
             }
-            (self.urgent, self.overtaken) = (false, false);
+            self.urgent = false;
         }
         while !self.gives_up()
             && let Some(sender) = self.ready.first()
         {
             if let Some(transmit) = self.transmit_from(now, sender, ticket, head) {
-                self.overtaken = self.urgent;
                 self.burst = self.burst.wrapping_add(1);
                 if self.burst >= BURST {
                     self.rotate();
@@ -47,10 +44,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 record.flags &= !READY;
             }
             self.settle_sender(now, sender);
-        }
-        if self.urgent {
-            self.age_acks();
-            (self.urgent, self.overtaken) = (false, false);
         }
         if let Some(transmit) = self.transmit_ack(now, head) {
             return Some(transmit);
