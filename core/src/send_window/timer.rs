@@ -36,10 +36,15 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if cumulative != self.base || grants || doubts || !idle && self.is_acknowledged() {
             return false;
         }
-        self.handle_heard();
         if idle {
-            self.deadline = Some(T::after(now, units));
+            let deadline = T::after(now, units);
+            // An earlier one has to be entered in the wheel.
+            if self.deadline.is_some_and(|before| !T::is_due(deadline, before)) {
+                return false;
+            }
+            self.deadline = Some(deadline);
         }
+        self.handle_heard();
         true
     }
 

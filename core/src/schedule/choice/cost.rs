@@ -294,7 +294,7 @@ impl Shape {
             (Verb::Broadcast, Knomial) => (1, self.vector()),
             (Verb::Broadcast, Ring) => (size, self.spread().then(self.ring())),
             (Verb::Broadcast, _) => (size, self.spread().then(self.bruck(self.others()))),
-            (Verb::Reduce, Knomial) if call.order == Order::Rank && call.root.0 != 0 => {
+            (Verb::Reduce, Knomial) if call.order != Order::Any && call.root.0 != 0 => {
                 (1, self.reduction(1).then(Cost::rooted(1, 1, 1, 0).in_all(size, Load::both_ways(1, 1))))
             }
             (Verb::Reduce, Knomial) => (1, self.reduction(1)),
