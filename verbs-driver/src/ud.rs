@@ -107,6 +107,8 @@ struct Half {
     bell: Bell,
     number: u32,
     inline: usize,
+    /// That it is broken has been said.
+    is_told: bool,
 }
 
 impl Half {
@@ -121,7 +123,7 @@ impl Half {
         pool.post_all(&mut queue);
         let bell = Bell::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
-        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, bell, number, inline })
+        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, bell, number, inline, is_told: false })
     }
 
     /// Makes a queue that failed work again, under its own number. Says whether it did.
@@ -379,8 +381,12 @@ impl<A> Ud<A> {
         }
         for half in [&mut self.polled, &mut self.interrupt] {
             if half.is_broken() {
-                self.facts.push_back(Fact::Down);
+                // Once, however often it cannot be mended.
+                if !core::mem::replace(&mut half.is_told, true) {
+                    self.facts.push_back(Fact::Down);
+                }
                 if half.mend(&self.tally) {
+                    half.is_told = false;
                     self.facts.push_back(Fact::Up);
                 }
             }
