@@ -148,7 +148,7 @@ pub(super) struct Process {
     watched: Vec<PeerId>,
     /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
     untold: Vec<Rank>,
-    /// This rank has sent and received all that it will, and so have these.
+    /// This rank has sent all messages that it will, and so have these.
     is_at_end: bool,
     left: Vec<PeerId>,
     tended: u64,

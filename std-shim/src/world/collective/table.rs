@@ -123,7 +123,7 @@ pub(in crate::world) enum Leaving {
     Dead(PeerId),
     /// Nobody does anything in this context any more.
     Revoked { context: u32 },
-    /// It sends and receives nothing any more.
+    /// It sends no message any more.
     AtEnd(PeerId),
 }
 

@@ -5,6 +5,7 @@ use unisono_core::peer::Life;
 
 use super::Process;
 use crate::bootstrap::{Liveness, Membership, Notice};
+use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::Receiving;
@@ -153,11 +154,19 @@ impl Process {
         self.end_hopeless();
     }
 
-    /// A peer is at its end, and everything that it sent has arrived: whatever waits for it ends.
+    /// A peer is at its end, and every message that it sent has arrived: receives from it that have met none end. What it has
+    /// received, and its part in collectives, stand.
     pub(super) fn handle_left(&mut self, peer: PeerId) {
-        if self.ended(peer.into()).is_none() {
-            self.left.push(peer);
-            self.lose(peer, Failure::Parted(peer.into()), false);
+        if self.ended(peer.into()).is_some() {
+            return;
+        }
+        self.left.push(peer);
+        let rank = Rank::from(peer);
+        for (request, id) in self.mailbox.waiting(|receiving| receiving.source == Some(peer)) {
+            if self.mailbox.machine.cancel(id).is_some() {
+                self.mailbox.take(request);
+                self.requests.finish(request, Err(Failure::Parted(rank)));
+            }
         }
     }
 

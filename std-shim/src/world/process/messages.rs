@@ -482,7 +482,8 @@ impl Process {
             };
             return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
         };
-        let ended = self.ended(rank)?;
+        let left = self.left.contains(&rank.into()).then_some(Failure::Parted(rank));
+        let ended = self.ended(rank).or(left)?;
         if ended == Failure::PeerFailed(rank) {
             self.untold.retain(|untold| *untold != rank);
         }

@@ -413,7 +413,7 @@ impl Process {
         match self.endpoint.life(rank.into()) {
             Life::Failed => Some(Failure::PeerFailed(rank)),
             Life::Parted => Some(Failure::Parted(rank)),
-            Life::Unmet | Life::Alive => self.left.contains(&rank.into()).then_some(Failure::Parted(rank)),
+            Life::Unmet | Life::Alive => None,
         }
     }
 

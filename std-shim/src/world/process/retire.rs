@@ -32,13 +32,13 @@ const HOPELESS: u64 = 500_000_000;
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it sends and receives nothing any more.
+    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it sends no message any more.
     Ask,
     /// That is so, because of the rank.
     Gone,
     /// It is revoked.
     Revoked,
-    /// The rank sends and receives nothing any more.
+    /// The rank sends no message any more.
     Left,
 }
 
@@ -51,7 +51,7 @@ impl Process {
         self.answer_askers(now);
     }
 
-    /// This rank sends and receives nothing any more, and everything that it sent has arrived.
+    /// This rank sends no message any more, and every one that it sent has arrived.
     pub(in crate::world) fn stand_at_end(&mut self) {
         self.is_at_end = true;
         let now = self.now();

@@ -359,7 +359,8 @@ impl Process {
 
     /// Hands a message to the endpoint, or keeps it until there is room.
     pub(super) fn post(&mut self, now: u64, outgoing: Outgoing) {
-        if !self.try_post_again(now, &outgoing) {
+        // None overtakes another.
+        if !self.collectives.outbox.is_empty() || !self.try_post_again(now, &outgoing) {
             self.collectives.outbox.push_back(outgoing);
             self.collectives.has_news = true;
         }

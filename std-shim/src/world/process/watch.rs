@@ -100,7 +100,11 @@ impl Process {
                 })
             }
         }
-        .unwrap_or_else(|| Standing::Absent(self.doing()))
+        .unwrap_or_else(|| {
+            // Other means count for themselves.
+            let elsewhere = Standing::Absent(self.doing());
+            if subject.is_contradicted(elsewhere) { Standing::Absent(Doing::Nothing) } else { elsewhere }
+        })
     }
 
     /// What a thread of this process waits for.
