@@ -2,6 +2,7 @@
 
 use core::fmt::Write as _;
 use core::time::Duration;
+use std::env;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
@@ -42,7 +43,9 @@ pub struct Report {
 impl Report {
     /// For the bar of that number, as lines for people or as JSON objects.
     pub fn new(bar: u8, json: bool) -> Self {
-        let under_way = if io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        // A serial line that a program reads says that it is a terminal, but a dumb one.
+        let draws = io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|terminal| terminal != "dumb");
+        let under_way = if draws { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if !under_way.is_hidden() {
             let style = ProgressStyle::with_template("{spinner} {elapsed}, {pos} figures, after {msg}");
             under_way.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
