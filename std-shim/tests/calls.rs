@@ -25,6 +25,7 @@ fn main() -> ExitCode {
             Some("rows") => rows(&world),
             Some("again") => {
                 again(&world);
+                again_in_place(&world);
                 let half = world.split_by_color(world.rank().0 % 2).expect("a communicator");
                 again(&half.expect("everyone has a colour"));
             }
@@ -349,4 +350,64 @@ fn rows(world: &World) {
             rank != 0 || whole.iter().copied().eq((0..height * length).map(|at| element(at / length, at % length)))
         );
     }
+}
+
+/// What is prepared in place is started with other data each time.
+fn again_in_place(world: &Communicator) {
+    const ROUNDS: u32 = 5;
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    let (count, root) = (300, Rank(size - 1));
+    let many = count * size as usize;
+    let is_root = rank == root.0;
+    let at_root = if is_root { many } else { count };
+    let lengths = [at_root, at_root, many, many, count, many, count, count];
+    let mut buffers = lengths.map(|length| vec![0_i64; length]);
+    world.scope(|scope| {
+        let [gather, scatter, all_gather, all_to_all, reduce, shares, scan, before] = buffers.each_mut();
+        let mut all = [
+            scope.persistent_gather_in_place(gather, root),
+            scope.persistent_scatter_in_place(scatter, root),
+            scope.persistent_all_gather_in_place(all_gather),
+            scope.persistent_all_to_all_in_place(all_to_all),
+            scope.persistent_reduce_in_place(reduce, sum, root),
+            scope.persistent_reduce_scatter_block_in_place(shares, sum),
+            scope.persistent_scan_in_place(scan, sum),
+            scope.persistent_exclusive_scan_in_place(before, sum),
+        ]
+        .map(|one| one.expect("prepared"));
+        for round in 0..ROUNDS {
+            let of = |rank: u32, to: u32| block(rank + 100 * round, to, count);
+            let ranks = |ranks: core::ops::Range<u32>| ranks.start + 100 * round..ranks.end + 100 * round;
+            let for_all: Vec<i64> = (0..size).flat_map(|to| of(rank, to)).collect();
+            let own = rank as usize * count..(rank as usize + 1) * count;
+            for (i, one) in all.iter_mut().enumerate() {
+                let data = one.data().expect("at rest");
+                match i {
+                    0 if is_root => data[own.clone()].copy_from_slice(&of(rank, 0)),
+                    1 if !is_root => data.fill(-1),
+                    2 => data[own.clone()].copy_from_slice(&of(rank, 0)),
+                    1 | 3 | 5 => data.copy_from_slice(&for_all),
+                    _ => data.copy_from_slice(&of(rank, 0)),
+                }
+                one.start().expect("started");
+            }
+            all.iter_mut().rev().for_each(|one| one.wait().expect("a good end"));
+            let everyones: Vec<i64> = (0..size).flat_map(|from| of(from, 0)).collect();
+            let expected = [
+                is_root.then(|| everyones.clone()),
+                Some(if is_root { for_all.clone() } else { of(root.0, rank) }),
+                Some(everyones),
+                Some((0..size).flat_map(|from| of(from, rank)).collect()),
+                is_root.then(|| total(ranks(0..size), 0, count)),
+                Some(total(ranks(0..size), rank, count)),
+                Some(total(ranks(0..rank + 1), 0, count)),
+                (rank > 0).then(|| total(ranks(0..rank), 0, count)),
+            ];
+            for (i, expected) in expected.into_iter().enumerate() {
+                let Some(expected) = expected else { continue };
+                let result = all[i].result().expect("at rest");
+                assert_eq!(result[..expected.len()], expected, "number {i}, round {round}, rank {rank} of {size}");
+            }
+        }
+    });
 }

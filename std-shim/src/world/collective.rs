@@ -182,7 +182,7 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_all_reduce_in_place(data.as_view_mut(), &operation), operation)
+        self.combine(self.call_all_reduce_in_place(data.as_view_mut(), &operation)?, operation)
     }
 
     /// Block i of everyone's `data`, combined, to rank i's `into`.

@@ -199,13 +199,13 @@ impl Communicator {
         Ok(self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::apart(data, into), operation))
     }
 
-    pub(super) fn call_all_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Call<'b>
+    pub(super) fn call_all_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
         let count = data.count();
-        self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::both(data), operation)
+        Ok(self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::both(data), operation))
     }
 
     pub(super) fn call_reduce_scatter<'b, T, O>(

@@ -148,7 +148,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
     {
-        self.combine(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation), operation)
+        self.combine(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation)?, operation)
     }
 
     /// Begins what [`Communicator::reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into) does.

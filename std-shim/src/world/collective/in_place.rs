@@ -115,31 +115,39 @@ impl Communicator {
         if needed == given { Ok(block) } else { Err(CollectiveError::Length { needed, given }) }
     }
 
-    fn call_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b> {
+    pub(super) fn call_gather_in_place<'b, T: IntoBytes + FromBytes>(
+        &self,
+        data: ViewMut<'b, T>,
+        root: Rank,
+    ) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
         let plan = self.plan::<T>(Verb::Gather, block, root);
         Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::given(data) }))
     }
 
-    fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b> {
+    pub(super) fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(
+        &self,
+        data: ViewMut<'b, T>,
+        root: Rank,
+    ) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
         let plan = self.plan::<T>(Verb::Scatter, block, root);
         Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::taken(data) }))
     }
 
-    fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
+    pub(super) fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
         let plan = self.plan::<T>(Verb::Allgather, self.block_of(&data)?, Rank(0));
         Ok(Self::in_place(plan, Lent::both(data)))
     }
 
-    fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
+    pub(super) fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
         let plan = self.plan::<T>(Verb::Alltoall, self.block_of(&data)?, Rank(0));
         Ok(Self::in_place(plan, Lent::both(data)))
     }
 
-    fn call_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O, root: Rank) -> Checked<'b>
+    pub(super) fn call_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
@@ -150,7 +158,7 @@ impl Communicator {
         Ok(Call { plan: Plan { in_place: true, ..call.plan }, ..call })
     }
 
-    fn call_reduce_scatter_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
+    pub(super) fn call_reduce_scatter_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
@@ -159,7 +167,7 @@ impl Communicator {
         Ok(self.reduction(Verb::ReduceScatter, block, Rank(0), Lent::both(data), operation))
     }
 
-    fn call_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
+    pub(super) fn call_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
@@ -168,7 +176,7 @@ impl Communicator {
         Ok(self.reduction(Verb::Scan, count, Rank(0), Lent::both(data), operation))
     }
 
-    fn call_exclusive_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
+    pub(super) fn call_exclusive_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
     where
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,

@@ -219,7 +219,69 @@ macro_rules! combining {
     )* };
 }
 
+macro_rules! moving_in_place {
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        ///
+        /// # Errors
+        /// [`CollectiveError`].
+        pub fn $persistent<T>(
+            &'scope self,
+            data: &'scope mut (impl AsViewMut<T> + ?Sized)
+            $(, $root: Rank)?
+        ) -> Prepared<'scope, T>
+        where
+            T: IntoBytes + FromBytes + 'scope,
+        {
+            let mut data = data.as_view_mut();
+            let outline = Outline::of(self.communicator().$call(data.as_view_mut() $(, $root)?)?);
+            let both = data.whole();
+            self.keep(both, both, outline, Some(Moves))
+        }
+    )* };
+}
+
+macro_rules! combining_in_place {
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        ///
+        /// # Errors
+        /// [`CollectiveError`].
+        pub fn $persistent<T, O>(
+            &'scope self,
+            data: &'scope mut (impl AsViewMut<T> + ?Sized),
+            operation: O
+            $(, $root: Rank)?
+        ) -> Prepared<'scope, T>
+        where
+            T: IntoBytes + FromBytes + Immutable + 'scope,
+            O: Operation<T> + 'scope,
+        {
+            let mut data = data.as_view_mut();
+            let outline = Outline::of(self.communicator().$call(data.as_view_mut(), &operation $(, $root)?)?);
+            let both = data.whole();
+            self.keep(both, both, outline, operation.operate())
+        }
+    )* };
+}
+
 impl<'scope, 'env> Scope<'scope, 'env> {
+    moving_in_place! {
+        persistent_broadcast_into broadcast_into call_broadcast(root);
+        persistent_gather_in_place gather_in_place call_gather_in_place(root);
+        persistent_scatter_in_place scatter_in_place call_scatter_in_place(root);
+        persistent_all_gather_in_place all_gather_in_place call_all_gather_in_place();
+        persistent_all_to_all_in_place all_to_all_in_place call_all_to_all_in_place();
+    }
+
+    combining_in_place! {
+        persistent_reduce_in_place reduce_in_place call_reduce_in_place(root);
+        persistent_all_reduce_in_place all_reduce_in_place call_all_reduce_in_place();
+        persistent_reduce_scatter_block_in_place reduce_scatter_block_in_place call_reduce_scatter_in_place();
+        persistent_scan_in_place scan_in_place call_scan_in_place();
+        persistent_exclusive_scan_in_place exclusive_scan_in_place call_exclusive_scan_in_place();
+    }
+
     moving! {
         persistent_gather_into gather_into call_gather(root);
         persistent_scatter_into scatter_into call_scatter(root);
@@ -242,43 +304,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn persistent_barrier(&'scope self) -> Prepared<'scope, u8> {
         let none = NonNull::from(&mut []);
         self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(Moves))
-    }
-
-    /// Prepares what [`broadcast_into`](crate::world::Communicator::broadcast_into) does.
-    ///
-    /// # Errors
-    /// [`CollectiveError`].
-    pub fn persistent_broadcast_into<T>(
-        &'scope self,
-        data: &'scope mut (impl AsViewMut<T> + ?Sized),
-        root: Rank,
-    ) -> Prepared<'scope, T>
-    where
-        T: IntoBytes + FromBytes + 'scope,
-    {
-        let mut data = data.as_view_mut();
-        let outline = Outline::of(self.communicator().call_broadcast(data.as_view_mut(), root)?);
-        let both = data.whole();
-        self.keep(both, both, outline, Some(Moves))
-    }
-
-    /// Prepares what [`all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
-    ///
-    /// # Errors
-    /// [`CollectiveError`].
-    pub fn persistent_all_reduce_in_place<T, O>(
-        &'scope self,
-        data: &'scope mut (impl AsViewMut<T> + ?Sized),
-        operation: O,
-    ) -> Prepared<'scope, T>
-    where
-        T: IntoBytes + FromBytes + Immutable + 'scope,
-        O: Operation<T> + 'scope,
-    {
-        let mut data = data.as_view_mut();
-        let outline = Outline::of(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation));
-        let both = data.whole();
-        self.keep(both, both, outline, operation.operate())
     }
 
     /// The buffers are made of exclusive borrows for 'scope that nobody else uses; the call's lie in them, its data in the first.
