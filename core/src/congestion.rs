@@ -62,9 +62,13 @@ impl<T: Time> Congestion<T> {
         };
     }
 
-    /// Something was lost when the round trip was so many units of 64 ns. To be told before that round trip is.
+    /// Something was lost when the round trip was so many units of 64 ns. To be told before that round trip is. Left out where size counts
+    /// (feature `optimize_for_size`): there the round trips alone are learnt from.
     pub fn handle_loss(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
         let Control::Delay { target } = *control else { return };
+        if cfg!(feature = "optimize_for_size") {
+            return;
+        }
         let late = units > rtt.least().saturating_add(target);
         #[cfg(mutant = "loss_unheard")]
         let late = late && units == 0;

@@ -261,6 +261,9 @@ impl<'a> Flags<'a> {
 
     /// Goes on to the next item of those that are left; behind the last one to the first. Whether it lies behind this one.
     fn pass_over(&mut self) -> bool {
+        if cfg!(not(feature = "std")) {
+            return false;
+        }
         let behind = self.left & u64::MAX.checked_shl(self.item.wrapping_add(1)).unwrap_or(0);
         if self.left != 0 {
             self.item = if behind == 0 { self.left } else { behind }.trailing_zeros();
@@ -269,7 +272,7 @@ impl<'a> Flags<'a> {
     }
 
     fn end_item(&mut self) {
-        if self.left == 0 {
+        if cfg!(not(feature = "std")) || self.left == 0 {
             self.item += 1;
             return;
         }

@@ -71,6 +71,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header: &Header<BITS>,
         above: &mut impl Above,
     ) -> Result<(), Reason> {
+        if cfg!(feature = "optimize_for_size") {
+            return self.take_ack(now, from, &Acknowledgement::piggybacked(header), above);
+        }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_of(peer);
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
