@@ -170,14 +170,17 @@ impl NodeGroup {
             },
             SHARED => self.gather(communicator, epoch),
             UNSETTLED => self.settle(communicator, epoch),
-            _ => Err(self.closed(communicator)),
+            _ => {
+                let failed = self.state.lock().failed;
+                Err(self.closed(communicator, failed))
+            }
         }
     }
 
     /// Why nothing is begun any more.
     #[cold]
-    fn closed(&self, communicator: &Communicator) -> CollectiveError {
-        communicator.shared.lock().may_begin(self.context).err().unwrap_or(CollectiveError::Revoked)
+    fn closed(&self, communicator: &Communicator, failed: Option<CollectiveError>) -> CollectiveError {
+        communicator.shared.lock().may_begin(self.context).err().or(failed).unwrap_or(CollectiveError::Revoked)
     }
 
     #[inline(always)]
@@ -344,6 +347,7 @@ impl NodeGroup {
     /// From now on every collective fails.
     fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
+        self.way.store(CLOSED, Ordering::Relaxed);
         self.retire(communicator, error);
         error
     }
@@ -395,7 +399,7 @@ impl NodeGroup {
 
     fn expect_open(&self, communicator: &Communicator, state: &State) -> Result<(), CollectiveError> {
         if self.way.load(Ordering::Relaxed) == CLOSED {
-            return Err(self.closed(communicator));
+            return Err(self.closed(communicator, state.failed));
         }
         state.failed.map_or(Ok(()), Err)
     }
@@ -574,6 +578,8 @@ impl Part<'_> {
         let id = group.id(self.state.sequence);
         let panicked = Failure { rank: Member(group.own), cause: Cause::Missing, id, verb };
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
+        // A barrier looks at nothing else.
+        group.way.store(CLOSED, Ordering::Relaxed);
         group.retire(communicator, error);
         self.state.flags.withdraw();
         // Before the caller has its buffers back.
