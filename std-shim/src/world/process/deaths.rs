@@ -35,10 +35,10 @@ impl Process {
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
         let mut wanted: Vec<PeerId> =
             all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
-        for peer in wanted.clone() {
+        for peer in &wanted {
             // It was waited for at the last look, too.
-            if self.watched.binary_search(&peer).is_ok() {
-                self.ask(now, peer, EVERY);
+            if self.watched.binary_search(peer).is_ok() {
+                self.ask(now, *peer, EVERY);
             }
         }
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_near(*peer)));

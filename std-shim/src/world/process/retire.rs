@@ -74,16 +74,13 @@ impl Process {
         of.over = Some(cause);
         let members = of.members.clone();
         self.leave_room(context);
-        self.answer_askers(now);
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
             if member != own {
                 self.tell_word(now, member, Word::Gone, context, cause);
             }
         }
-        if !self.is_whole() {
-            self.push(now);
-        }
+        self.answer_askers(now);
     }
 
     /// Who waits for this rank in what a context has of the node's memory is told.

@@ -89,14 +89,13 @@ impl Process {
         match subject.means {
             Means::Messages => self.collectives.standing(subject),
             Means::Slots | Means::Barrier => {
-                let shown = self.collectives.watch.shown().iter();
-                let is_there = |shown: &&Stuck| shown.subject == subject || shown.subject.is_instead_of(subject);
-                shown.clone().find(is_there).map(|shown| match shown.subject == subject {
-                    true => Standing::entered(shown.awaited.iter().copied()),
-                    false => {
-                        let (communicator, sequence) = (subject.communicator(), subject.sequence);
-                        Standing::Absent(Doing::Collective { verb: shown.verb, communicator, sequence })
+                let mut shown = self.collectives.watch.shown().iter();
+                shown.find(|shown| shown.subject.is_in_place_of(subject)).map(|shown| {
+                    if shown.subject == subject {
+                        return Standing::entered(shown.awaited.iter().copied());
                     }
+                    let (communicator, sequence) = (subject.communicator(), subject.sequence);
+                    Standing::Absent(Doing::Collective { verb: shown.verb, communicator, sequence })
                 })
             }
         }

@@ -64,9 +64,9 @@ impl Subject {
     }
 
     /// Whether both are the same collective of the same communicator, as which ranks may do different things.
-    pub(in crate::world) fn is_instead_of(self, other: Self) -> bool {
+    pub(in crate::world) fn is_in_place_of(self, other: Self) -> bool {
         let place = |of: Self| (of.means, of.communicator(), of.sequence);
-        place(self) == place(other) && self != other
+        place(self) == place(other)
     }
 
     /// Whether a rank that stands so does something else there.
