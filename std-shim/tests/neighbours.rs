@@ -14,6 +14,8 @@ use unisono::world::{Failure, Tag, World};
 use unisono_shmem::segment::Site;
 
 const TAG: Tag = Tag(3);
+/// Words of a ring that its consumer writes.
+const TAIL: usize = 32;
 /// Longest that a death may go unnoticed while something waits for the dead.
 const BOUND: Duration = Duration::from_secs(3);
 /// Words of messages of every kind: in the entry, in the bulk, announced.
@@ -234,9 +236,15 @@ fn scribble(world: &World, seed: u64) {
     println!("{rank} goes on");
 }
 
+/// Writes random words all over a ring.
 fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
     let area = node.layout().ring(from, to).expect("ranks of the node");
-    for word in node.segment().words(area.at, area.bytes / 4).expect("an area of the segment") {
+    let words = node.segment().words(area.at, area.bytes / 4).expect("an area of the segment");
+    for (word, at) in words.iter().zip(0..) {
+        if at == TAIL {
+            // So far nothing but what the consumer wrote is written over: who that was does not show.
+            std::thread::sleep(Duration::from_millis(10));
+        }
         word.publish(random.u32(..), Site::Plain);
     }
 }

@@ -451,6 +451,8 @@ pub(super) struct Near {
     first: Option<u32>,
     /// Who is asked next whether it lives.
     asked: usize,
+    /// Since when what this rank wrote does not stand, and no neighbour shows nonsense of its own. Nanoseconds.
+    pub(super) overwritten: Option<u64>,
     /// The others read it at its address.
     _nonce: Box<Nonce>,
 }
@@ -487,7 +489,17 @@ impl Near {
         let contiguous = (0..node.size()).all(|local| node.rank_of(local).0 == first.0.wrapping_add(local));
         let pool = Arc::new(Pool::new(Arc::clone(&node))?);
         let spins = node.waiting() == Waiting::Dedicated;
-        Some(Self { node, neighbours, pool, spins, met, first: contiguous.then_some(first.0), asked: 0, _nonce: nonce })
+        Some(Self {
+            node,
+            neighbours,
+            pool,
+            spins,
+            met,
+            first: contiguous.then_some(first.0),
+            asked: 0,
+            overwritten: None,
+            _nonce: nonce,
+        })
     }
 
     /// The neighbour with this rank.

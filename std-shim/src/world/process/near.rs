@@ -36,6 +36,9 @@ const POLLS: u32 = 500;
 const PULLED: usize = 1 << 20;
 /// Bytes from which a message may be read out of the other process.
 const READ_LEAST: usize = 1 << 15;
+/// For how long a rank whose words were written over looks for nonsense by which to tell who does it: he may not be through.
+/// Nanoseconds.
+const UNEXPLAINED: u64 = 100_000_000;
 
 /// A message that comes in fragments.
 #[derive(Clone, Copy, Debug)]
@@ -351,20 +354,22 @@ impl Process {
         neighbour.is_some_and(|neighbour| neighbour.ended.is_none() && neighbour.has_news())
     }
 
-    /// Asks the system whether a neighbour that is waited for lives, and one more; and whether what this rank wrote stands. If
-    /// not, it gives up.
+    /// Asks the system whether a neighbour that is waited for lives, and one more; and whether what this rank wrote stands. If it
+    /// does not, and nobody shows in time that it was him, this rank gives up.
     pub(in crate::world) fn look_near(&mut self, waits_for: Option<Rank>) {
         let Some(near) = &mut self.near else { return };
         for peer in near.unbelievable() {
             self.disown(peer);
         }
-        if self.near.as_mut().is_some_and(|near| !near.is_intact()) {
+        let overwritten = self.is_overwritten() && {
             // Who wrote over this rank's words may have written nonsense of its own since the rings were looked at, and is lost alone.
             self.progress_near();
-        }
+            self.is_overwritten()
+        };
+        let now = self.now();
         let Some(near) = &mut self.near else { return };
-        let asked = [waits_for.map(PeerId::from), near.next_asked()];
-        if !near.is_intact() {
+        near.overwritten = overwritten.then(|| near.overwritten.unwrap_or(now));
+        if near.overwritten.is_some_and(|since| now.saturating_sub(since) >= UNEXPLAINED) {
             near.node.give_up();
             let all: Vec<PeerId> = near.neighbours.iter().flatten().map(|neighbour| neighbour.peer).collect();
             for peer in all {
@@ -372,6 +377,7 @@ impl Process {
             }
             return;
         }
+        let asked = [waits_for.map(PeerId::from), near.next_asked()];
         for peer in asked.into_iter().flatten() {
             let Some(near) = &mut self.near else { return };
             let Some(local) = near.of(peer).filter(|one| one.ended.is_none()).map(|one| one.local) else { continue };
@@ -386,6 +392,10 @@ impl Process {
                 }
             }
         }
+    }
+
+    fn is_overwritten(&mut self) -> bool {
+        self.near.as_mut().is_some_and(|near| !near.is_intact())
     }
 
     /// The word to wait on for what this rank does next.
