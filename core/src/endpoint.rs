@@ -168,6 +168,8 @@ const POSTING: u8 = 1 << 1;
 const ORPHAN: u8 = 1 << 2;
 /// In the list of senders with news.
 const SILENT: u8 = 1 << 3;
+/// The latest acknowledgement that data carried came within the timeout.
+const PROMPT: u8 = 1 << 4;
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.

@@ -7,7 +7,7 @@ use unisono_core::operation::OperationError;
 use unisono_core::placement::Key;
 use unisono_core::span::Span;
 use unisono_tests::node::{Node, job};
-use unisono_tests::sim::{Completion, Config, Network, NodeId};
+use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -74,6 +74,52 @@ fn messages_arrive_once_and_in_order_without_faults() {
     let nodes = messages_arrive_in_order(Config::default(), 1);
     assert_eq!(nodes[0].inbox.counters.data_sent(), 3000);
     assert_eq!(nodes[0].inbox.counters.sent_for(Cause::Probe), 0);
+}
+
+/// Sends a message there and back so often. Returns the datagrams of each side that were acknowledgements only, and probes.
+fn ping_pong(network: &Network, nodes: &mut [Node<64>], trips: u32) -> [[u64; 2]; 2] {
+    let counts = |nodes: &[Node<64>]| {
+        [Cause::Acknowledge, Cause::Probe].map(|cause| [0, 1].map(|i| nodes[i].inbox.counters.sent_for(cause)))
+    };
+    let before = counts(nodes);
+    let mut left = 2 * trips;
+    nodes[0].send(NodeId(1), b"there").expect("room");
+    let finished = run(network, nodes, network.now() + SECOND, |node, _| {
+        for (from, _) in node.take_messages() {
+            left -= 1;
+            if left > 0 {
+                node.send(NodeId(from.0), b"and back").expect("room");
+            }
+        }
+        left == 0
+    });
+    assert!(finished, "{left} of {} did not come", 2 * trips);
+    let after = counts(nodes);
+    core::array::from_fn(|cause| core::array::from_fn(|i| after[cause][i] - before[cause][i]))
+}
+
+#[test]
+fn answers_acknowledge_and_the_path_is_measured_now_and_then() {
+    let network = Network::new(5, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    ping_pong(&network, &mut nodes, 20);
+    let [acknowledgements, probes] = ping_pong(&network, &mut nodes, 1000);
+    // 1000 round trips of 10 µs; every 1.28 ms one is measured.
+    assert!(acknowledgements.iter().all(|count| (4..=10).contains(count)), "{acknowledgements:?}");
+    assert_eq!(probes, [0, 0]);
+}
+
+#[test]
+fn path_that_became_longer_is_measured_at_once() {
+    let network = Network::new(6, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    ping_pong(&network, &mut nodes, 200);
+    for id in [NodeId(0), NodeId(1)] {
+        network.set_link(id, Link { propagation_ns: 15_000, ..Link::default() });
+    }
+    // Until it is measured, every answer comes after a timeout.
+    let [_, probes] = ping_pong(&network, &mut nodes, 40);
+    assert!(probes.iter().all(|count| (1..=8).contains(count)), "{probes:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What was sent, when it is acknowledged and when the device has finished with it.
 
-use super::{Above, Endpoint, Now, ORPHAN};
+use super::{Above, Endpoint, Now, ORPHAN, PROMPT};
 use crate::counters::{Happened, Reason};
 use crate::device::Ticket;
 use crate::psn::Psn;
@@ -75,12 +75,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return self.take_ack(now, from, &Acknowledgement::piggybacked(header), above);
         }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
-        let units = self.watch_of(peer);
+        let (units, pace) = (self.watch_of(peer), self.pace());
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
             && record.flags & ORPHAN == 0
-            && record.window.hear_again(now, Psn::new(header.acknowledged), header.credit, units)
         {
-            return Ok(());
+            let cumulative = Psn::new(header.acknowledged);
+            if record.window.hear_again(now, cumulative, header.credit, units) {
+                return Ok(());
+            }
+            match record.window.is_prompt(now, cumulative, &pace) {
+                Some(true) => record.flags |= PROMPT,
+                Some(false) => record.flags &= !PROMPT,
+                None => {}
+            }
         }
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
     }

@@ -1,6 +1,6 @@
 //! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
-use super::{Config, Endpoint, Leaving, Now, POSTING, READY};
+use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY};
 use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
 use crate::list::List;
 use crate::operation::{Operation, What};
@@ -12,6 +12,8 @@ use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, 
 
 /// Datagrams that one window may send in a row while others wait.
 const BURST: u8 = 16;
+/// How much more rarely the path is measured while acknowledgements that data carry show that it is no worse.
+const RARER: u32 = 16;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The next datagram to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be sent.
@@ -167,8 +169,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 segment
             }
         };
-        // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for.
+        // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for, and more rarely while
+        // those that data carry come as soon as was measured.
         let rarely = record.window.rtt().smoothed().saturating_mul(8).max(self.config.granularity.saturating_mul(4));
+        let prompt = !cfg!(feature = "optimize_for_size") && record.flags & PROMPT != 0;
+        let rarely = if prompt { rarely.saturating_mul(RARER) } else { rarely };
         if S::Time::since(now, record.asked).is_some_and(|since| since > rarely) {
             record.asked = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;

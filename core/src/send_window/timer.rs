@@ -134,6 +134,21 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         units
     }
 
+    /// Whether what acknowledges up to `cumulative`, and does not say when it heard, came back before a timeout would have been due: the
+    /// path is no worse than was measured. `None`: that shows nothing, since it is no news or of something resent, nothing was measured, or
+    /// the congestion window is small, which grows by measurements only.
+    #[inline]
+    pub fn is_prompt(&self, now: T::Instant, cumulative: Psn<BITS>, pace: &Pace) -> Option<bool> {
+        let newest = cumulative.since(self.base).wrapping_sub(1);
+        let is_new = newest < self.next.since(self.base);
+        let entry = self.entries.get(usize::from(self.entry_at(newest))).filter(|_| is_new)?;
+        let measured = self.rtt.smoothed() > 0 && self.congestion.admits((W as u16).wrapping_sub(1), W as u16);
+        if entry.count != 0 || entry.state & (ACKED | LOST) != 0 || !measured {
+            return None;
+        }
+        T::since(now, entry.stamp).map(|since| since <= self.rtt.timeout(pace.granularity))
+    }
+
     pub(super) fn disarm(&mut self) {
         self.deadline = None;
         self.watching = false;
@@ -150,7 +165,7 @@ mod tests {
     use crate::congestion::Control;
     use crate::device::Ticket;
     use crate::time::Nanos;
-    use crate::wire::Acknowledgement;
+    use crate::wire::{Acknowledgement, Echo};
 
     type Window = SendWindow<Nanos, 8, 16>;
 
@@ -198,5 +213,33 @@ mod tests {
         }
         // Of credits 0 to 7: those within what is granted; once it is given back, all of them.
         assert_eq!(known, [5, 6, 8]);
+    }
+
+    #[test]
+    fn what_data_carry_is_prompt_until_a_timeout_would_have_been_due() {
+        let mut window = Window::new(Psn::new(0));
+        let push = |window: &mut Window, now| {
+            let ticket = Ticket(window.next().get() + 1);
+            window.push(now, Piece::default(), ticket, &PACE).expect("four are granted");
+            window.handle_completed(ticket);
+        };
+        hear(&mut window, 0, 0, 4);
+        push(&mut window, 0);
+        assert_eq!(window.is_prompt(64, Psn::new(1), &PACE), None, "nothing was measured");
+        let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
+        window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, &PACE);
+        while window.release().is_some() {}
+        push(&mut window, 10_000 * 64);
+        // 50 units were measured; the margin, which is at least 100, is four times their deviation.
+        for (units, expected) in [(0, true), (150, true), (151, false)] {
+            assert_eq!(window.is_prompt((10_000 + units) * 64, Psn::new(2), &PACE), Some(expected), "{units}");
+        }
+        for (cumulative, what) in [(1, "known"), (3, "never sent"), (0, "released")] {
+            assert_eq!(window.is_prompt(10_000 * 64, Psn::new(cumulative), &PACE), None, "{what}");
+        }
+        window.repair(Psn::new(1));
+        assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), None, "lost");
+        assert!(window.resend(20_000 * 64, Ticket(3)).is_some());
+        assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &PACE), None, "sent twice: which arrived is not known");
     }
 }
