@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 
 use unisono_core::device::{HEAD, PeerId, Received, Slot};
 
@@ -66,6 +67,8 @@ pub(super) struct ReceivePool {
     chained: u32,
     /// Whether the header is an IPv4 one, in its last 20 bytes.
     ipv4: bool,
+    /// The last look brought something, and all that there was.
+    is_drained: bool,
     pub(super) failed: bool,
 }
 
@@ -100,6 +103,7 @@ impl ReceivePool {
             ipv4: domain.is_ethernet() && domain.gid().gid.ipv4().is_some(),
             memory,
             registration,
+            is_drained: false,
             failed: false,
         })
     }
@@ -155,8 +159,12 @@ impl ReceivePool {
 
     /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
     pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
-        for _ in 0..LOOK {
-            let Some(fate) = queue.received() else { break };
+        self.is_drained = false;
+        for taken in 0..LOOK {
+            let Some(fate) = queue.received() else {
+                self.is_drained = taken > 0;
+                break;
+            };
             let Fate::Done(got) = fate else {
                 // The slot stays the adapter's, for when the queue is made anew.
                 tally.failed.add(1);
@@ -183,6 +191,11 @@ impl ReceivePool {
     /// Whether something waits that was taken from the adapter.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Whether nothing waits, and the adapter was just asked for more. Said once: then it has to be asked again.
+    pub(super) fn is_drained(&mut self) -> bool {
+        self.waiting.is_empty() && mem::take(&mut self.is_drained)
     }
 
     /// The sender's GID, as the routing header says.
