@@ -3,6 +3,7 @@
 mod compare;
 mod faults;
 mod groups;
+mod handles;
 mod lending;
 mod scale;
 mod transfer;
@@ -24,6 +25,7 @@ use unisono_verbs::ud::{Domain, Options, Queues, Ud};
 pub use compare::{Contender, median, stir};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
+pub use handles::{Handles, handles};
 pub use lending::lending;
 pub use scale::{Footprint, footprint};
 pub use transfer::transfer;

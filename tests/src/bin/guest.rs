@@ -90,6 +90,8 @@ enum Check {
         /// Those of them that something was sent to
         active: u32,
     },
+    /// How long an address handle takes, and whether it outlives windows
+    Handles,
     /// An interface is removed
     Removal {
         /// That of the first adapter
@@ -166,6 +168,16 @@ fn run(Options { raw, check }: &Options) -> Outcome<()> {
         Check::Footprint { known, active } => {
             let one = verbs::footprint(pair()?, *known, *active)?;
             println!("{} {} {} {}", one.process_kib, one.rings_kib, one.kernel_kib, one.handles);
+        }
+        Check::Handles => {
+            let done = verbs::handles(pair()?)?;
+            println!(
+                "a handle takes {:.0} µs; {} messages 20 ms apart took {} more",
+                done.one_us, done.messages, done.made
+            );
+            if done.made > 0 {
+                return Err("handles go with windows".into());
+            }
         }
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());

@@ -41,7 +41,7 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 23] = [
     check(
         "devices are up and reach each other",
         2,
@@ -139,6 +139,7 @@ const CHECKS: [Check; 22] = [
         "echo 0 >/proc/sys/vm/nr_hugepages; echo never >/sys/kernel/mm/transparent_hugepage/enabled
         /host/guest memory",
     ),
+    check("address handles outlive windows", 2, 30, "/host/guest handles && /host/guest --raw handles"),
     check("memory is wanted back while it is posted", 2, 30, "/host/guest lending"),
     check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 1"),
 ];
