@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             Some("again") => {
                 again(&world);
                 again_in_place(&world);
+                again_varying(&world);
                 let half = world.split_by_color(world.rank().0 % 2).expect("a communicator");
                 again(&half.expect("everyone has a colour"));
             }
@@ -292,6 +293,78 @@ fn again(world: &Communicator) {
         }
         drop(all);
         world.barrier().expect("a barrier");
+    });
+}
+
+/// What is prepared with blocks of many lengths is started with other data each time; gaps between them are left alone.
+fn again_varying(world: &Communicator) {
+    const ROUNDS: u32 = 6;
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    let root = Rank(size - 1);
+    let is_root = rank == root.0;
+    // Every third block is empty, and one element lies between two.
+    let spread = |lengths: &[usize]| {
+        let at: Vec<usize> = (0..lengths.len()).map(|i| i + lengths[..i].iter().sum::<usize>()).collect();
+        (at, lengths.iter().sum::<usize>() + lengths.len())
+    };
+    let length = |from: u32, to: u32| ((from + 2 * to) % 3) as usize * 450;
+    let ranks = 0..size;
+    let lengths: Vec<usize> = ranks.clone().map(|of| length(of, 0)).collect();
+    let outward: Vec<usize> = ranks.clone().map(|to| length(rank, to)).collect();
+    let inward: Vec<usize> = ranks.clone().map(|from| length(from, rank)).collect();
+    let ((at, whole), (out_at, out), (in_at, room)) = (spread(&lengths), spread(&outward), spread(&inward));
+    let own = lengths[rank as usize];
+    let mut given = [own, whole, own, out, whole].map(|length| vec![-1_i64; length]);
+    let mut taken = [whole, own, whole, room, own].map(|length| vec![-1_i64; length]);
+    world.scope(|scope| {
+        let ([a, b, c, d, e], [v, w, x, y, z]) = (given.each_mut(), taken.each_mut());
+        fn parts<'b>(of: &'b mut [i64], lengths: &[usize], at: &[usize]) -> PartitionMut<'b, i64> {
+            PartitionMut::new(of, lengths, at).expect("within")
+        }
+        let mut all = [
+            scope.persistent_gather_varcount_into(a, parts(v, &lengths, &at), root),
+            scope.persistent_scatter_varcount_into(parts(b, &lengths, &at), w, root),
+            scope.persistent_all_gather_varcount_into(c, parts(x, &lengths, &at)),
+            scope.persistent_all_to_all_varcount_into(parts(d, &outward, &out_at), parts(y, &inward, &in_at)),
+            scope.persistent_reduce_scatter_varcount_into(parts(e, &lengths, &at), z, sum),
+        ]
+        .map(|one| one.expect("prepared"));
+        for round in 0..ROUNDS {
+            let of = |from: u32, to: u32, count| block(from + 100 * round, to, count);
+            // Blocks with an element between them that nobody writes.
+            let laid = |lengths: &[usize], of: &dyn Fn(u32, usize) -> Vec<i64>| -> Vec<i64> {
+                let blocks = (0..).zip(lengths).map(|(i, count)| [of(i, *count), vec![-1]].concat());
+                blocks.flatten().collect()
+            };
+            let from_all = laid(&lengths, &|from, count| of(from, 0, count));
+            let gives = [
+                of(rank, 0, own),
+                laid(&lengths, &|to, count| of(rank, to, count)),
+                of(rank, 0, own),
+                laid(&outward, &|to, count| of(rank, to, count)),
+                laid(&lengths, &|to, count| of(rank, to, count)),
+            ];
+            for (one, gives) in all.iter_mut().zip(&gives) {
+                one.data().expect("at rest").copy_from_slice(gives);
+                one.start().expect("started");
+                assert_eq!(one.start(), Err(CollectiveError::UnderWay));
+            }
+            all.iter_mut().rev().for_each(|one| one.wait().expect("a good end"));
+            let expected = [
+                if is_root { from_all.clone() } else { vec![-1; whole] },
+                of(root.0, rank, own),
+                from_all,
+                laid(&inward, &|from, count| of(from, rank, count)),
+                total(100 * round..100 * round + size, rank, own),
+            ];
+            for (i, (one, expected)) in all.iter().zip(expected).enumerate() {
+                assert_eq!(
+                    one.result().expect("at rest"),
+                    expected,
+                    "number {i}, round {round}, rank {rank} of {size}"
+                );
+            }
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::mem::size_of;
+use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -127,6 +128,22 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     ) -> Result<Self, CollectiveError> {
         let table = Table::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
+    }
+}
+
+impl<T> PartitionMut<'_, T> {
+    /// The same blocks, to be sent.
+    pub fn as_partition(&self) -> Partition<'_, T> {
+        Partition { data: self.data, table: self.table.clone() }
+    }
+
+    pub(super) fn reborrow(&mut self) -> PartitionMut<'_, T> {
+        PartitionMut { data: self.data, table: self.table.clone() }
+    }
+
+    /// All of the buffer, with what is between its blocks.
+    pub(super) fn whole(self) -> NonNull<[T]> {
+        NonNull::from(self.data)
     }
 }
 

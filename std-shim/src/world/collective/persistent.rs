@@ -1,5 +1,7 @@
 //! Collectives that are started again and again: how they are done, and with which memory, is settled once.
 
+mod varying;
+
 use core::marker::PhantomData;
 use core::mem::transmute;
 use core::num::NonZero;
@@ -114,7 +116,8 @@ impl<T> PersistentRequest<'_, T> {
     }
 
     /// What this rank gives, to be written before the next start; where one buffer is both, also what it gets. Of a
-    /// [`ViewMut`](super::ViewMut) all from its first element to its last one.
+    /// [`ViewMut`](super::ViewMut) all from its first element to its last one, of a [`PartitionMut`](super::PartitionMut) the whole
+    /// buffer.
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
@@ -317,7 +320,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (communicator, ledger) = (self.communicator(), self.ledger());
         let Outline { plan, shape, input, output } = outline;
         let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
-        let kind = if plan.size == 1 {
+        let kind = if plan.size == 1 && shape.tables.is_none() {
             let copies = !plan.in_place && !matches!(plan.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
             Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {

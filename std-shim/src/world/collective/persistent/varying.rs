@@ -1,0 +1,102 @@
+//! Those whose blocks differ in length, prepared: lengths and places stay as they were given, what lies there is new at each start.
+
+use unisono_shmem::payload::Moves;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Outline, Prepared};
+use crate::rank::Rank;
+use crate::world::Scope;
+use crate::world::collective::{AsView as _, AsViewMut, Operation, PartitionMut};
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Prepares what [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into) does.
+    ///
+    /// # Errors
+    /// [`CollectiveError`](crate::world::collective::CollectiveError), as of all that follow.
+    pub fn persistent_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        mut into: PartitionMut<'scope, T>,
+        root: Rank,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let data = data.as_view_mut();
+        let outline = Outline::of(self.communicator().call_gather_varcount(data.as_view(), into.reborrow(), root)?);
+        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+    }
+
+    /// Prepares what [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into) does.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn persistent_scatter_varcount_into<T>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let mut into = into.as_view_mut();
+        let call = self.communicator().call_scatter_varcount(&data.as_partition(), into.as_view_mut(), root)?;
+        let outline = Outline::of(call);
+        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+    }
+
+    /// Prepares what [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into) does.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn persistent_all_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        mut into: PartitionMut<'scope, T>,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let data = data.as_view_mut();
+        let outline = Outline::of(self.communicator().call_all_gather_varcount(data.as_view(), into.reborrow())?);
+        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+    }
+
+    /// Prepares what [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into) does.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn persistent_all_to_all_varcount_into<T>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        mut into: PartitionMut<'scope, T>,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let call = self.communicator().call_all_to_all_varcount(&data.as_partition(), into.reborrow())?;
+        let outline = Outline::of(call);
+        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+    }
+
+    /// Prepares what [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into) does.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn persistent_reduce_scatter_varcount_into<T, O>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> Prepared<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let mut into = into.as_view_mut();
+        let (communicator, parts) = (self.communicator(), data.as_partition());
+        let outline = Outline::of(communicator.call_reduce_scatter_varcount(&parts, into.as_view_mut(), &operation)?);
+        self.keep(data.whole(), into.whole(), outline, operation.operate())
+    }
+}
