@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
+            Some("reused") => revoked_before_and_after(&world),
             Some("agree") => agree(&world),
             Some("threads") => threads_make_communicators(&world),
             Some("late") => return late(world),
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
         ("all_agree", || everywhere("agree")),
         ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
@@ -479,6 +481,41 @@ fn messages_stay_apart(world: &World) {
 }
 
 /// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
+/// A communicator that three have freed, and the fourth revokes then, has nothing to do with another one of the same context; and one
+/// that a member revokes before others have begun it is revoked there, too.
+fn revoked_before_and_after(world: &World) {
+    let (rank, last) = (world.rank(), Rank(3));
+    let few = world.split_by_color(u32::from(rank == last)).expect("a split").expect("a member");
+    for _ in 0..3 {
+        let all = world.duplicate().expect("a duplicate");
+        world.barrier().expect("a barrier");
+        if rank == last {
+            world.receive_into(&mut [0_u8], Rank(0), Tag(1)).expect("they have the other one");
+            all.revoke();
+            (0..3).for_each(|to| world.send(&[0_u8], Rank(to), Tag(2)).expect("sent"));
+            continue;
+        }
+        drop(all);
+        let other = few.duplicate().expect("another one");
+        if rank == Rank(0) {
+            world.send(&[0_u8], last, Tag(1)).expect("sent");
+        }
+        // Behind the revocation.
+        world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
+        assert_eq!(sum_of(&other, world), 3);
+        assert!(!other.is_revoked());
+    }
+    for _ in 0..100 {
+        let early = world.split_by_color(0).expect("a split").expect("a member");
+        if rank == last {
+            early.revoke();
+        } else {
+            let ended = early.receive_into(&mut [0_u8], last, Tag(3)).map(|_| ());
+            assert_eq!(ended, Err(Failure::Revoked));
+        }
+    }
+}
+
 fn revoked(world: &World) {
     let kept = world.duplicate().expect("a duplicate");
     for round in 0..3 {

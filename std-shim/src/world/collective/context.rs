@@ -103,6 +103,8 @@ pub(in crate::world) struct Contexts {
     pub(in crate::world) lost: BTreeSet<Rank>,
     /// Others may name a communicator that this rank has not heard of: one that it takes part in making, or has failed to make.
     is_expecting: bool,
+    /// Revocations, by whom, of what this rank has not begun yet.
+    early: BTreeSet<(u32, Rank)>,
 }
 
 /// What a rank offers to those with whom it makes a communicator.
@@ -127,7 +129,29 @@ impl Contexts {
             is_offered: false,
             lost: BTreeSet::new(),
             is_expecting: false,
+            early: BTreeSet::new(),
         }
+    }
+
+    /// Whether a rank that says that a communicator is revoked speaks of the one that has this context here: it does if it is a member,
+    /// for where it has revoked one, that context is never used again with it. What this rank has not begun yet is
+    /// [remembered](Self::take_early).
+    pub(in crate::world) fn hear_revoked(&mut self, from: Rank, context: u32) -> bool {
+        match self.get(context) {
+            Some(used) => used.members.number(from).is_some(),
+            None => {
+                if self.is_expecting(context) {
+                    self.early.insert((context, from));
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether a communicator that has begun was revoked by a member before.
+    pub(in crate::world) fn take_early(&mut self, context: u32) -> bool {
+        let of: Vec<_> = self.early.extract_if((context, Rank(0))..(context + 1, Rank(0)), |_| true).collect();
+        of.into_iter().any(|(_, from)| self.get(context).is_some_and(|used| used.members.number(from).is_some()))
     }
 
     #[inline]
@@ -236,6 +260,9 @@ impl Contexts {
             self.creating.retain(|other| *other != parent);
             // After a failure others may have made it.
             self.is_expecting &= !(is_made && self.creating.is_empty());
+            let Self { early, places, is_expecting, .. } = self;
+            let is_reserved = |context: u32| matches!(places.get(context as usize), Some(Place::Reserved));
+            early.retain(|(context, _)| *is_expecting || is_reserved(*context));
         }
     }
 

@@ -121,8 +121,8 @@ pub(in crate::world) enum Leaving {
     Retired { gone: Gone, context: u32 },
     /// It hears nothing any more, and what it said is not kept.
     Dead(PeerId),
-    /// Nobody does anything in this context any more.
-    Revoked { context: u32 },
+    /// Nobody does anything in this context any more, as that rank says.
+    Revoked { from: PeerId, context: u32 },
     /// It sends no message any more.
     AtEnd(PeerId),
 }
@@ -396,7 +396,7 @@ impl Collectives {
         match *kind {
             ASK => self.handle_ask(from, context),
             GONE => self.handle_leaving(Leaving::Retired { gone: Gone { peer: from, cause }, context }),
-            REVOKED => self.handle_leaving(Leaving::Revoked { context }),
+            REVOKED => self.handle_leaving(Leaving::Revoked { from, context }),
             LEFT => self.handle_leaving(Leaving::AtEnd(from)),
             _ => {}
         }

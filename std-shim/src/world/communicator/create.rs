@@ -247,6 +247,7 @@ impl Communicator {
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let on_node = room.and_then(|room| process.open_room(context, room, rank));
+        process.heed_early(context);
         drop(process);
         tracing::debug!(context, in_room = on_node.is_some(), "communicator");
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());

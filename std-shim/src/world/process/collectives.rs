@@ -276,7 +276,11 @@ impl Process {
                     self.miss(now, gone.peer, context);
                 }
             }
-            Leaving::Revoked { context } => self.revoke_context(now, context),
+            Leaving::Revoked { from, context } => {
+                if self.collectives.contexts.hear_revoked(from.into(), context) {
+                    self.revoke_context(now, context);
+                }
+            }
             Leaving::AtEnd(peer) => self.handle_left(peer),
         }
     }

@@ -39,6 +39,13 @@ impl Process {
         self.collectives.open(context, generation, members, is_near);
     }
 
+    /// A communicator that has begun is revoked if a member has said so before.
+    pub(in crate::world) fn heed_early(&mut self, context: u32) {
+        if self.collectives.contexts.take_early(context) {
+            self.give_up_context(context);
+        }
+    }
+
     /// All have agreed on a communicator: what it needs is free no more.
     pub(in crate::world) fn reserve(&mut self, agreed: &Agreed) {
         self.collectives.contexts.reserve(agreed.context, agreed.generation);

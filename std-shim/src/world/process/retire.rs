@@ -36,7 +36,7 @@ pub(super) enum Word {
     Ask,
     /// That is so, because of the rank.
     Gone,
-    /// It is revoked.
+    /// It is revoked. Members alone are believed, so that it need not say which communicator of that context.
     Revoked,
     /// The rank sends no message any more.
     Left,
