@@ -188,6 +188,7 @@ impl World {
         let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
         let thread = progress::start(&shared, progress)?;
         let on_node = node.as_ref().and_then(|node| collective::NodeGroup::new(node, size));
+        shared.lock().own_threads = thread.iter().count();
         if let Some(world) = shared.lock().collectives.contexts.get_mut(WORLD) {
             world.way = on_node.as_ref().map(collective::NodeGroup::way);
         }
@@ -237,8 +238,9 @@ impl World {
         process.is_flushed()
     }
 
-    /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone, and everybody who lives
-    /// has come to this point.
+    /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone or receives nothing any more, and
+    /// everybody who lives has come to this point. From now on what other threads begin on its communicators, and receives of theirs
+    /// that have met no message, end with [`Failure::Finished`].
     ///
     /// # Errors
     /// [`Failure::Aborted`] when the job was ended meanwhile. Deaths are told to those whose requests they end.

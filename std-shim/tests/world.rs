@@ -527,6 +527,7 @@ fn who_waits_for_a_rank_at_its_end_hears_of_it() {
             for _ in 0..2 {
                 assert_eq!(world.receive_into(&mut word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
             }
+            assert_eq!(world.synchronous_send(&word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
             world.finish().expect("a good end");
         });
     }

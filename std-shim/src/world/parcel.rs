@@ -36,8 +36,14 @@ pub(super) enum Owner {
 
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    Free { next: u32 },
+    Free {
+        next: u32,
+    },
     Used(Parcel),
+    /// Its payload is its owner's again; the machine knows the message still, and may speak of it.
+    Abandoned {
+        to: PeerId,
+    },
 }
 
 const NONE: u32 = u32::MAX;
@@ -89,7 +95,37 @@ impl Parcels {
     pub(super) fn get(&mut self, i: u32) -> Option<&mut Parcel> {
         match self.entries.get_mut(i as usize)? {
             Entry::Used(parcel) => Some(parcel),
-            Entry::Free { .. } => None,
+            Entry::Free { .. } | Entry::Abandoned { .. } => None,
+        }
+    }
+
+    /// Those to this rank that nobody reads, and that are not known to be taken.
+    pub(super) fn unread(&self, to: PeerId) -> Vec<u32> {
+        let is = |parcel: &Parcel| parcel.to == to && !parcel.is_over && parcel.uses == 0 && parcel.granted == 0;
+        self.iter().filter(|(_, parcel)| is(parcel)).map(|(i, _)| i).collect()
+    }
+
+    /// Takes one out that nobody reads, though it may still be asked for.
+    pub(super) fn abandon(&mut self, i: u32) -> Option<Parcel> {
+        let entry = self.entries.get_mut(i as usize)?;
+        let Entry::Used(parcel) = *entry else { return None };
+        *entry = Entry::Abandoned { to: parcel.to };
+        self.note_out(parcel.to);
+        Some(parcel)
+    }
+
+    /// The machine knows nothing any more of one that was abandoned.
+    pub(super) fn forget(&mut self, i: u32) {
+        if let Some(entry @ Entry::Abandoned { .. }) = self.entries.get_mut(i as usize) {
+            *entry = Entry::Free { next: self.free };
+            self.free = i;
+        }
+    }
+
+    fn note_out(&mut self, to: PeerId) {
+        self.used -= 1;
+        if let Some(count) = self.towards.get_mut(to.0 as usize) {
+            *count = count.saturating_sub(1);
         }
     }
 
@@ -102,10 +138,7 @@ impl Parcels {
         }
         *entry = Entry::Free { next: self.free };
         self.free = i;
-        self.used -= 1;
-        if let Some(count) = self.towards.get_mut(parcel.to.0 as usize) {
-            *count = count.saturating_sub(1);
-        }
+        self.note_out(parcel.to);
         Some(parcel)
     }
 
@@ -125,12 +158,18 @@ impl Parcels {
 
     /// Nobody asks for those to this peer any more.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure) {
-        for entry in &mut self.entries {
-            if let Entry::Used(parcel) = entry
-                && parcel.to == peer
-            {
-                parcel.is_over = true;
-                parcel.failure = parcel.failure.or(Some(failure));
+        let Self { entries, free, .. } = self;
+        for (entry, i) in entries.iter_mut().zip(0..) {
+            match entry {
+                Entry::Used(parcel) if parcel.to == peer => {
+                    parcel.is_over = true;
+                    parcel.failure = parcel.failure.or(Some(failure));
+                }
+                Entry::Abandoned { to } if *to == peer => {
+                    *entry = Entry::Free { next: *free };
+                    *free = i;
+                }
+                Entry::Used(_) | Entry::Abandoned { .. } | Entry::Free { .. } => {}
             }
         }
     }
@@ -139,7 +178,7 @@ impl Parcels {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Parcel)> {
         (0..).zip(&self.entries).filter_map(|(i, entry)| match entry {
             Entry::Used(parcel) => Some((i, parcel)),
-            Entry::Free { .. } => None,
+            Entry::Free { .. } | Entry::Abandoned { .. } => None,
         })
     }
 

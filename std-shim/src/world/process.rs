@@ -30,7 +30,7 @@ use unisono_shmem::note::EAGER_LIMIT;
 pub(super) use collectives::{Outcome, Panic};
 pub(super) use contexts::named;
 pub(super) use messages::{Posting, SendFailure};
-pub(super) use retire::{ASK, GONE, LEFT, REVOKED};
+pub(super) use retire::{ASK, DEAF, GONE, LEFT, REVOKED};
 
 use self::near::Placing;
 use super::collective::context::WORLD;
@@ -151,6 +151,11 @@ pub(super) struct Process {
     /// This rank has sent all messages that it will, and so have these.
     is_at_end: bool,
     left: Vec<PeerId>,
+    /// This rank begins nothing any more, and these receive no message any more.
+    is_deaf: bool,
+    deaf: Vec<PeerId>,
+    /// Threads of this process that make progress alone.
+    pub(super) own_threads: usize,
     tended: u64,
     corked: Corked,
     /// The clock when it was last read: what the endpoint is told never goes back.
@@ -215,6 +220,9 @@ impl Process {
             untold: Vec::new(),
             is_at_end: false,
             left: Vec::new(),
+            is_deaf: false,
+            deaf: Vec::new(),
+            own_threads: 0,
             tended: 0,
             corked: Corked::default(),
             latest: 0,
@@ -254,6 +262,7 @@ impl Process {
         self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
         self.mailbox.machine.revive(rank.into());
         self.left.retain(|left| *left != rank.into());
+        self.deaf.retain(|deaf| *deaf != rank.into());
         self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }

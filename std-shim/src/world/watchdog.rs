@@ -126,6 +126,11 @@ impl Watch {
         self.waits.retain(|wait| wait.request != request);
     }
 
+    /// Whether a thread has waited for it since before then.
+    pub(super) fn has_waited(&self, request: u32, since: u64) -> bool {
+        self.waits.iter().any(|wait| wait.request == request && wait.since <= since)
+    }
+
     /// The message that a thread waits for.
     pub(super) fn awaited_message(&self) -> Option<Doing> {
         self.waits.last().map(|wait| wait.what)

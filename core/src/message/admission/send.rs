@@ -326,6 +326,11 @@ impl<S: Storage> Admission<S> {
         }
     }
 
+    /// Tells a peer now how far its messages are settled, instead of with the next head or when many are.
+    pub fn settle(&mut self, to: PeerId) {
+        self.owe(to, true);
+    }
+
     /// Asks a peer to tell which payloads it has kept: before one leaves.
     pub fn flush(&mut self, to: PeerId) {
         if let Some(peer) = self.peer(to) {

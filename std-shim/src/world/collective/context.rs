@@ -23,6 +23,8 @@ pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
 pub(in crate::world) const WORLD: u32 = 0;
 /// All of them.
 pub(in crate::world) const EVERY: u32 = u16::MAX as u32;
+/// Whoever asks about all of them wants to hear, too, when this rank receives no message any more: that goes by this number.
+pub(in crate::world) const HEARING: u32 = EVERY + 1;
 /// Of these many it is said at a time whether they are free.
 pub(in crate::world) const WINDOW: u32 = 1024;
 

@@ -13,7 +13,7 @@ use unisono_core::placement::PlacementId;
 use unisono_core::schedule::Operation;
 use unisono_core::span::Span as Bytes;
 
-use super::context::{Context, Contexts, EVERY, Gone, Offered};
+use super::context::{Context, Contexts, EVERY, Gone, HEARING, Offered};
 use super::rooms::Rooms;
 use super::running::{Running, What};
 use super::schedule::Choices;
@@ -23,7 +23,7 @@ use crate::rank::Rank;
 use crate::region::Regions;
 use crate::world::group::Group;
 use crate::world::near::Announced;
-use crate::world::process::{ASK, GONE, LEFT, REVOKED};
+use crate::world::process::{ASK, DEAF, GONE, LEFT, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
 
@@ -125,6 +125,8 @@ pub(in crate::world) enum Leaving {
     Revoked { from: PeerId, context: u32 },
     /// It sends no message any more.
     AtEnd(PeerId),
+    /// It receives none any more.
+    Deaf(PeerId),
 }
 
 /// The table.
@@ -394,10 +396,16 @@ impl Collectives {
         let Some([kind, _, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
         let (context, cause) = (u32::from(u16::from_le_bytes([*low, *high])), Rank(u32::from_le_bytes(*cause)));
         match *kind {
-            ASK => self.handle_ask(from, context),
+            ASK => {
+                self.handle_ask(from, context);
+                if context == EVERY {
+                    self.handle_ask(from, HEARING);
+                }
+            }
             GONE => self.handle_leaving(Leaving::Retired { gone: Gone { peer: from, cause }, context }),
             REVOKED => self.handle_leaving(Leaving::Revoked { from, context }),
             LEFT => self.handle_leaving(Leaving::AtEnd(from)),
+            DEAF => self.handle_leaving(Leaving::Deaf(from)),
             _ => {}
         }
     }

@@ -282,6 +282,7 @@ impl Process {
                 }
             }
             Leaving::AtEnd(peer) => self.handle_left(peer),
+            Leaving::Deaf(peer) => self.handle_deaf(peer),
         }
     }
 

@@ -4,12 +4,13 @@ use unisono_core::device::PeerId;
 use unisono_core::peer::Life;
 
 use super::Process;
+use super::retire::PATIENCE;
 use crate::bootstrap::{Liveness, Membership, Notice};
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::Receiving;
-use crate::world::parcel::Owner;
+use crate::world::parcel::{Owner, Parcel};
 use crate::world::request::{Failure, message_of};
 
 impl Process {
@@ -30,6 +31,11 @@ impl Process {
         }
         self.look_near(None);
         self.drop_revoked();
+        self.answer_late(now);
+        self.end_unsent(now);
+        for deaf in self.deaf.clone() {
+            self.abandon_parcels(deaf, Failure::Parted(deaf.into()));
+        }
         let granted = self.granted.iter().flatten().map(|granted| granted.to);
         let sendings = self.sendings.iter().flatten().map(|sending| sending.to);
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
@@ -160,12 +166,66 @@ impl Process {
         if self.ended(peer.into()).is_some() {
             return;
         }
-        self.left.push(peer);
+        if !self.left.contains(&peer) {
+            self.left.push(peer);
+        }
         let rank = Rank::from(peer);
         for (request, id) in self.mailbox.waiting(|receiving| receiving.source == Some(peer)) {
             if self.mailbox.machine.cancel(id).is_some() {
                 self.mailbox.take(request);
                 self.requests.finish(request, Err(Failure::Parted(rank)));
+            }
+        }
+        self.end_unsent(self.latest);
+    }
+
+    /// Receives from anyone that a thread has waited for for a while end where all others are at their end, and no other thread of this
+    /// process may yet send to its own rank. The others are asked one after the other.
+    pub(super) fn end_unsent(&mut self, now: u64) {
+        let Some(since) = now.checked_sub(PATIENCE) else { return };
+        for (request, id) in self.mailbox.waiting(|receiving| receiving.source.is_none()) {
+            let context = self.mailbox.receiving(request).map(|receiving| receiving.context);
+            let Some(context) = context.filter(|_| self.collectives.watch.has_waited(request, since)) else { continue };
+            let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
+            let mut last = None;
+            let sends = others.into_iter().find(|rank| {
+                last = self.why_silent(*rank);
+                last.is_none()
+            });
+            match (sends, last) {
+                (Some(rank), _) => self.ask(now, rank.into(), EVERY),
+                (None, Some(failure)) if !self.has_other_threads() && self.mailbox.machine.cancel(id).is_some() => {
+                    self.mailbox.take(request);
+                    self.requests.finish(request, Err(failure));
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Whether the program has threads beside the one that waits; where the system does not say, it may have.
+    fn has_other_threads(&self) -> bool {
+        let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+        threads.map_or(true, |threads| threads > self.own_threads + 1)
+    }
+
+    /// A peer receives no message any more, and has told all that it received of this rank: sends to it that wait end.
+    pub(super) fn handle_deaf(&mut self, peer: PeerId) {
+        self.follow_messages();
+        if !self.deaf.contains(&peer) {
+            self.deaf.push(peer);
+        }
+        self.abandon_parcels(peer, Failure::Parted(peer.into()));
+    }
+
+    /// Messages that will not be received end, but for those that are still being sent.
+    pub(super) fn abandon_parcels(&mut self, to: PeerId, failure: Failure) {
+        for parcel in self.mailbox.parcels.unread(to) {
+            let Some(Parcel { owner, payload, .. }) = self.mailbox.parcels.abandon(parcel) else { continue };
+            tracing::debug!(rank = to.0, "a message that nobody receives");
+            self.give_back(owner, payload);
+            if let Owner::Request(request) = owner {
+                self.requests.finish(request, Err(failure));
             }
         }
     }

@@ -53,7 +53,11 @@ impl Process {
                     parcel.is_over |= done;
                     parcel.is_asked = false;
                 }
+                // One that was abandoned leaves as a head: its receiver takes nothing any more.
                 self.carry_head(to, &head, Some(user));
+                if done {
+                    self.mailbox.parcels.forget(user);
+                }
                 self.end_parcel(user);
             }
             Action::Sent { user } => self.sent(user, None),
@@ -78,6 +82,7 @@ impl Process {
             parcel.is_over = true;
             parcel.failure = parcel.failure.or(failure);
         }
+        self.mailbox.parcels.forget(parcel);
         self.end_parcel(parcel);
     }
 

@@ -67,7 +67,7 @@ impl Process {
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        if let Some(failure) = self.aborted {
+        if let Some(failure) = self.over() {
             return Err(SendFailure::Failed(failure));
         }
         let Posting { to, context, tag, mode, leaves: when } = *posting;
@@ -413,7 +413,7 @@ impl Process {
         true
     }
 
-    fn give_back(&mut self, owner: Owner, payload: Extent) {
+    pub(super) fn give_back(&mut self, owner: Owner, payload: Extent) {
         match owner {
             Owner::Request(_) => {}
             Owner::Cell(cell) => self.give_back_cell(cell),
@@ -466,9 +466,14 @@ impl Process {
         Ok((request, region))
     }
 
+    /// Why nothing is begun any more.
+    fn over(&self) -> Option<Failure> {
+        self.aborted.or(self.is_deaf.then_some(Failure::Finished))
+    }
+
     /// Whether something may be received from there.
     pub(in crate::world) fn expect_receivable(&self, source: Option<Rank>) -> Result<(), Failure> {
-        if let Some(failure) = self.aborted {
+        if let Some(failure) = self.over() {
             return Err(failure);
         }
         source.filter(|rank| rank.0 >= self.size).map_or(Ok(()), |rank| Err(Failure::UnknownRank(rank)))
@@ -482,12 +487,17 @@ impl Process {
             };
             return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
         };
-        let left = self.left.contains(&rank.into()).then_some(Failure::Parted(rank));
-        let ended = self.ended(rank).or(left)?;
+        let ended = self.why_silent(rank)?;
         if ended == Failure::PeerFailed(rank) {
             self.untold.retain(|untold| *untold != rank);
         }
         Some(ended)
+    }
+
+    /// Why no message comes from this rank any more.
+    pub(super) fn why_silent(&self, rank: Rank) -> Option<Failure> {
+        let left = self.left.contains(&rank.into()).then_some(Failure::Parted(rank));
+        self.ended(rank).or(left)
     }
 
     /// All other members are gone, and at least one did not leave: this failed. As long as the first one is there, that is seen at once.

@@ -3,7 +3,11 @@
 //! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
 //! collectives there has failed: at once, or whenever that is. What it said before arrives before. All members hear of a failure without
 //! having asked: it may make no progress afterwards. Where not even that leaves, and a member is known to be dead, nobody is waited for
-//! for long. So it is with messages: a rank at its end, where it waits for all others, tells those that have waited for it.
+//! for long.
+//!
+//! So it is with messages. A rank that finishes receives none any more, and once those that it has met are in their places tells so
+//! whoever has asked, behind everything that it has to say of that one's messages: what that one does not know then to be received never
+//! is. Once all that it sent has arrived, it tells that nothing comes of it any more.
 
 use unisono_core::collective::Cause;
 use unisono_core::device::PeerId;
@@ -12,7 +16,7 @@ use unisono_shmem::note;
 use super::Process;
 use super::steps::living;
 use crate::rank::Rank;
-use crate::world::collective::context::EVERY;
+use crate::world::collective::context::{EVERY, HEARING};
 use crate::world::collective::table::{Awaited, Outgoing};
 use crate::world::request::Failure;
 
@@ -21,6 +25,7 @@ pub(in crate::world) const ASK: u8 = 240;
 pub(in crate::world) const GONE: u8 = 241;
 pub(in crate::world) const REVOKED: u8 = 242;
 pub(in crate::world) const LEFT: u8 = 243;
+pub(in crate::world) const DEAF: u8 = 244;
 /// Bytes of such a message.
 pub(in crate::world) const WORD: usize = 8;
 /// Nanoseconds after which the rank that a collective waits for is asked.
@@ -32,7 +37,8 @@ const HOPELESS: u64 = 500_000_000;
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it sends no message any more.
+    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it receives no message any more, and when it
+    /// sends none.
     Ask,
     /// That is so, because of the rank.
     Gone,
@@ -40,15 +46,42 @@ pub(super) enum Word {
     Revoked,
     /// The rank sends no message any more.
     Left,
+    /// It receives none any more.
+    Deaf,
 }
 
 impl Process {
-    /// This rank begins no collective any more.
+    /// This rank begins nothing any more: no collective, no receive, no send.
     pub(in crate::world) fn retire_at_end(&mut self) {
         self.collectives.is_over = true;
         self.collectives.rooms.retire_from_all();
+        self.is_deaf = true;
+        for (request, id) in self.mailbox.waiting(|_| true) {
+            if self.mailbox.machine.cancel(id).is_some() {
+                self.mailbox.take(request);
+                self.requests.finish(request, Err(Failure::Finished));
+            }
+        }
+        self.abandon_parcels(self.rank.into(), Failure::Finished);
         let now = self.now();
         self.answer_askers(now);
+    }
+
+    /// Whether this rank receives nothing any more of a peer, which has been told of all that it received.
+    fn is_deaf_to(&mut self, peer: PeerId) -> bool {
+        if !self.is_deaf || self.mailbox.receives() {
+            return false;
+        }
+        self.mailbox.machine.settle(peer);
+        self.follow_messages();
+        self.mailbox.errands.is_empty() && self.outbox.is_empty()
+    }
+
+    /// Those who wait for a word that could not be given yet are told once it can be.
+    pub(super) fn answer_late(&mut self, now: u64) {
+        if self.is_deaf && self.collectives.askers.iter().any(|(_, about)| *about == HEARING) {
+            self.answer_askers(now);
+        }
     }
 
     /// This rank sends no message any more, and every one that it sent has arrived.
@@ -97,6 +130,7 @@ impl Process {
             Word::Gone => GONE,
             Word::Revoked => REVOKED,
             Word::Left => LEFT,
+            Word::Deaf => DEAF,
         };
         let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
         let said: [u8; WORD] = [kind, 0, low, high, a, b, c, d];
@@ -120,8 +154,11 @@ impl Process {
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
         match self.collectives.contexts.over(context) {
             _ if context == EVERY && self.is_at_end => self.tell_word(now, from, Word::Left, EVERY, self.rank),
+            _ if context == HEARING && self.is_deaf_to(from) => {
+                self.tell_word(now, from, Word::Deaf, EVERY, self.rank);
+            }
             Some(cause) => self.tell_word(now, from, Word::Gone, context, cause),
-            None if self.collectives.is_over && context != EVERY => {
+            None if self.collectives.is_over && context < EVERY => {
                 self.tell_word(now, from, Word::Gone, EVERY, self.rank)
             }
             None if self.collectives.askers.contains(&(from, context)) => {}
