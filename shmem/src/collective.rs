@@ -139,7 +139,7 @@ impl Course {
 
     /// Whether nothing is done here.
     #[inline(always)]
-    fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         cfg!(feature = "std") && self.way == Way::Elsewhere
     }
 

@@ -17,6 +17,13 @@
 //! # Wrap
 //! A stamp is compared with the one that is expected; it is older, or nonsense. A rank that shows nothing for long would leave a stamp
 //! that comes to look new when the number has wrapped: every 2²⁴ steps it writes its old ones anew ([`REFRESH`]).
+//!
+//! # Signs
+//! Beside its stamp a slot has a sign of the call, and of all calls of the group before: who looks at a slot sees whether its rank does,
+//! and has done, the same. Where nobody looks, as at each other's slots where each takes itself for the root, the next look tells.
+
+#[cfg(feature = "std")]
+mod passed;
 
 use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
 
@@ -25,6 +32,9 @@ use crate::collective::choice::{self, Way};
 use crate::collective::{Course, Item, offers};
 use crate::segment::{Segment, Site, Word};
 use crate::wish::Wish;
+
+#[cfg(feature = "std")]
+pub use passed::Passed;
 
 /// Steps after which a rank writes old stamps anew; no rank's is older than twice that.
 pub const REFRESH: u32 = 1 << 24;
@@ -54,9 +64,13 @@ pub struct Flags<'a> {
     course: Course,
     base: u32,
     sign: u32,
-    /// Mixed into all signs.
+    /// Mixed into all signs; of the calls so far; of this one.
     #[cfg(feature = "std")]
     salt: u32,
+    #[cfg(feature = "std")]
+    history: u32,
+    #[cfg(feature = "std")]
+    call: u32,
     state: State,
     lap: u32,
     item: u32,
@@ -139,6 +153,10 @@ impl<'a> Flags<'a> {
             sign: 0,
             #[cfg(feature = "std")]
             salt: 0,
+            #[cfg(feature = "std")]
+            history: 0,
+            #[cfg(feature = "std")]
+            call: 0,
             state: State::Final,
             lap: 0,
             item: 0,
@@ -165,6 +183,21 @@ impl<'a> Flags<'a> {
     #[cfg(feature = "std")]
     pub const fn set_generation(&mut self, generation: u32) {
         self.salt = generation.wrapping_mul(0x9e37_79b9);
+    }
+
+    /// The sign of the present call, behind all others; one of which nothing is shown leaves none.
+    #[cfg(feature = "std")]
+    const fn sign_on(&mut self) {
+        self.sign = self.call ^ self.salt ^ self.history;
+        if self.course.laps() > 0 {
+            self.history = (self.history.rotate_left(7) ^ self.call).wrapping_mul(0x0100_0193);
+        }
+    }
+
+    /// What is shown of the present call, that goes by other means.
+    #[cfg(feature = "std")]
+    pub const fn passed(&self) -> Passed {
+        Passed { step: self.base, sign: self.sign }
     }
 
     /// Ranks of the group.
@@ -354,7 +387,8 @@ impl<'a> Flags<'a> {
     fn end_lap(&mut self) {
         if self.course.releases(self.lap) {
             let at = self.boards.done(self.rank);
-            self.done = self.step().wrapping_add(1);
+            // Who goes by other means may look again at what the others show of that, until it comes back here.
+            self.done = self.step().wrapping_add(u32::from(!self.course.is_elsewhere()));
             self.publish(at, self.done, Site::SlotDone);
         }
         self.lap += 1;
@@ -387,9 +421,12 @@ impl Basic for Flags<'_> {
             (self.course, self.sign, self.plan) = (Course::new(plan, way, &self.boards), sign(plan), Some(made_of));
             #[cfg(feature = "std")]
             {
-                self.sign ^= self.salt;
+                // Who goes by other means does something else than who does not.
+                self.call = self.sign ^ u32::from(way == Way::Elsewhere);
             }
         }
+        #[cfg(feature = "std")]
+        self.sign_on();
         self.course.begin(self.next);
         (self.id, self.verb, self.base) = (id, plan.verb, self.next);
         (self.lap, self.item, self.left, self.wishes, self.shown) = (0, 0, 0, 0, Shown::default());

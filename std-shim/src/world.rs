@@ -191,6 +191,7 @@ impl World {
         shared.lock().own_threads = thread.iter().count();
         if let Some(world) = shared.lock().collectives.contexts.get_mut(WORLD) {
             world.way = on_node.as_ref().map(collective::NodeGroup::way);
+            world.boards = on_node.as_ref().map(collective::NodeGroup::boards);
         }
         let communicator = Communicator {
             shared,

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Some("right") => everything_is_right(&world),
             Some("disagree") => disagree(&world),
             Some("roots") => take_the_next_for_the_root(&world),
+            Some("givers") => give_what_nobody_takes(&world),
             Some("immediate") => many_under_way(&world),
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
+        ("who_takes_what_others_do_not_give_is_told", who_takes_what_others_do_not_give_is_told),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
@@ -104,6 +106,51 @@ fn roots_that_go_round_are_told() {
     {
         expect(&run(&format!("{options} --progress {mode}"), "roots"), 0, &[]);
     }
+}
+
+fn who_takes_what_others_do_not_give_is_told() {
+    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
+        for misuse in 0..5 {
+            for on in ["world", "room"] {
+                expect(&run(options, &format!("givers {misuse} {on}")), 0, &[]);
+            }
+        }
+    }
+}
+
+/// Who gives in a rooted collective leaves; by whatever means it gives, and others wait, these are told, and it by what comes next.
+fn give_what_nobody_takes(world: &World) {
+    let [misuse, on] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let on = if on == "world" { world } else { &duplicate };
+    let (rank, root, sum) = (on.rank(), Rank(0), SystemOperation::sum());
+    let is_root = rank == root;
+    // Whatever is settled at first is settled.
+    on.all_reduce_in_place(&mut [1_u64], sum).expect("a sum");
+    let (mut long, mut into) = (vec![1_u64; 200_000], vec![0_u64; 200_000]);
+    let started = Instant::now();
+    let (ended, takes) = match misuse.as_str() {
+        "0" => {
+            let own = if is_root { 200_000 } else { 2 };
+            (on.reduce_into(&long[..own], &mut into[..if is_root { own } else { 0 }], sum, root), is_root)
+        }
+        "1" => (on.broadcast_into(&mut long[..if is_root { 2 } else { 200_000 }], root), !is_root),
+        "2" if is_root => {
+            let size = on.size() as usize;
+            let (counts, at): (Vec<usize>, Vec<usize>) = (vec![2; size], (0..size).map(|rank| 2 * rank).collect());
+            let parts = PartitionMut::new(&mut into, &counts, &at).expect("within");
+            (on.gather_varcount_into(&long[..2], parts, root), true)
+        }
+        "2" => (on.gather_into(&long[..2], &mut into[..0], root), false),
+        // Each of two, and each of all, takes itself for the root.
+        "3" => (on.broadcast_into(&mut long[..2], Rank(rank.0.min(1))), false),
+        _ => (on.scatter_into(&long[..2 * on.size() as usize], &mut into[..2], rank), false),
+    };
+    let is_told = |ended| matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    assert!(!takes || is_told(ended), "{ended:?}");
+    let ended = ended.and_then(|()| on.all_reduce_in_place(&mut [1_u64], sum));
+    assert!(is_told(ended), "{ended:?}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 fn survivors_name_who_is_missing() {

@@ -588,6 +588,63 @@ fn who_goes_elsewhere_is_seen_by_who_does_not() {
 }
 
 #[test]
+fn who_goes_elsewhere_sees_who_gave_here() {
+    let ground = Ground::new(3);
+    let mut ranks = [0, 1, 2].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+    let [root, giver, other] = &mut ranks;
+    for flags in [&mut *root, &mut *other] {
+        flags.force(Some(Way::Elsewhere));
+        flags.start(CollectiveId::default(), &plan(Verb::Gather, flags.rank, 3, 1 << 20));
+        assert_eq!(flags.poll(), Turn::Final);
+        flags.force(None);
+    }
+    let [passed, others] = [root.passed(), other.passed()];
+    assert_eq!(passed, others);
+    let contradicting = || passed.contradicting(ground.segment(), &ground.boards, Rank(0));
+    assert_eq!(contradicting(), None, "nothing is known of who has not come");
+    // It leaves what it gives, and goes on as far as it may: what it gave stays to be seen.
+    let (data, mut none) = ([7; 1], []);
+    for sequence in 0..ground.boards.slots {
+        let what = plan(Verb::Gather, 1, 3, 1);
+        let mut buffers = Buffers::new(ground.segment(), &data, &mut none, Moves, Near);
+        giver.start(CollectiveId { context: 0, sequence }, &what);
+        let ended = loop {
+            match giver.poll() {
+                Turn::Do(step, wish) => {
+                    buffers.carry_out(wish).unwrap();
+                    giver.handle_done(step);
+                }
+                turn => break turn,
+            }
+        };
+        assert_eq!(ended, Turn::Final, "{sequence}");
+        assert_eq!(contradicting(), Some(Rank(1)), "{sequence}");
+    }
+    giver.start(CollectiveId::default(), &plan(Verb::Gather, 1, 3, 1));
+    assert_eq!(giver.poll(), Turn::Pending, "its slot is still looked at");
+    assert_eq!(contradicting(), Some(Rank(1)));
+}
+
+#[test]
+fn ranks_that_each_took_themselves_for_the_root_are_told_when_they_look() {
+    let ground = Ground::new(2);
+    let mut sides = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    for (side, rank) in sides.iter_mut().zip(0..) {
+        side.plan.root = Rank(rank);
+        side.start();
+        assert_eq!(side.go(), Turn::Final, "nobody looks");
+    }
+    let [giver, taker] = &mut sides;
+    for side in [&mut *giver, &mut *taker] {
+        side.plan.root = Rank(0);
+        side.start();
+    }
+    assert_eq!(giver.go(), Turn::Final);
+    let Turn::Failed(failure) = taker.go() else { panic!("two roots went unnoticed") };
+    assert_eq!((failure.rank, failure.cause), (Rank(0), Cause::Disagrees));
+}
+
+#[test]
 fn who_shows_something_of_another_generation_disagrees() {
     let ground = Ground::new(2);
     let [mut before, mut after] = [0, 1].map(|rank| {

@@ -1,8 +1,6 @@
 //! Collectives: what all ranks of the job do together, under the names that Rust's MPI users know.
 //!
-//! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so, but
-//! where lengths of a rooted collective differ so much that one rank gives by shared memory what another one awaits as a message: that
-//! one waits, as the watchdog says (`docs/collectives.md`).
+//! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so.
 //! Blocks lie in rank order. Ranks that share the memory of one node show each other their data there; other jobs follow a schedule
 //! (`unisono_core::schedule`), by rings between ranks of a node and by datagrams between others. A [`Scope`](super::Scope) begins
 //! collectives that go on while the caller does something else.
@@ -45,6 +43,7 @@ use unisono_shmem::payload::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
+use super::process::Process;
 use crate::rank::Rank;
 use call::Call;
 
@@ -250,11 +249,10 @@ impl Communicator {
                 Ok(())
             }
             _ => {
-                if let Some(on_node) = &self.on_node {
-                    on_node.pass(self, &call.plan)?;
-                }
+                let passed = self.on_node.as_ref().map(|on_node| on_node.pass(self, &call.plan)).transpose()?;
+                let note = |process: &mut Process, begun| process.note_passed(begun, passed);
                 // SAFETY: what is lent outlives this call, which waits for the end.
-                let begun = unsafe { self.begin(call, Box::new(operate), |_, _| ()) }?;
+                let begun = unsafe { self.begin(call, Box::new(operate), note) }?;
                 self.wait_for(begun)
             }
         }

@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
 use unisono_core::device::PeerId;
 
+use unisono_shmem::board::Boards;
+
 use super::CollectiveError;
 use super::node_group::CLOSED;
 use super::rooms::{Room, Rooms};
@@ -54,8 +56,9 @@ pub(in crate::world) struct Context {
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait, where there are any.
     pub(in crate::world) way: Option<Arc<AtomicU32>>,
-    /// What it has in shared memory; the World has its own.
+    /// What it has in shared memory; the World has its own. And where members show there what they do.
     pub(in crate::world) room: Option<Room>,
+    pub(in crate::world) boards: Option<Boards>,
     /// Nobody calls anything on it any more.
     is_freed: bool,
 }
@@ -206,8 +209,9 @@ impl Contexts {
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
-        let (way, room) = (None, None);
-        let begun = Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, room, is_freed };
+        let (way, room, boards) = (None, None, None);
+        let begun =
+            Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, room, boards, is_freed };
         self.set(context, Place::Used(Box::new(begun)));
     }
 

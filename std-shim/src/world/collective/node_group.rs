@@ -15,7 +15,7 @@ use unisono_core::collective::{
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::{Way, fits_room, grain_max};
-use unisono_shmem::flags::Flags;
+use unisono_shmem::flags::{Flags, Passed};
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _};
@@ -137,6 +137,11 @@ impl NodeGroup {
             epoch: AtomicU32::new(0),
             state: Lock::new(state),
         })
+    }
+
+    /// Where its members show what they do.
+    pub(in crate::world) const fn boards(&self) -> Boards {
+        self.boards
     }
 
     /// To be set to [`CLOSED`] when nothing is to be done any more.
@@ -381,15 +386,16 @@ impl NodeGroup {
         self.room.is_none() || fits_room(plan, &self.boards)
     }
 
-    /// Shows that this rank calls a collective that goes by messages: who calls another one, which does not, sees that.
-    pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<(), CollectiveError> {
+    /// Shows that this rank calls a collective that goes by messages: who calls another one, which does not, sees that. What is shown,
+    /// by which this rank sees as much of the others while it waits.
+    pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<Passed, CollectiveError> {
         let mut state = self.state.lock();
         self.expect_open(communicator, &state)?;
         state.wanted = plan.verb;
         state.flags.force(Some(Way::Elsewhere));
         let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
         state.flags.force(None);
-        passed
+        passed.map(|()| state.flags.passed())
     }
 
     /// Whether a collective may begin.

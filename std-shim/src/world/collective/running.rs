@@ -8,6 +8,7 @@ use unisono_core::collective::{Cause, CollectiveId, Failure, Rank as Member, Tur
 use unisono_core::device::Memory as _;
 use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Schedule as _, Span};
 use unisono_core::span::{Region, Span as Bytes};
+use unisono_shmem::flags::Passed;
 use unisono_shmem::payload::Operate;
 
 use super::CollectiveError;
@@ -38,6 +39,8 @@ pub(in crate::world) struct Running {
     pub(in crate::world) waited: Option<u64>,
     /// Whether it waits to be looked at.
     pub(in crate::world) is_listed: bool,
+    /// What this rank shows of it in shared memory, while it waits.
+    pub(in crate::world) passed: Option<Passed>,
     /// Whether it is started again and again; one that failed is not.
     pub(in crate::world) is_kept: bool,
     /// How it ended, or that it was not started; `None`: it is under way.

@@ -3,12 +3,13 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use unisono_core::collective::{Cause, CollectiveId, Plan, Turn};
+use unisono_core::collective::{Cause, CollectiveId, Plan, Rank as Member, Turn};
 use unisono_core::device::PeerId;
 use unisono_core::schedule::Executor;
+use unisono_shmem::flags::Passed;
 
 use super::Process;
-use super::retire::Word;
+use super::retire::{PATIENCE, Word};
 use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
 use crate::world::collective::context::EVERY;
@@ -85,6 +86,7 @@ impl Process {
             since: 0,
             waited: None,
             is_listed: false,
+            passed: None,
             is_kept,
             ended: Some(Ok(())),
             panic: None,
@@ -100,6 +102,32 @@ impl Process {
         self.collectives.start(now, collective);
         self.follow_collectives();
         Ok(())
+    }
+
+    /// One was begun of which this is shown to those that would not send messages.
+    pub(in crate::world) fn note_passed(&mut self, collective: u32, passed: Option<Passed>) {
+        if let Some(running) = self.collectives.get_mut(collective) {
+            running.passed = passed;
+        }
+    }
+
+    /// Who gives by shared memory what a collective has awaited as a message for a while does something else.
+    pub(super) fn look_for_others(&mut self, now: u64) {
+        let Some(segment) = self.near.as_ref().map(|near| near.node.segment()) else { return };
+        let running = self.collectives.running.iter().flatten();
+        let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.since) >= PATIENCE);
+        let others: Vec<(u32, Rank)> = late
+            .filter_map(|running| {
+                let (passed, context) = (running.passed?, running.executor.id().context);
+                let of = self.collectives.contexts.get(context)?;
+                let own = of.members.number(self.rank)?;
+                let other = passed.contradicting(segment, of.boards.as_ref()?, Member(own.0))?;
+                Some((context, of.members.world_rank(Rank(other.0))?))
+            })
+            .collect();
+        for (context, rank) in others {
+            self.collectives.blame(rank.into(), context, Cause::Disagrees);
+        }
     }
 
     /// Whether a collective may begin at all.

@@ -71,7 +71,7 @@ impl Process {
         let boards = self.collectives.rooms.boards(room, members).filter(|_| is_near && size > 1);
         let group = boards.and_then(|(node, boards)| NodeGroup::in_room(node, boards, (context, room), rank));
         match &group {
-            Some(group) => (of.room, of.way) = (Some(room), Some(group.way())),
+            Some(group) => (of.room, of.way, of.boards) = (Some(room), Some(group.way()), Some(group.boards())),
             None => self.collectives.rooms.give_back(room),
         }
         group

@@ -184,6 +184,7 @@ impl Process {
                 None => self.ask(now, peer, context),
             }
         }
+        self.look_for_others(now);
         self.doubt(now);
         self.watch(now);
     }
