@@ -235,7 +235,7 @@ impl World {
     /// Makes progress once, and tells whether everything that was sent has arrived.
     pub fn is_flushed(&self) -> bool {
         let mut process = self.shared.lock();
-        process.progress(false);
+        self.shared.progress(&mut process);
         process.is_flushed()
     }
 

@@ -252,7 +252,7 @@ impl Communicator {
             let mut process = self.shared.lock();
             process.expect_open(self.context)?;
             if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
-                process.progress_towards(posting.to);
+                self.shared.progress_towards(&mut process, posting.to);
                 drop(process);
                 self.shared.yield_if_crowded();
                 continue;
@@ -267,7 +267,7 @@ impl Communicator {
                 }
                 Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
                 Err(SendFailure::Full) => {
-                    process.progress_towards(posting.to);
+                    self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
                     // Who looks for each place that becomes free takes the line from who frees them.
                     (0..PAUSES).for_each(|_| core::hint::spin_loop());

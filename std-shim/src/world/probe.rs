@@ -75,7 +75,7 @@ impl Communicator {
 
     fn find<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
         let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
-        process.progress(false);
+        self.shared.progress(&mut process);
         process.find(look, self.context, pattern).transpose().map_err(|failure| self.own_failure(failure))
     }
 

@@ -189,11 +189,18 @@ impl Shared {
     }
 
     /// One round, of which other threads hear if it ended something.
-    fn progress(&self, process: &mut Process) -> bool {
+    pub(super) fn progress(&self, process: &mut Process) -> bool {
         let finished = process.requests.finished();
         let moved = process.progress(false);
         self.wake_sleepers(process, finished);
         moved
+    }
+
+    /// As that, mostly over what leads to this rank.
+    pub(super) fn progress_towards(&self, process: &mut Process, to: Rank) {
+        let finished = process.requests.finished();
+        process.progress_towards(to);
+        self.wake_sleepers(process, finished);
     }
 
     /// Ends the sleep of another thread if more has ended than this: it may be what that waits for.

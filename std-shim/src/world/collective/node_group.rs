@@ -616,7 +616,7 @@ impl Communicator {
         let mut process = self.shared.lock();
         let named = |member: Member| self.members.world_rank(Rank(member.0));
         process.show_waiting(subject, verb, awaited.filter_map(named));
-        process.progress(false);
+        self.shared.progress(&mut process);
         if look == Look::Everywhere {
             process.look_near(None);
         }

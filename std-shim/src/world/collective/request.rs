@@ -106,7 +106,7 @@ impl Communicator {
     /// Makes progress once; tells whether a collective has ended.
     pub(super) fn has_ended(&self, begun: u32) -> bool {
         let mut process = self.shared.lock();
-        process.progress(false);
+        self.shared.progress(&mut process);
         process.has_ended(begun)
     }
 }
