@@ -122,6 +122,8 @@ pub enum RegisterError {
     Full,
     /// The adapter does not take it.
     Refused,
+    /// The system has no more.
+    NoMemory,
 }
 
 impl fmt::Display for RegisterError {
@@ -130,6 +132,7 @@ impl fmt::Display for RegisterError {
             Self::TooLarge => "region larger than half the address space",
             Self::Full => "no free region",
             Self::Refused => "the adapter refuses the memory",
+            Self::NoMemory => "no memory",
         })
     }
 }
@@ -193,11 +196,26 @@ impl Regions {
 
     /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free), even
     /// when the table is dropped, because a device may still hold addresses.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; where the system has no memory, the process ends.
     pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
-        let layout = Layout::from_size_align(bytes.max(1), 64).map_err(|_| RegisterError::TooLarge)?;
+        let layout = layout_of(bytes)?;
+        self.try_allocate(bytes).map_err(|error| match error {
+            RegisterError::NoMemory => handle_alloc_error(layout),
+            _ => error,
+        })
+    }
+
+    /// As [`allocate`](Self::allocate), where one can do without.
+    ///
+    /// # Errors
+    /// [`RegisterError`], [`NoMemory`](RegisterError::NoMemory) among them.
+    pub fn try_allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = layout_of(bytes)?;
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let start = NonNull::new(start).ok_or(RegisterError::NoMemory)?;
         self.insert(start, bytes, Owner::Table(layout)).inspect_err(|_| {
             // SAFETY: allocated above with this layout, and named by nobody.
             unsafe { dealloc(start.as_ptr(), layout) };
@@ -313,6 +331,10 @@ impl Memory for Regions {
         let start = unsafe { entry.start.add(span.offset) };
         Some(Address { key: entry.known.key(), start, bytes })
     }
+}
+
+fn layout_of(bytes: usize) -> Result<Layout, RegisterError> {
+    Layout::from_size_align(bytes.max(1), 64).map_err(|_| RegisterError::TooLarge)
 }
 
 #[cfg(test)]

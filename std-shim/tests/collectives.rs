@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Instant;
 
 use program::{expect, run};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use unisono::rank::Rank;
 use unisono::world::collective::{
-    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, ViewMut,
+    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View, ViewMut,
 };
 use unisono::world::{Communicator, World};
 
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             Some("disagree") => disagree(&world),
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
+            Some("memory") => lack_memory(&world),
             Some("immediate") => many_under_way(&world),
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
+        ("who_lacks_memory_lets_nobody_wait", who_lacks_memory_lets_nobody_wait),
         ("who_takes_what_others_do_not_give_is_told", who_takes_what_others_do_not_give_is_told),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
@@ -116,6 +118,36 @@ fn who_takes_what_others_do_not_give_is_told() {
             }
         }
     }
+}
+
+fn who_lacks_memory_lets_nobody_wait() {
+    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
+        expect(&run(options, "memory"), 0, &[]);
+    }
+}
+
+/// What a rank gives lies apart, and there is no memory to put it together, or to combine it in.
+fn lack_memory(world: &World) {
+    let bytes = 8 << 20;
+    let (mut into, whole) = (vec![0_u8; bytes], vec![1_u8; bytes]);
+    let (poor, sum) = (world.rank() == Rank(1), SystemOperation::sum());
+    world.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()).expect("a sum");
+    let started = Instant::now();
+    let ended = if poor {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("its size");
+        let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        let most = pages * rustix::param::page_size() as u64 + (1 << 20);
+        setrlimit(Resource::As, Rlimit { current: Some(most), maximum: None }).expect("a limit");
+        let same = View::new(&[1_u8], 1, Vector::new(bytes, 1, 0)).expect("one element");
+        let ended = world.all_reduce_into(&same, &mut into, sum);
+        setrlimit(Resource::As, Rlimit { current: None, maximum: None }).expect("no limit");
+        assert_eq!(ended, Err(CollectiveError::TooLong));
+        ended
+    } else {
+        world.all_reduce_into(&whole, &mut into, sum)
+    };
+    assert!(poor || matches!(ended, Err(CollectiveError::Missing { rank: Rank(1), .. })), "{ended:?}");
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
 }
 
 /// Who gives in a rooted collective leaves; by whatever means it gives, and others wait, these are told, and it by what comes next.

@@ -242,7 +242,12 @@ impl Communicator {
     fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
             Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
-                call.packed(|plan, places| on_node.run(self, plan, places, operate))
+                let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));
+                // There was no memory for packing, which the others know nothing of.
+                if ended == Err(CollectiveError::TooLong) {
+                    on_node.fail(self, CollectiveError::TooLong);
+                }
+                ended
             }
             _ if call.is_alone() => {
                 call.copy_alone();

@@ -350,7 +350,7 @@ impl NodeGroup {
     }
 
     /// From now on every collective fails.
-    fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
+    pub(super) fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
         self.way.store(CLOSED, Ordering::Relaxed);
         self.retire(communicator, error);

@@ -2,7 +2,7 @@
 
 use unisono_core::span::{Region, Span};
 
-use crate::region::Regions;
+use crate::region::{Regions, RegisterError};
 
 /// Sizes are powers of two: from 2⁶ to 2³⁷ bytes.
 const SMALLEST: u32 = 6;
@@ -38,6 +38,15 @@ impl Store {
 
     /// So many bytes, which hold anything. `None`: there cannot be so many.
     pub(in crate::world) fn take(&mut self, bytes: usize, regions: &mut Regions) -> Option<Kept> {
+        self.find(bytes, |bytes| regions.allocate(bytes))
+    }
+
+    /// As that; `None` also where the system has no more, which ends the process otherwise.
+    pub(in crate::world) fn try_take(&mut self, bytes: usize, regions: &mut Regions) -> Option<Kept> {
+        self.find(bytes, |bytes| regions.try_allocate(bytes))
+    }
+
+    fn find(&mut self, bytes: usize, allocate: impl FnOnce(usize) -> Result<Region, RegisterError>) -> Option<Kept> {
         let class = (bytes.max(1).checked_next_power_of_two()?.trailing_zeros().saturating_sub(SMALLEST)) as usize;
         let size = size_of_class(class);
         let region = match self.free.get_mut(class)?.pop() {
@@ -45,7 +54,7 @@ impl Store {
                 self.bytes -= size;
                 region
             }
-            None => regions.allocate(size).ok()?,
+            None => allocate(size).ok()?,
         };
         Some(Kept { region, class })
     }

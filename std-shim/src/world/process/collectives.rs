@@ -66,13 +66,14 @@ impl Process {
         let layout = layout(plan, schedule, &shape)?;
         let regions = self.regions.get_mut();
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
-            0 => None,
-            bytes => Some(self.collectives.store.take(bytes, regions).ok_or(CollectiveError::TooLong)?),
+            0 => Some(None),
+            bytes => self.collectives.store.try_take(bytes, regions).map(Some),
         };
+        let Some(scratch) = scratch else { return Err(self.lack_memory(context)) };
         // SAFETY: as the caller says, until the collective has ended, which revokes the region.
-        let input = unsafe { regions.register(input, inward) }.map_err(|_| CollectiveError::TooLong)?;
+        let Ok(input) = (unsafe { regions.register(input, inward) }) else { return Err(self.lack_memory(context)) };
         // SAFETY: as above.
-        let output = unsafe { regions.register(output, outward) }.map_err(|_| CollectiveError::TooLong)?;
+        let Ok(output) = (unsafe { regions.register(output, outward) }) else { return Err(self.lack_memory(context)) };
         let id = CollectiveId { context, sequence: 0 };
         Ok(self.collectives.insert(Running {
             executor: Executor::new(id, prepared),
@@ -91,6 +92,12 @@ impl Process {
             ended: Some(Ok(())),
             panic: None,
         }))
+    }
+
+    /// What others may have begun this rank cannot: they are told.
+    fn lack_memory(&mut self, context: u32) -> CollectiveError {
+        self.fail_with(context, CollectiveError::TooLong);
+        CollectiveError::TooLong
     }
 
     /// Starts a collective that is not under way, and lets its first messages leave.
