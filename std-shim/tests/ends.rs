@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         let world = World::join().expect("a world");
         match env::args().nth(1).as_deref() {
             Some("sends") => sends(&world),
+            Some("lately") => lately(&world),
             Some("flood") => flood(&world),
             Some("anyone") => anyone(&world),
             Some("itself") => itself(&world),
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("sends_that_wait_for_a_rank_at_its_end_are_told", || everywhere("sends")),
+        ("what_was_received_last_is_sent", || everywhere("lately")),
         ("messages_that_nobody_receives_keep_nobody_from_its_end", || everywhere("flood")),
         ("a_receive_from_anyone_is_told_when_all_others_are_at_their_end", || everywhere("anyone")),
         ("another_thread_may_still_send_to_its_own_rank", || everywhere("itself")),
@@ -118,6 +120,38 @@ fn sends(world: &World) {
         }
     }
     assert_eq!(soon("a receive", || world.receive_into(&mut [0_u8], FIRST, TAG)).map(|_| ()), parted);
+}
+
+/// What is received after the receiver was asked, and before it ends, is sent though nobody asked about it since.
+fn lately(world: &World) {
+    let lengths = [700, 3000, 9000];
+    if world.rank() == FIRST {
+        let mut room = [0_u8; 9000];
+        for _ in lengths {
+            world.receive_into(&mut room, Rank(1), TAG).expect("received");
+        }
+        return;
+    }
+    if world.rank() != Rank(1) {
+        return;
+    }
+    // Tests and waits ask; probes do not.
+    let goes_on = |time: Duration| {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            assert!(world.immediate_probe(Rank(1), None).is_ok_and(|found| found.is_none()));
+        }
+    };
+    let data = lengths.map(|length| vec![3_u8; length]);
+    world.scope(|scope| {
+        let never = scope.immediate_synchronous_send(&[1_u8], FIRST, Tag(7)).expect("begun");
+        goes_on(Duration::from_millis(150));
+        let sent = data.each_ref().map(|data| scope.immediate_send(data, FIRST, TAG).expect("begun"));
+        scope.flush();
+        goes_on(Duration::from_millis(300));
+        sent.map(|sent| sent.wait().expect("received"));
+        assert_eq!(never.wait().map(|_| ()), Err(Failure::Parted(FIRST)));
+    });
 }
 
 /// More than is kept for one who receives nothing.

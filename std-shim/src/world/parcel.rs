@@ -186,3 +186,43 @@ impl Parcels {
         self.used == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use unisono_core::span::Region;
+
+    use super::*;
+
+    fn parcel(to: u32) -> Parcel {
+        let payload = Extent { region: Region::default(), offset: 0, bytes: 1 };
+        let (uses, granted) = (0, 0);
+        let (owner, failure) = (Owner::Copy, None);
+        Parcel { to: PeerId(to), payload, owner, uses, is_over: false, failure, granted, is_asked: false }
+    }
+
+    #[test]
+    fn the_number_of_one_that_was_abandoned_is_not_used_before_the_machine_forgets_it() {
+        let mut parcels = Parcels::new(3);
+        let [first, second, third] = [1, 1, 2].map(|to| parcels.put(parcel(to)));
+        parcels.get(second).expect("there").uses = 1;
+        assert_eq!(parcels.unread(PeerId(1)), [first], "the other one is being read");
+        assert!(parcels.abandon(first).is_some() && parcels.abandon(first).is_none());
+        assert!(parcels.get(first).is_none() && parcels.take_done(first).is_none());
+        assert!(parcels.are_towards(PeerId(1)), "the second one");
+        assert_eq!(parcels.next(), 3);
+        parcels.forget(third);
+        assert!(parcels.get(third).is_some(), "it is not abandoned");
+        parcels.forget(first);
+        assert_eq!(parcels.put(parcel(0)), first);
+    }
+
+    #[test]
+    fn what_was_abandoned_goes_with_its_peer() {
+        let mut parcels = Parcels::new(2);
+        let [first, second] = [0, 1].map(|to| parcels.put(parcel(to)));
+        [first, second].into_iter().for_each(|one| assert!(parcels.abandon(one).is_some()));
+        assert!(parcels.is_empty());
+        parcels.lose(PeerId(1), Failure::Finished);
+        assert_eq!([parcels.put(parcel(0)), parcels.put(parcel(0))], [second, 2]);
+    }
+}

@@ -126,9 +126,9 @@ impl Watch {
         self.waits.retain(|wait| wait.request != request);
     }
 
-    /// Whether a thread has waited for it since before then.
-    pub(super) fn has_waited(&self, request: u32, since: u64) -> bool {
-        self.waits.iter().any(|wait| wait.request == request && wait.since <= since)
+    /// Requests that threads have waited for since then, or longer.
+    pub(super) fn waited(&self, since: u64) -> Vec<u32> {
+        self.waits.iter().filter(|wait| wait.since <= since).map(|wait| wait.request).collect()
     }
 
     /// The message that a thread waits for.

@@ -183,9 +183,12 @@ impl Process {
     /// process may yet send to its own rank. The others are asked one after the other.
     pub(super) fn end_unsent(&mut self, now: u64) {
         let Some(since) = now.checked_sub(PATIENCE) else { return };
-        for (request, id) in self.mailbox.waiting(|receiving| receiving.source.is_none()) {
-            let context = self.mailbox.receiving(request).map(|receiving| receiving.context);
-            let Some(context) = context.filter(|_| self.collectives.watch.has_waited(request, since)) else { continue };
+        for request in self.collectives.watch.waited(since) {
+            let Some(&mut Receiving { id: Some(id), source: None, met: None, context, .. }) =
+                self.mailbox.receiving(request)
+            else {
+                continue;
+            };
             let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
             let mut last = None;
             let sends = others.into_iter().find(|rank| {
@@ -220,6 +223,9 @@ impl Process {
 
     /// Messages that will not be received end, but for those that are still being sent.
     pub(super) fn abandon_parcels(&mut self, to: PeerId, failure: Failure) {
+        if !self.mailbox.parcels.are_towards(to) {
+            return;
+        }
         for parcel in self.mailbox.parcels.unread(to) {
             let Some(Parcel { owner, payload, .. }) = self.mailbox.parcels.abandon(parcel) else { continue };
             tracing::debug!(rank = to.0, "a message that nobody receives");

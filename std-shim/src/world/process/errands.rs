@@ -150,7 +150,12 @@ impl Process {
 
     /// A peer granted memory for a message of ours, or for its next part.
     fn place_parcel(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, Key), more: bool) {
-        let Some(parcel) = self.mailbox.parcels.get(user).filter(|parcel| parcel.to == to) else { return };
+        let Some(parcel) = self.mailbox.parcels.get(user).filter(|parcel| parcel.to == to) else {
+            if !more {
+                self.mailbox.parcels.forget(user);
+            }
+            return;
+        };
         let payload = parcel.payload;
         if to == self.rank.into() {
             parcel.is_over = true;
