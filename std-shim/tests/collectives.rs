@@ -128,7 +128,7 @@ fn who_lacks_memory_lets_nobody_wait() {
 
 /// What a rank gives lies apart, and there is no memory to put it together, or to combine it in.
 fn lack_memory(world: &World) {
-    let bytes = 8 << 20;
+    let bytes = 2 << 20;
     let (mut into, whole) = (vec![0_u8; bytes], vec![1_u8; bytes]);
     let sum = SystemOperation::sum();
     world.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()).expect("a sum");
@@ -136,14 +136,18 @@ fn lack_memory(world: &World) {
     if world.rank() == Rank(1) {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("its size");
         let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
-        let most = pages * rustix::param::page_size() as u64 + (1 << 20);
+        let most = pages * rustix::param::page_size() as u64 + (1 << 18);
         setrlimit(Resource::As, Rlimit { current: Some(most), maximum: None }).expect("a limit");
         let same = View::new(&[1_u8], 1, Vector::new(bytes, 1, 0)).expect("one element");
         let ended = world.all_reduce_into(&same, &mut into, sum);
         setrlimit(Resource::As, Rlimit { current: None, maximum: None }).expect("no limit");
         assert_eq!(ended, Err(CollectiveError::TooLong));
-        // The others do not hear of it by its end.
-        thread::sleep(BOUND + BOUND / 4);
+        // The others do not hear of it by its end; what it has said may have to be said again.
+        let ended = Instant::now();
+        while ended.elapsed() < BOUND + BOUND / 4 {
+            assert!(world.immediate_probe(None, None).is_ok_and(|found| found.is_none()));
+            thread::sleep(Duration::from_millis(1));
+        }
         return;
     }
     let ended = world.all_reduce_into(&whole, &mut into, sum);

@@ -149,7 +149,7 @@ fn lately(world: &World) {
         let sent = data.each_ref().map(|data| scope.immediate_send(data, FIRST, TAG).expect("begun"));
         scope.flush();
         goes_on(Duration::from_millis(300));
-        sent.map(|sent| sent.wait().expect("received"));
+        sent.into_iter().for_each(|sent| _ = sent.wait().expect("received"));
         assert_eq!(never.wait().map(|_| ()), Err(Failure::Parted(FIRST)));
     });
 }
