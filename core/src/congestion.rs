@@ -40,6 +40,12 @@ impl<T: Time> Congestion<T> {
         self.window == 0 || (in_flight as u32) << 8 < self.window
     }
 
+    /// How many segments more [may](Self::admits) be in flight, at most `full`.
+    pub(crate) const fn room(&self, in_flight: u16, full: u16) -> u32 {
+        let most = if self.window == 0 { full as u32 } else { self.window.div_ceil(256) };
+        most.saturating_sub(in_flight as u32)
+    }
+
     /// A round trip was measured, in units of 64 ns.
     pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
         let Control::Delay { target } = *control else { return };

@@ -2,7 +2,7 @@
 
 use crate::counters::Happened;
 use crate::device::{Device, Lane, Memory, Received, Slot, Token};
-use crate::endpoint::{Above, Endpoint, Verdict};
+use crate::endpoint::{Above, Course, Endpoint, Run, Verdict};
 use crate::storage::Storage;
 use crate::time::Time;
 
@@ -50,11 +50,11 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut received, mut verdict) = (false, Verdict::Release);
+    let (mut received, mut verdict, mut course) = (false, Verdict::Release, Course::NONE);
     for _ in 0..budget {
         let slot = match &device.receive(lane) {
             Some(datagram) => {
-                endpoint.handle_datagram(now, datagram, above, &mut verdict);
+                endpoint.handle_next(now, datagram, above, &mut verdict, &mut course);
                 datagram.slot()
             }
             None => break,
@@ -102,12 +102,12 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let mut posted = false;
+    let (mut posted, mut run) = (false, Run::NONE);
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
         // By reference: its parts were just written one by one, and a copy of larger words waits for all of them.
-        let Some(transmit) = &endpoint.poll_transmit(now, ticket, token.head()) else { break };
+        let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), &mut run) else { break };
         let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         above.saw(Happened::Sent { cause: transmit.cause, bytes });

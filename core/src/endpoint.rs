@@ -21,6 +21,7 @@
 
 #[cfg(debug_assertions)]
 mod audit;
+mod course;
 mod events;
 mod farewell;
 mod grant;
@@ -30,12 +31,17 @@ mod life;
 mod pooled;
 mod receive;
 mod release;
+mod run;
 mod send;
 mod timeout;
+#[cfg(test)]
+mod together;
 mod transmit;
 mod turn;
 
+pub(crate) use course::Course;
 pub use in_use::InUse;
+pub(crate) use run::Run;
 pub use send::GrantError;
 
 use crate::congestion::Control;

@@ -294,15 +294,31 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if !self.has_room() {
             return None;
         }
+        let psn = self.push_behind(T::stamp(now), piece, ticket)?;
+        self.arm_if_idle(now, pace);
+        Some(Segment { psn, piece, count: 0, cause: Cause::First })
+    }
+
+    /// As [`push`](Self::push), where there is [`room`](Self::room).
+    #[inline]
+    pub(crate) fn push_behind(&mut self, stamp: T::Stamp, piece: Piece, ticket: Ticket) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));
-        let stamp = T::stamp(now);
         *self.entries.get_mut(usize::from(i))? = Entry { piece, stamp, ticket, state: POSTED, ..Entry::FREE };
         self.append(i);
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;
         self.next = psn.add(1);
-        self.arm_if_idle(now, pace);
-        Some(Segment { psn, piece, count: 0, cause: Cause::First })
+        Some(psn)
+    }
+
+    /// How many new segments may be pushed one behind the other, at least: none where anything else comes before them, or the timer
+    /// does not run.
+    pub(crate) fn room(&self) -> u32 {
+        if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
+            return 0;
+        }
+        let fits = (W as u32).saturating_sub(self.next.since(self.base));
+        fits.min(self.granted()).min(self.congestion.room(self.in_flight, W as u16))
     }
 
     /// The segment `psn`, just pushed, gives the grant back: nothing is queued behind it.

@@ -3,6 +3,7 @@
 use super::{Endpoint, Verdict};
 use crate::counters::Reason;
 use crate::device::Received;
+use crate::peer::Peer;
 use crate::placement::{Placement, PlacementId, Stage, segments};
 use crate::psn::Psn;
 use crate::storage::Storage;
@@ -46,25 +47,41 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         datagram: &impl Received,
         verdict: &mut Verdict,
     ) -> Result<Landed, Reason> {
-        let segment = SegmentHeader::parse(datagram.head())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
-        let placement = segment.placement.among(self.placements.as_ref());
-        let own = placement.filter(|own| (own.peer, own.incarnation) == (header.rank, peer.incarnation));
-        let Some((Stage::Open { bytes, psn, .. }, to)) = own.map(|own| (own.stage, own.to)) else {
-            return self.withdrawn(header);
+        let Some(part) = self.part_of(peer, header.rank, header.psn(), datagram) else { return self.withdrawn(header) };
+        let (placement, to) = part?;
+        *verdict = to;
+        Ok(Some(placement))
+    }
+
+    /// The placement that a segment is part of, and where it goes. `None`: none that is open for its peer.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    pub(super) fn part_of(
+        &self,
+        peer: &Peer<S::Time, BITS>,
+        from: u32,
+        psn: Psn<BITS>,
+        datagram: &impl Received,
+    ) -> Option<Result<(PlacementId, Verdict), Reason>> {
+        let segment = match SegmentHeader::parse(datagram.head()) {
+            Ok(segment) => segment,
+            Err(error) => return Some(Err(error.into())),
         };
+        let placement = segment.placement.among(self.placements.as_ref());
+        let own = placement.filter(|own| (own.peer, own.incarnation) == (from, peer.incarnation))?;
+        let Stage::Open { bytes, psn: opened, .. } = own.stage else { return None };
         // The parts of a placement are sent one after the other.
-        if header.psn().since(Psn::new(psn)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
-            return Err(Reason::Refused);
+        if psn.since(Psn::new(opened)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
+            return Some(Err(Reason::Refused));
         }
         let size = peer.segment();
         let payload = datagram.bytes().saturating_sub(SEGMENT_HEADER as u32);
-        let start = segment.index.checked_mul(size).filter(|start| *start < bytes).ok_or(Reason::Refused)?;
-        if payload != bytes.saturating_sub(start).min(size) {
-            return Err(Reason::Refused);
-        }
-        *verdict = Verdict::Place { to: to.part(start, payload), start: SEGMENT_HEADER as u16 };
-        Ok(Some(segment.placement))
+        let start = segment.index.checked_mul(size).filter(|start| *start < bytes);
+        let Some(start) = start.filter(|start| payload == bytes.saturating_sub(*start).min(size)) else {
+            return Some(Err(Reason::Refused));
+        };
+        let to = Verdict::Place { to: own.to.part(start, payload), start: SEGMENT_HEADER as u16 };
+        Some(Ok((segment.placement, to)))
     }
 
     /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.

@@ -1,6 +1,6 @@
 //! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
-use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY};
+use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY, Sender};
 use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
 use crate::list::List;
 use crate::operation::{Operation, What};
@@ -11,7 +11,7 @@ use crate::time::Time;
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
-const BURST: u8 = 16;
+pub(super) const BURST: u8 = 16;
 /// How much more rarely the path is measured while acknowledgements that data carry show that it is no worse.
 const RARER: u32 = 16;
 
@@ -63,7 +63,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             || self.leaving != Leaving::No
     }
 
-    fn rotate(&mut self) {
+    pub(super) fn rotate(&mut self) {
         self.burst = 0;
         let senders = self.senders.as_mut();
         if let Some(first) = self.ready.pop(senders, |sender| &mut sender.link) {
@@ -169,12 +169,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 segment
             }
         };
-        // Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for, and more rarely while
-        // those that data carry come as soon as was measured.
-        let rarely = record.window.rtt().smoothed().saturating_mul(8).max(self.config.granularity.saturating_mul(4));
-        let prompt = !cfg!(feature = "optimize_for_size") && record.flags & PROMPT != 0;
-        let rarely = if prompt { rarely.saturating_mul(RARER) } else { rarely };
-        if S::Time::since(now, record.asked).is_some_and(|since| since > rarely) {
+        if is_to_ask::<S::Time, W, BITS>(now, record, self.config.granularity) {
             record.asked = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
@@ -254,8 +249,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
+/// Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for, and more rarely while those that
+/// data carry come as soon as was measured.
 #[inline]
-fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T, BITS>) -> Header<BITS> {
+pub(super) fn is_to_ask<T: Time, const W: usize, const BITS: u32>(
+    now: T::Instant,
+    sender: &Sender<T, W, BITS>,
+    granularity: u32,
+) -> bool {
+    let rarely = sender.window.rtt().smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
+    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & PROMPT != 0;
+    let rarely = if prompt { rarely.saturating_mul(RARER) } else { rarely };
+    T::since(now, sender.asked).is_some_and(|since| since > rarely)
+}
+
+#[inline]
+pub(super) fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T, BITS>) -> Header<BITS> {
     Header {
         kind: Kind::Acknowledge,
         flags: Flags::empty(),
@@ -270,7 +279,7 @@ fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T, BITS>) ->
 
 /// Writes the head of an operation's part. Returns its length and the payload behind it.
 #[inline]
-fn emit<const BITS: u32>(
+pub(super) fn emit<const BITS: u32>(
     mut header: Header<BITS>,
     operation: &Operation,
     part: u32,
@@ -292,9 +301,9 @@ fn emit<const BITS: u32>(
                 What::Place { .. } => Kind::Open,
             };
             if header.kind != Kind::Void {
-                let rest = head.iter_mut().skip(HEADER);
-                for (into, from) in rest.zip(operation.head.iter().take(usize::from(operation.head_bytes))) {
-                    *into = *from;
+                // All that there is room for: what lies behind is not sent, or overwritten by the payload.
+                if let Some(rest) = head.last_chunk_mut() {
+                    *rest = operation.head;
                 }
                 length = length.wrapping_add(usize::from(operation.head_bytes));
             }
@@ -307,7 +316,7 @@ fn emit<const BITS: u32>(
     (length as u8, payload)
 }
 
-const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: Cause) -> Transmit {
+pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: Cause) -> Transmit {
     Transmit { to, at: Lane::Polled, head, payload, solicited: false, cause }
 }
 

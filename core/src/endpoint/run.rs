@@ -1,0 +1,136 @@
+//! Datagrams of one window that leave one behind the other: what is looked at for one holds for those behind it.
+
+use super::transmit::{BURST, data, emit, header_of, is_to_ask};
+use super::{Endpoint, Now, ORPHAN, POSTING};
+use crate::device::{Cause, HEAD, PeerId, Ticket, Transmit};
+use crate::peer::{NEWS, WANTS};
+use crate::send_window::Piece;
+use crate::storage::Storage;
+use crate::time::Time;
+use crate::wire::{Flags, Header, Kind};
+
+/// What may follow the datagram that left last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<const BITS: u32> {
+    sender: u32,
+    /// The header of each, but for kind and PSN.
+    header: Header<BITS>,
+    /// So many new segments leave without any other flag than their count, whatever else there is to send.
+    left: u32,
+    /// New data left last: a run may begin.
+    is_due: bool,
+}
+
+impl<const BITS: u32> Run<BITS> {
+    /// Nothing has left.
+    pub(crate) const NONE: Self = Self {
+        sender: 0,
+        header: Header {
+            kind: Kind::Eager,
+            flags: Flags::empty(),
+            credit: 0,
+            rank: 0,
+            incarnation: crate::peer::Incarnation(0),
+            expected: crate::peer::Incarnation(0),
+            psn: 0,
+            acknowledged: 0,
+        },
+        left: 0,
+        is_due: false,
+    };
+
+    #[cfg(test)]
+    pub(super) const fn left(&self) -> u32 {
+        self.left
+    }
+}
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// As [`poll_transmit`](Self::poll_transmit), where between two calls with one run nothing else is asked of the endpoint.
+    #[inline(always)]
+    pub(crate) fn poll_next(
+        &mut self,
+        now: Now<S, W, BITS>,
+        ticket: Ticket,
+        head: &mut [u8; HEAD],
+        run: &mut Run<BITS>,
+    ) -> Option<Transmit> {
+        if cfg!(feature = "optimize_for_size") {
+            return self.poll_transmit(now, ticket, head);
+        }
+        if core::mem::take(&mut run.is_due) {
+            self.begin_run(now, run);
+        }
+        if run.left > 0
+            && let Some(transmit) = self.transmit_next(now, ticket, head, run)
+        {
+            return Some(transmit);
+        }
+        run.left = 0;
+        let transmit = self.poll_transmit(now, ticket, head);
+        run.is_due = transmit.is_some_and(|transmit| transmit.cause == Cause::First);
+        transmit
+    }
+
+    /// How many new segments of the first ready window may leave one behind the other: nothing comes before them, and none is asked
+    /// to be acknowledged, or is the last that the window has room for.
+    #[inline(never)]
+    fn begin_run(&mut self, now: Now<S, W, BITS>, run: &mut Run<BITS>) {
+        let half = self.credit.share(W as u32) >> 1;
+        let Some(sender) = self.ready.first() else { return };
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
+        let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
+        if self.noticed > 0
+            || self.urgent
+            || self.gives_up()
+            || record.flags & (ORPHAN | POSTING) != POSTING
+            || peer.has(NEWS)
+            || peer.has(WANTS) && u32::from(peer.granted) < half
+            || is_to_ask::<S::Time, W, BITS>(now, record, self.config.granularity)
+        {
+            return;
+        }
+        run.sender = sender;
+        run.header = header_of(&self.config, peer);
+        run.left = record.window.room().saturating_sub(1);
+    }
+
+    /// The next segment of a run. `None`: it is the last that is queued, or none is; nothing was done.
+    #[inline(always)]
+    fn transmit_next(
+        &mut self,
+        now: Now<S, W, BITS>,
+        ticket: Ticket,
+        head: &mut [u8; HEAD],
+        run: &mut Run<BITS>,
+    ) -> Option<Transmit> {
+        let record = self.senders.as_mut().get_mut(run.sender as usize)?;
+        let to = record.peer;
+        let last = self.peers.as_ref().get(to as usize)?.queue;
+        let operations = self.operations.as_mut();
+        let first = operations.get(last as usize)?.link;
+        let operation = operations.get_mut(first as usize)?;
+        let part = operation.sent;
+        let is_whole = part.wrapping_add(1) >= operation.parts;
+        if is_whole && first == last {
+            return None;
+        }
+        operation.sent = part.wrapping_add(1);
+        let piece = Piece { operation: first, part };
+        let psn = record.window.push_behind(S::Time::stamp(now), piece, ticket)?;
+        let (length, payload) = emit(Header { psn: psn.get(), ..run.header }, operation, part, head);
+        let second = operation.link;
+        if is_whole && let Some(last) = operations.get_mut(last as usize) {
+            last.link = second;
+        }
+        run.left = run.left.wrapping_sub(1);
+        self.burst = self.burst.wrapping_add(1);
+        if self.burst >= BURST {
+            self.rotate();
+            if self.ready.first() != Some(run.sender) {
+                run.left = 0;
+            }
+        }
+        Some(data(PeerId(to), length, payload, Cause::First))
+    }
+}

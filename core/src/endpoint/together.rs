@@ -1,0 +1,308 @@
+//! Two pairs of endpoints do the same: one is asked for and given each datagram by itself, the other all of a round together. They
+//! say the same, and stand the same after each round.
+
+extern crate alloc;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::{Above, Config, Course, Endpoint, Pools, Run, Sender, Verdict};
+use crate::counters::{Counters, Happened};
+use crate::device::{HEAD, Limits, PeerId, Received, Slot, Ticket, Transmit};
+use crate::operation::Operation;
+use crate::peer::{Incarnation, Peer};
+use crate::placement::{Key, Placement};
+use crate::receive_window::ReceiveWindow;
+use crate::span::{Region, Span};
+use crate::storage::Arrays;
+use crate::time::Nanos;
+
+const W: usize = 8;
+const BITS: u32 = 16;
+const OPERATIONS: usize = 16;
+const MTU: u32 = 100;
+/// Datagrams of a round.
+const BUDGET: usize = 12;
+
+type Records = Arrays<Nanos, 2, 2, OPERATIONS, 4, 16>;
+type Node = Endpoint<Records, W, BITS>;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Frame {
+    head: [u8; HEAD],
+    bytes: u32,
+    from: PeerId,
+    slot: Slot,
+}
+
+impl Received for Frame {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..HEAD.min(self.bytes as usize)]
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.from == peer
+    }
+
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Places what has a payload; notes everything.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Notes {
+    heads: Vec<(PeerId, Vec<u8>, u32)>,
+    counters: Counters,
+}
+
+impl Above for Notes {
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        self.heads.push((from, head.into(), bytes));
+        if bytes < 20 {
+            return Verdict::Release;
+        }
+        Verdict::Place { to: Span { region: Region::new(1, 1), offset: 0, bytes: 50 }, start: 20 }
+    }
+
+    fn saw(&mut self, what: Happened) {
+        self.counters.count(what);
+    }
+}
+
+/// One end of a pair.
+struct Side {
+    node: Node,
+    notes: Notes,
+    together: bool,
+    ticket: Ticket,
+    /// Datagrams that took the short way in and out.
+    short: [usize; 2],
+    /// All that it ever got, by slot.
+    frames: Vec<Frame>,
+}
+
+impl Side {
+    fn new(rank: u32, together: bool) -> Self {
+        let pools = Pools {
+            peers: [Peer::UNMET; 2],
+            senders: [Sender::FREE; 2],
+            receivers: [ReceiveWindow::EMPTY; 2],
+            operations: [Operation::FREE; OPERATIONS],
+            placements: [Placement::FREE; 4],
+            notices: [super::Notice::FREE; 16],
+        };
+        let limits = Limits {
+            mtu: MTU,
+            receive_slots: 64,
+            holdable: 4,
+            granularity_ns: 10_000,
+            lossless: false,
+            interrupts: false,
+        };
+        let mut node = Node::new(0, Config::new(PeerId(rank), Incarnation(rank + 5), &limits), pools);
+        node.meet(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
+        let (notes, frames) = (Notes::default(), Vec::new());
+        Self { node, notes, together, ticket: Ticket(0), short: [0; 2], frames }
+    }
+
+    fn receive(&mut self, now: u64, frames: &[Frame]) -> Vec<Verdict> {
+        let (mut course, mut said, mut verdict) = (Course::NONE, Vec::new(), Verdict::Release);
+        for frame in frames {
+            let frame = Frame { slot: Slot(self.frames.len() as u32), ..*frame };
+            self.frames.push(frame);
+            if self.together {
+                self.node.handle_next(now, &frame, &mut self.notes, &mut verdict, &mut course);
+                self.short[0] += usize::from(course.is_sure());
+            } else {
+                self.node.handle_datagram(now, &frame, &mut self.notes, &mut verdict);
+            }
+            said.push(verdict);
+            while let Some(slot) = self.node.poll_deferred() {
+                said.push(self.node.handle_held(now, &self.frames[slot.0 as usize], &mut self.notes));
+            }
+        }
+        said
+    }
+
+    fn transmit(&mut self, now: u64) -> Vec<(Transmit, Frame)> {
+        let (mut run, mut said, from) = (Run::NONE, Vec::new(), self.node.config().rank);
+        for _ in 0..BUDGET {
+            let (mut head, ticket) = ([0; HEAD], self.ticket.next());
+            let left = run.left();
+            let transmit = if self.together {
+                self.node.poll_next(now, ticket, &mut head, &mut run)
+            } else {
+                self.node.poll_transmit(now, ticket, &mut head)
+            };
+            let Some(transmit) = transmit else { break };
+            self.short[1] += usize::from(self.together && (run.left() < left || left == 0 && run.left() > 0));
+            self.ticket = ticket;
+            head[usize::from(transmit.head)..].fill(0);
+            let bytes = u32::from(transmit.head) + transmit.payload.map_or(0, |span| span.bytes);
+            said.push((transmit, Frame { head, bytes, from, slot: Slot(0) }));
+        }
+        said
+    }
+}
+
+/// Both pairs.
+struct Both {
+    sides: [[Side; 2]; 2],
+    /// Towards each rank.
+    under_way: [Vec<Frame>; 2],
+    now: u64,
+    keys: u64,
+}
+
+impl Both {
+    fn new() -> Self {
+        let sides = [0, 1].map(|rank| [false, true].map(|together| Side::new(rank, together)));
+        Self { sides, under_way: [Vec::new(), Vec::new()], now: 1_000_000, keys: 0 }
+    }
+
+    /// Asks both ends of a rank the same; they answer the same.
+    fn ask<R: PartialEq + core::fmt::Debug>(&mut self, rank: usize, mut what: impl FnMut(u64, &mut Side) -> R) -> R {
+        let (now, [alone, together]) = (self.now, &mut self.sides[rank]);
+        let (one, other) = (what(now, alone), what(now, together));
+        assert_eq!(one, other);
+        other
+    }
+
+    fn send(&mut self, rank: usize, bytes: u32) {
+        let to = PeerId(1 - rank as u32);
+        let payload = (bytes > 0).then_some(Span { region: Region::new(1, 1), offset: 0, bytes: bytes % 50 });
+        let head = [7; 20];
+        self.ask(rank, |now, side| side.node.send(now, to, &head, payload)).ok();
+    }
+
+    fn place(&mut self, rank: usize, bytes: u32) {
+        self.keys += 1;
+        let (key, span) = (Key(self.keys), Span { region: Region::new(1, 1), offset: 0, bytes });
+        let (from, to) = (PeerId(rank as u32), PeerId(1 - rank as u32));
+        let Ok(placement) = self.ask(1 - rank, |_, side| side.node.grant(from, span, key)) else { return };
+        self.ask(rank, |now, side| side.node.place(now, to, placement, key, span)).ok();
+    }
+
+    /// A round of one rank. `fate` changes what is under way towards it, `finishes` says whether the device finishes.
+    fn round(&mut self, rank: usize, fate: impl FnOnce(&mut Vec<Frame>), finishes: bool) {
+        let mut frames = core::mem::take(&mut self.under_way[rank]);
+        fate(&mut frames);
+        self.ask(rank, |now, side| side.receive(now, &frames));
+        self.ask(rank, |now, side| {
+            if finishes {
+                side.node.handle_completed(now, side.ticket);
+            }
+            if side.node.poll_timeout(now).is_some_and(|at| now >= at) {
+                side.node.handle_timeout(now);
+            }
+        });
+        let sent = self.ask(rank, |now, side| side.transmit(now));
+        self.under_way[1 - rank].extend(sent.iter().map(|(_, frame)| *frame));
+        self.ask(rank, |now, side| {
+            side.node.handle_round(now);
+            core::iter::from_fn(|| side.node.poll_event(now)).collect::<Vec<_>>()
+        });
+        let [alone, together] = &self.sides[rank];
+        assert_eq!(alone.node, together.node);
+        assert_eq!(alone.notes, together.notes);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(usize, u32),
+    Place(usize, u32),
+    Round(usize, Fate, bool),
+    Wait(u64),
+}
+
+/// What happens to a datagram, by its place among those under way.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Nothing,
+    Lost(usize),
+    Doubled(usize),
+    Swapped(usize),
+    /// A byte of its header gets another value.
+    Changed(usize, usize, u8),
+    /// So does that of all, as if another life, or another rank, had sent them.
+    AllChanged(usize, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let fate = prop_oneof![
+        6 => Just(Fate::Nothing),
+        1 => any::<usize>().prop_map(Fate::Lost),
+        1 => any::<usize>().prop_map(Fate::Doubled),
+        1 => any::<usize>().prop_map(Fate::Swapped),
+        1 => (0..34_usize, any::<u8>()).prop_map(|(byte, value)| Fate::AllChanged(byte, value)),
+        1 => (any::<usize>(), 0..34_usize, any::<u8>()).prop_map(|(which, byte, value)| Fate::Changed(which, byte, value)),
+    ];
+    prop_oneof![
+        6 => (0..2_usize, 0..100_u32).prop_map(|(rank, bytes)| Step::Send(rank, bytes)),
+        1 => (0..2_usize, 0..1500_u32).prop_map(|(rank, bytes)| Step::Place(rank, bytes)),
+        6 => (0..2_usize, fate, prop::bool::weighted(0.9)).prop_map(|(rank, fate, finishes)| Step::Round(rank, fate, finishes)),
+        1 => prop_oneof![0..5_000_u64, 0..400_000_u64].prop_map(Step::Wait),
+    ]
+}
+
+fn befall(fate: Fate, frames: &mut Vec<Frame>) {
+    let count = frames.len().max(1);
+    match fate {
+        Fate::Lost(which) if !frames.is_empty() => _ = frames.remove(which % count),
+        Fate::Doubled(which) if !frames.is_empty() => frames.insert(which % count, frames[which % count]),
+        Fate::Swapped(which) if count > 1 => frames.swap(which % (count - 1), which % (count - 1) + 1),
+        Fate::Changed(which, byte, value) if !frames.is_empty() => frames[which % count].head[byte] = value,
+        Fate::AllChanged(byte, value) => frames.iter_mut().for_each(|frame| frame.head[byte] = value),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn datagrams_together_do_what_each_does_by_itself(steps in prop::collection::vec(step(), 1..150)) {
+        let mut both = Both::new();
+        for step in steps {
+            match step {
+                Step::Send(rank, bytes) => both.send(rank, bytes),
+                Step::Place(rank, bytes) => both.place(rank, bytes),
+                Step::Round(rank, fate, finishes) => both.round(rank, |frames| befall(fate, frames), finishes),
+                Step::Wait(time) => both.now += time,
+            }
+            both.now += 500;
+        }
+    }
+}
+
+#[test]
+fn most_datagrams_of_a_round_take_the_short_way() {
+    let mut both = Both::new();
+    for i in 0..400 {
+        if i % 100 == 50 {
+            both.place(0, 5000);
+        }
+        (0..7).for_each(|_| both.send(0, 40));
+        both.now += 2000;
+        both.round(0, |_| {}, true);
+        both.round(1, |_| {}, true);
+    }
+    let [_, [_, receiver]] = &both.sides;
+    let [[_, sender], _] = &both.sides;
+    let all = receiver.notes.counters.arrivals() as usize;
+    assert!(
+        receiver.short[0] * 2 > all && sender.short[1] * 2 > all,
+        "{:?} {:?} of {all}",
+        receiver.short,
+        sender.short
+    );
+}
