@@ -17,7 +17,7 @@
 use core::fmt::Debug;
 use core::hash::Hash;
 
-use super::envelope::{Envelope, PATTERNS, Pattern};
+use super::envelope::{ANY_TAG, Envelope, PATTERNS, Pattern};
 use super::queues::{Key, Link, Queued, Queues};
 use crate::device::PeerId;
 use crate::list::{List, NONE};
@@ -262,6 +262,25 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             }
         }
         first
+    }
+
+    /// Takes out the receive that a message is for, and frees its record: as [`first_receive`](Self::first_receive),
+    /// [`unpost`](Self::unpost) and [`free_receive`](Self::free_receive) where all receives that wait name their source, and either all
+    /// or none of them the tag, and this one need not be asked about. `None`: there is none, or it takes those three.
+    #[inline]
+    pub fn take_first_receive(&mut self, envelope: &Envelope) -> Option<R> {
+        let class = match self.waiting {
+            [_, 0, 0, 0] => 0,
+            [0, _, 0, 0] => ANY_TAG,
+            _ => return None,
+        };
+        let receives = self.receives.as_mut();
+        let record = self.posted.pop_if(receives, &envelope.key(class), |posted| !posted.unasked)?;
+        self.count(class, u32::MAX);
+        let receives = self.receives.as_mut();
+        let body = core::mem::take(receives.get_mut(record as usize)?).body;
+        self.free_receives.push_front(receives, record, Posted::free_link);
+        Some(body)
     }
 
     /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.

@@ -91,14 +91,42 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     /// The first record with that key.
     #[inline]
     pub(super) fn first<R: Queued>(&self, records: &[R], key: &Key) -> Option<u32> {
-        let mut at = *self.buckets.as_ref().get(self.bucket(key))?;
+        self.find(records, key, self.bucket(key)).map(|(first, _)| first)
+    }
+
+    /// The first record with that key, and that of another queue which stands before it in the bucket.
+    #[inline]
+    fn find<R: Queued>(&self, records: &[R], key: &Key, bucket: usize) -> Option<(u32, u32)> {
+        let (mut at, mut before) = (*self.buckets.as_ref().get(bucket)?, NONE);
         while let Some(record) = records.get(at as usize) {
             if record.key(key.class) == *key {
-                return Some(at);
+                return Some((at, before));
             }
-            at = record.link(key.class).chain;
+            before = core::mem::replace(&mut at, record.link(key.class).chain);
         }
         None
+    }
+
+    /// Takes the first record with that key out, if it `may` go: as [`first`](Self::first) and [`remove`](Self::remove).
+    #[inline]
+    pub(super) fn pop_if<R: Queued>(&mut self, records: &mut [R], key: &Key, may: impl Fn(&R) -> bool) -> Option<u32> {
+        let bucket = self.bucket(key);
+        let (first, before) = self.find(records, key, bucket)?;
+        let record = records.get_mut(first as usize).filter(|record| may(record))?;
+        let Link { next, previous, chain } = core::mem::replace(record.link_mut(key.class), Link::NONE);
+        let instead = match records.get_mut(next as usize) {
+            Some(second) => {
+                let link = second.link_mut(key.class);
+                (link.previous, link.chain) = (previous, chain);
+                next
+            }
+            None => chain,
+        };
+        match records.get_mut(before as usize) {
+            Some(before) => before.link_mut(key.class).chain = instead,
+            None => *self.buckets.as_mut().get_mut(bucket)? = instead,
+        }
+        Some(first)
     }
 
     /// The record behind `i` in its queue.
@@ -117,8 +145,9 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get(i as usize) else { return };
         let key = record.key(class);
-        let first = self.first(records, &key);
-        match first.and_then(|first| records.get_mut(first as usize)) {
+        let bucket = self.bucket(&key);
+        let first = self.find(records, &key, bucket);
+        match first.and_then(|(first, _)| records.get_mut(first as usize)) {
             Some(first) => {
                 let last = core::mem::replace(&mut first.link_mut(class).previous, i);
                 if let Some(last) = records.get_mut(last as usize) {
@@ -129,7 +158,6 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
                 }
             }
             None => {
-                let bucket = self.bucket(&key);
                 let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
                 let chain = core::mem::replace(head, i);
                 if let Some(record) = records.get_mut(i as usize) {

@@ -82,12 +82,19 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         seed in any::<u32>(),
         buckets in prop::sample::select(vec![6_usize, 13, 96]),
+        // All receives name their source, and all or none the tag.
+        plain in any::<Option<bool>>(),
     ) {
         let (mut queues, mut oracle) = (queues(seed, buckets), Oracle::default());
         let mut posted: Vec<(ReceiveId, u32)> = Vec::new();
         for (number, step) in (0_u32..).zip(steps) {
             match step {
                 Step::Receive(pattern) => {
+                    let pattern = plain.map_or(pattern, |tagged| Pattern {
+                        source: pattern.source.or(Some(PeerId(0))),
+                        tag: tagged.then_some(pattern.tag.unwrap_or(Tag(0))),
+                        ..pattern
+                    });
                     let found = queues.first_message(&pattern);
                     match oracle.first_message(&pattern) {
                         Some(at) => {
@@ -107,15 +114,23 @@ proptest! {
                     }
                 }
                 Step::Arrive(envelope) => {
+                    let mut short = queues.clone();
+                    let taken = short.take_first_receive(&envelope);
                     let found = queues.first_receive(&envelope);
                     match oracle.first_receive(&envelope) {
                         Some(at) => {
                             let receive = found.expect("the oracle has one");
                             prop_assert!(queues.unpost(receive) && !queues.unpost(receive));
-                            prop_assert_eq!(queues.free_receive(receive), Some(oracle.posted.remove(at).1));
+                            let number = oracle.posted.remove(at).1;
+                            prop_assert_eq!(queues.free_receive(receive), Some(number));
+                            prop_assert!(taken.is_some() || plain.is_none());
+                            if taken.is_some() {
+                                prop_assert_eq!((taken, &short), (Some(number), &queues));
+                            }
                         }
                         None => {
-                            prop_assert_eq!(found, None);
+                            prop_assert_eq!((found, taken), (None, None));
+                            prop_assert_eq!(&short, &queues);
                             match queues.keep(envelope, number) {
                                 Ok(_) => oracle.kept.push((envelope, number)),
                                 Err(Full) => prop_assert_eq!(oracle.kept.len(), RECORDS),

@@ -13,6 +13,12 @@ impl<S: Storage> Admission<S> {
     /// there is. O(1) expected.
     #[inline]
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Outcome {
+        if let Some((context, tag, credit)) = Head::read_short(head)
+            && let Some(payload) = bytes.checked_sub(Head::EAGER as u32)
+            && payload <= self.config.short
+        {
+            return self.handle_short(from, context, tag, credit, payload);
+        }
         match Read::of(head) {
             Some(read) => self.react(from, &read, bytes),
             None => Outcome::Nonsense,

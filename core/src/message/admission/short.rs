@@ -1,6 +1,6 @@
 //! Short messages that neither side keeps anything of.
 
-use super::head::{Flags, Read, Said, Shown};
+use super::head::{Flags, Kind, Read, Said, Shown};
 use super::{Admission, Head, Outcome, Status, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
@@ -39,17 +39,16 @@ impl<S: Storage> Admission<S> {
 
     /// Handles what [`send_short`](Self::send_short) sent, with a payload of `bytes` bytes. [`Outcome`]s count [`Head::EAGER`] bytes
     /// before it.
+    #[inline]
     pub fn handle_short(&mut self, from: PeerId, context: Context, tag: Tag, credit: Credit, bytes: u32) -> Outcome {
         let headers = self.config.headers;
         let envelope = Envelope { context, source: from, tag };
-        if self.peer(from).is_some_and(|peer| !peer.is_gone && peer.untaken < headers)
-            && let Some(receive) = self.matching.first_receive(&envelope)
+        let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| !peer.is_gone && peer.untaken < headers);
+        // Whoever says what cannot be takes no receive along.
+        if peer.is_some_and(|peer| peer.says(credit.freed, credit.settled).is_some())
+            && let Some(body) = self.matching.take_first_receive(&envelope)
         {
-            // Whoever says what cannot be takes no receive along.
-            if self.take_short(from, credit).is_none() || !self.matching.unpost(receive) {
-                return Outcome::Nonsense;
-            }
-            let Some(body) = self.matching.free_receive(receive) else { return Outcome::Nonsense };
+            self.take_short(from, credit);
             let status = Status { envelope, bytes: u64::from(bytes) };
             return Outcome::Into { user: body.user, start: Head::EAGER, status };
         }
@@ -121,6 +120,16 @@ impl<S: Storage> Admission<S> {
 }
 
 impl Head {
+    /// What a [short](Self::short) head says. `None`: another one.
+    #[inline(always)]
+    pub(super) fn read_short(head: &[u8]) -> Option<(Context, Tag, Credit)> {
+        let words: &[[u8; 4]; Self::EAGER / 4] = head.as_chunks().0.first_chunk()?;
+        let [[kind, flags, low, high], settled, context, tag, message] = *words;
+        let is_short = kind == Kind::Eager as u8 && flags == 0 && message == NONE.to_le_bytes();
+        let credit = Credit { freed: u16::from_le_bytes([low, high]), settled: u32::from_le_bytes(settled) };
+        is_short.then_some((Context(u32::from_le_bytes(context)), Tag(u32::from_le_bytes(tag)), credit))
+    }
+
     /// What a head says of a message with its payload that its sender does not wait for: whose it is. `None`: another one.
     #[inline]
     pub fn eager(head: &[u8]) -> Option<(Context, Tag)> {
