@@ -42,6 +42,7 @@ impl Above for Mail<'_> {
         }
     }
 
+    #[inline(always)]
     fn saw(&mut self, what: Happened) {
         self.counters.count(what);
     }
