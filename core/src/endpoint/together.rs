@@ -234,8 +234,6 @@ enum Fate {
     Swapped(usize),
     /// A byte of its header gets another value.
     Changed(usize, usize, u8),
-    /// So does that of all, as if another life, or another rank, had sent them.
-    AllChanged(usize, u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -244,7 +242,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Fate::Lost),
         1 => any::<usize>().prop_map(Fate::Doubled),
         1 => any::<usize>().prop_map(Fate::Swapped),
-        1 => (0..34_usize, any::<u8>()).prop_map(|(byte, value)| Fate::AllChanged(byte, value)),
         1 => (any::<usize>(), 0..34_usize, any::<u8>()).prop_map(|(which, byte, value)| Fate::Changed(which, byte, value)),
     ];
     prop_oneof![
@@ -262,7 +259,6 @@ fn befall(fate: Fate, frames: &mut Vec<Frame>) {
         Fate::Doubled(which) if !frames.is_empty() => frames.insert(which % count, frames[which % count]),
         Fate::Swapped(which) if count > 1 => frames.swap(which % (count - 1), which % (count - 1) + 1),
         Fate::Changed(which, byte, value) if !frames.is_empty() => frames[which % count].head[byte] = value,
-        Fate::AllChanged(byte, value) => frames.iter_mut().for_each(|frame| frame.head[byte] = value),
         _ => {}
     }
 }
