@@ -1,7 +1,8 @@
 //! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
 //!
 //! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
-//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call.
+//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call. Every rank says on which processor it waited last: who waits for ranks
+//! of other processors alone spins for a moment before it lets others run, since none of its own would help.
 //!
 //! ```text
 //! sleeper                             publisher
@@ -21,7 +22,7 @@ use core::sync::atomic::{Ordering, compiler_fence, fence};
 use core::time::Duration;
 use std::time::Instant;
 
-use rustix::thread::{ClockId, futex, sched_yield};
+use rustix::thread::{ClockId, futex, sched_getcpu, sched_yield};
 use rustix::time::{Timespec, clock_gettime};
 
 use crate::layout::{Layout, Waiting};
@@ -43,6 +44,12 @@ const YIELDS_APART: u32 = 8;
 /// Time after which other processors see what one has stored.
 const SHOWN: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
 
+/// Polls of a rank that nobody on its own processor keeps waiting, before it lets others run: they take about as long as to change to
+/// another rank and back.
+const LINGERING: u32 = 128;
+
+/// Not asleep, and waited last on the processor with the number that is added.
+const AWAKE_ON: u32 = 1 << 31;
 /// Asleep on several words at a time: wakes with any of them. No segment has so many words.
 const ANY: u32 = u32::MAX;
 /// Words that the system watches at a time (`FUTEX_WAITV_MAX`).
@@ -106,7 +113,17 @@ impl<'a> Sleepers<'a> {
     /// What stands for a word of the segment among those asleep: its index + 1.
     fn mark(&self, word: &Word) -> Option<u32> {
         let index = core::ptr::from_ref(word).addr().checked_sub(self.base)? / 4;
-        if index < self.words { u32::try_from(index + 1).ok() } else { None }
+        let mark = if index < self.words { u32::try_from(index + 1).ok()? } else { return None };
+        (mark < AWAKE_ON).then_some(mark)
+    }
+
+    /// Says that this rank is awake, and where it runs.
+    fn show_awake(&self) -> u32 {
+        let here = AWAKE_ON | (sched_getcpu() as u32).min(ANY - 1 - AWAKE_ON);
+        if self.own.own() != here {
+            self.own.publish(here, Site::Plain);
+        }
+        here
     }
 
     fn sleep(&self, word: &Word, seen: u32) {
@@ -116,7 +133,7 @@ impl<'a> Sleepers<'a> {
             // Woken, too late, interrupted or over the time: the caller looks.
             let _ = futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest));
         }
-        self.own.publish(0, Site::Plain);
+        self.show_awake();
     }
 
     /// Says what this rank is about to sleep on. False: what it sleeps on has changed.
@@ -149,7 +166,7 @@ impl<'a> Sleepers<'a> {
                 std::thread::sleep(NAP);
             }
         }
-        self.own.publish(0, Site::Plain);
+        self.show_awake();
     }
 }
 
@@ -160,11 +177,29 @@ fn after(time: Duration) -> Timespec {
     Timespec { tv_sec: now.tv_sec + ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
 }
 
+/// The processor that a rank waits on.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'a> {
+    sleepers: Sleepers<'a>,
+    shown: u32,
+}
+
+impl Here<'_> {
+    /// Whether one of the node's ranks may need this processor to go on, as far as is known: it waited there last, sleeps, or has never
+    /// waited.
+    pub fn may_have(&self, local: u32) -> bool {
+        let shown = self.sleepers.asleep.get(local as usize).map_or(0, |word| word.acquire(Site::Plain));
+        shown == self.shown || shown < AWAKE_ON || shown == ANY
+    }
+}
+
 /// One wait that blocks.
 #[derive(Debug)]
 pub struct Rest<'a> {
     sleepers: Sleepers<'a>,
     polls: u32,
+    /// Polls that it still spins before it lets others run; `None`: not known yet.
+    lingers: Option<u32>,
     /// When it began, about, and when everything was looked at last.
     times: Option<(Instant, Instant)>,
     lasts: bool,
@@ -174,7 +209,24 @@ impl<'a> Rest<'a> {
     /// A wait that begins. Reads no clock.
     #[inline]
     pub const fn new(sleepers: Sleepers<'a>) -> Self {
-        Self { sleepers, polls: 0, times: None, lasts: false }
+        Self { sleepers, polls: 0, lingers: None, times: None, lasts: false }
+    }
+
+    /// Whether to poll again at once, instead of [`rest`](Self::rest): for a moment, unless a rank that keeps this one waiting may need its
+    /// processor (`needs`). Never in the dedicated mode, whose rests are short.
+    #[inline]
+    pub fn lingers(&mut self, needs: impl FnOnce(Here<'_>) -> bool) -> bool {
+        if self.sleepers.waiting == Waiting::Dedicated {
+            return false;
+        }
+        let left = self.lingers.get_or_insert_with(|| {
+            let here = Here { sleepers: self.sleepers, shown: self.sleepers.show_awake() };
+            if needs(here) { 0 } else { LINGERING }
+        });
+        let Some(less) = left.checked_sub(1) else { return false };
+        *left = less;
+        core::hint::spin_loop();
+        true
     }
 
     /// To be called after each poll that was fruitless, with the word that was waited for and the value it had; `None`: there
@@ -204,6 +256,7 @@ impl<'a> Rest<'a> {
     }
 
     fn rest_shared(&mut self, words: &[(&Word, u32)]) -> Look {
+        self.lingers = None;
         self.polls = self.polls.saturating_add(1);
         if self.polls <= YIELDS {
             sched_yield();
@@ -256,6 +309,38 @@ mod tests {
                 while rest.rest(waits_for) < Look::Everywhere {}
             }
         }
+    }
+
+    #[test]
+    fn ranks_linger_unless_somebody_needs_their_processor() {
+        let count = |rest: &mut Rest<'_>, others: &[u32]| {
+            let needs = |here: Here<'_>| others.iter().any(|local| here.may_have(*local));
+            (0..=LINGERING).take_while(|_| rest.lingers(needs)).count() as u32
+        };
+        let (mapping, layout) = mapping(Waiting::Shared);
+        let word = mapping.segment().word(layout.board(1).unwrap().at).unwrap();
+        let [own, other] = [0, 1].map(|local| Sleepers::new(mapping.segment(), &layout, local).unwrap());
+        let mut rest = Rest::new(own);
+        assert_eq!(count(&mut rest, &[1]), 0, "nobody knows where a rank is that has never waited");
+        // Where no processor is.
+        other.own.publish(ANY - 1, Site::Plain);
+        assert_eq!(count(&mut rest, &[1]), 0, "it looks once, and again when others have run");
+        for _ in 0..2 {
+            rest.rest(Some((word, 0)));
+            assert_eq!(count(&mut rest, &[1]), LINGERING);
+            assert_eq!(count(&mut rest, &[1]), 0, "for a moment");
+        }
+        for asleep in [own.mark(word).unwrap(), ANY, 0] {
+            other.own.publish(asleep, Site::Plain);
+            rest.rest(Some((word, 0)));
+            assert_eq!(count(&mut rest, &[1]), 0, "{asleep}");
+            assert_eq!(count(&mut rest, &[]), 0);
+        }
+        rest.rest(Some((word, 0)));
+        assert_eq!((count(&mut rest, &[]), own.own.own() >= AWAKE_ON), (LINGERING, true));
+        let (dedicated, layout) = self::mapping(Waiting::Dedicated);
+        let sleepers = Sleepers::new(dedicated.segment(), &layout, 0).unwrap();
+        assert_eq!(count(&mut Rest::new(sleepers), &[]), 0, "where every rank has a processor");
     }
 
     #[test]
