@@ -3,7 +3,7 @@
 //! ```text
 //! 0        header: magic, version, checksum, sizes, waiting            one page
 //! seats    one stride per rank: who sits there, its beats, its canary  written by its rank
-//! asleep   one word per rank: which word it sleeps on                  written by its rank
+//! asleep   one word per rank: which word it sleeps on, where it runs   written by its rank
 //! boards   per rank: its flags and slots of collectives                written by its rank
 //! rings    per ordered pair: entries and bulk (producer), tail (consumer)
 //! pools    per rank: buffers that users allocated                      written by its rank
@@ -15,7 +15,7 @@ use crate::segment::{STRIDE, Segment, Site};
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
 /// Of the layout. Every change of what lies where is a new one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
 /// Rooms: groups, beside that of all, which a rank has boards for.

@@ -30,8 +30,8 @@ pub enum Site {
     Arrive,
     /// A rank looks whether another has arrived there.
     Arrived,
-    /// A rank looks whether rank 0 has gathered all.
-    Gathered,
+    /// A rank that arrives last of all looks whether another has arrived.
+    OthersArrived,
     /// One of two ranks shows that it has arrived.
     PairArrive,
     /// One of two ranks looks whether the other has arrived.
@@ -63,7 +63,7 @@ impl Site {
         Self::BulkGive,
         Self::Arrive,
         Self::Arrived,
-        Self::Gathered,
+        Self::OthersArrived,
         Self::PairArrive,
         Self::PairArrived,
         Self::PhaseShow,

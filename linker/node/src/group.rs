@@ -7,7 +7,6 @@ use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::board::Boards;
 use unisono_shmem::flags::Flags;
 use unisono_shmem::kernel::{Element, Kernel, Operation, kernel, kind};
-use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Operate, Refused, Unreadable};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -77,21 +76,10 @@ impl<'a> Group<'a> {
     pub fn barrier(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
         self.failed.map_or(Ok(()), Err)?;
         self.epoch = self.epoch.wrapping_add(1);
-        let (epoch, gathered) = (self.epoch, self.member.layout().sizes().waiting == Waiting::Shared);
-        // Rank 0 of a gathered barrier arrives last.
-        if !gathered || self.member.local() != 0 {
-            self.barrier.arrive(epoch);
-        }
+        let epoch = self.epoch;
+        self.barrier.arrive(epoch);
         let (mut from, mut polls) = (0, 0_u32);
-        loop {
-            let complete = if gathered {
-                self.barrier.poll_gathered(epoch, &mut from)
-            } else {
-                self.barrier.poll(epoch, &mut from)
-            };
-            if complete {
-                return Ok(());
-            }
+        while !self.barrier.poll(epoch, &mut from) {
             polls = polls.wrapping_add(1);
             if polls.is_multiple_of(POLLS)
                 && let Some((rank, _, _)) = self.barrier.missing(epoch, from)
@@ -115,6 +103,7 @@ impl<'a> Group<'a> {
             }
             idle.idle();
         }
+        Ok(())
     }
 
     /// The root's `data` replaces everyone else's.

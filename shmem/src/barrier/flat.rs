@@ -1,6 +1,8 @@
-//! The barrier of ranks that all have a core: one release store, then an acquire look at each of the others. And that of ranks that
-//! share cores, *gathered* by rank 0: it looks at each of the others, then shows that it has arrived, which is all that they look for.
-//! There rank 0 leaves first, so that whoever comes after it finds what it has written meanwhile, and nobody else is woken twice.
+//! Flat flags: one release store, then an acquire look at each of the others.
+//!
+//! Of ranks that share cores whoever arrives last goes on at once, so that each core changes from rank to rank once per barrier and rank
+//! but one. A rank that is about to write what all others read may arrive *last of all* on purpose: then it leaves first, and whoever
+//! comes after it finds what it has written. Nobody else needs to know.
 
 use super::{PairBarrier, has_shown};
 use crate::board::{Boards, Seats};
@@ -61,20 +63,16 @@ impl<'a> FlatBarrier<'a> {
         true
     }
 
-    /// Whether all have arrived, of a gathered barrier. Rank 0 arrives by this, the others have before.
+    /// As [`poll`](Self::poll), before this rank arrives: whether all others have. It then arrives and need not look again.
     #[inline]
-    pub fn poll_gathered(&self, epoch: u32, from: &mut usize) -> bool {
-        let Some(first) = self.word(0) else { return false };
-        if !core::ptr::eq(first, self.own) {
-            *from = 0;
-            return first.acquire(Site::Gathered).wrapping_sub(epoch) <= 1;
+    pub fn poll_others(&self, epoch: u32, from: &mut usize) -> bool {
+        while let Some(word) = self.word(*from) {
+            if !core::ptr::eq(word, self.own) && word.acquire(Site::OthersArrived).wrapping_sub(epoch) > 1 {
+                return false;
+            }
+            *from += 1;
         }
-        *from = (*from).max(1);
-        let all = self.poll(epoch, from);
-        if all {
-            self.arrive(epoch);
-        }
-        all
+        true
     }
 
     /// The rank that a poll which returned false came to, its word, and what that showed; `None`: it has arrived meanwhile.

@@ -89,6 +89,21 @@ fn flat_flags_wrap() {
 }
 
 #[test]
+fn whoever_arrives_last_has_seen_all_others() {
+    let ground = Ground::new(3);
+    let ranks = [0, 1, 2].map(|rank| FlatBarrier::new(ground.segment(), &ground.boards, rank).unwrap());
+    let (mut from, last) = (0, &ranks[1]);
+    for (present, rank) in ranks.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        assert!(!last.poll_others(1, &mut from), "{present}");
+        rank.arrive(1);
+        assert!(!rank.poll(1, &mut 0));
+    }
+    assert!(last.poll_others(1, &mut from) && !last.poll(1, &mut 0), "its own word does not count");
+    last.arrive(1);
+    assert!(ranks.iter().all(|rank| rank.poll(1, &mut 0)));
+}
+
+#[test]
 fn words_lie_where_they_are_said_to() {
     let ground = Ground::new(2);
     let lines = ground.boards.lines();

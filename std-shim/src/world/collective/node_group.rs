@@ -4,7 +4,7 @@
 mod lines;
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use unisono_shmem::flags::{Flags, Passed};
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _};
-use unisono_shmem::rest::{Look, Rest};
+use unisono_shmem::rest::{Here, Look, Rest};
 use unisono_shmem::segment::Site;
 
 use super::CollectiveError;
@@ -70,6 +70,8 @@ pub(in crate::world) struct NodeGroup {
     way: Arc<AtomicU32>,
     /// Barriers that this rank has entered.
     epoch: AtomicU32,
+    /// Whether this rank has written for all others since the last one, most likely behind a barrier: in the next it arrives last.
+    leads: AtomicBool,
     state: Lock<State>,
 }
 
@@ -135,6 +137,7 @@ impl NodeGroup {
             said: AtomicU32::new(0),
             way: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
+            leads: AtomicBool::new(false),
             state: Lock::new(state),
         })
     }
@@ -169,11 +172,11 @@ impl NodeGroup {
                         }
                         core::hint::spin_loop();
                     }
-                    self.await_barrier(communicator, flat, epoch, 0, FlatBarrier::poll)
+                    self.await_barrier(communicator, flat, epoch, 0)
                 }
                 None => self.meet(communicator, &self.barrier, epoch),
             },
-            SHARED => self.gather(communicator, epoch),
+            SHARED => self.meet_crowded(communicator, epoch),
             UNSETTLED => self.settle(communicator, epoch),
             _ => {
                 let failed = self.state.lock().failed;
@@ -203,21 +206,34 @@ impl NodeGroup {
             }
             core::hint::spin_loop();
         }
-        self.await_barrier(communicator, barrier, epoch, from, FlatBarrier::poll)
+        self.await_barrier(communicator, barrier, epoch, from)
     }
 
-    /// Rank 0 waits for the others, they for it.
-    fn gather(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
-        let (own, is_first) = (self.barrier.own(), self.own == 0);
-        if !is_first {
-            self.barrier.arrive(epoch);
-            self.node.sleepers().wake(own);
+    /// Where ranks share processors.
+    fn meet_crowded(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
+        let is_last = self.leads.load(Ordering::Relaxed) && self.await_others(epoch);
+        self.barrier.arrive(epoch);
+        self.node.sleepers().wake(self.barrier.own());
+        if is_last { Ok(()) } else { self.await_barrier(communicator, &self.barrier, epoch, 0) }
+    }
+
+    /// Lets the others arrive first, for a while. Whether they have.
+    fn await_others(&self, epoch: u32) -> bool {
+        self.leads.store(false, Ordering::Relaxed);
+        let (mut rest, mut from) = (self.node.rest(), 0);
+        while !self.barrier.poll_others(epoch, &mut from) {
+            if !rest.lingers(|here| self.is_any_here(here, |rank| self.barrier.has_arrived(rank, epoch) == Some(false)))
+                && rest.rest(None) != Look::Nowhere
+            {
+                return false;
+            }
         }
-        self.await_barrier(communicator, &self.barrier, epoch, 0, FlatBarrier::poll_gathered)?;
-        if is_first {
-            self.node.sleepers().wake(own);
-        }
-        Ok(())
+        true
+    }
+
+    /// Whether one of these others may need the processor of this rank.
+    fn is_any_here(&self, here: Here<'_>, which: impl Fn(u32) -> bool) -> bool {
+        self.others().any(|rank| here.may_have(self.local(rank)) && which(rank))
     }
 
     #[cold]
@@ -227,17 +243,19 @@ impl NodeGroup {
         barrier: &FlatBarrier<'static>,
         epoch: u32,
         mut from: usize,
-        poll: impl Fn(&FlatBarrier<'static>, u32, &mut usize) -> bool,
     ) -> Result<(), CollectiveError> {
         let (mut rest, mut waiting) = (self.node.rest(), None);
-        while !poll(barrier, epoch, &mut from) {
+        let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
+        while !barrier.poll(epoch, &mut from) {
+            if rest.lingers(|here| self.is_any_here(here, |rank| is_behind(&rank))) {
+                continue;
+            }
             let missing = barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
             let look = rest.rest(Some((word, seen)));
             if look == Look::Nowhere {
                 continue;
             }
-            let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
             let subject = self.subject(Means::Barrier, epoch, 0);
             waiting.get_or_insert_with(|| Waits(communicator, subject));
             // Before what it told is heard, which came first.
@@ -267,9 +285,7 @@ impl NodeGroup {
         if let Some(failed) = self.state.lock().failed {
             return Err(failed);
         }
-        // Whom the others wait for at last shows its arrival when it need not wait any more.
-        let is_last = self.node.waiting() == Waiting::Shared && self.own == 0;
-        if barrier.own().own() != epoch.wrapping_sub(u32::from(is_last)) || !self.is_settled() {
+        if barrier.own().own() != epoch || !self.is_settled() {
             return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
@@ -339,14 +355,18 @@ impl NodeGroup {
 
     /// Whom this rank waits for: where it needs everyone's part, all who are behind.
     fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
+        self.others().map(Member).filter(self.is_missing(flags, plan))
+    }
+
+    /// Whether this rank waits for another.
+    fn is_missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Fn(&Member) -> bool {
         let everyone = match plan.verb {
             Verb::Gather | Verb::Reduce => plan.rank == plan.root,
             Verb::Broadcast | Verb::Scatter | Verb::Scan | Verb::Exscan => false,
             Verb::Barrier | Verb::Allgather | Verb::Alltoall | Verb::Allreduce | Verb::ReduceScatter => true,
         };
         let awaited = flags.awaited().map(|awaited| awaited.rank);
-        let is_awaited = move |rank: &Member| awaited == Some(*rank) || everyone && flags.is_behind(*rank);
-        self.others().map(Member).filter(is_awaited)
+        move |rank| awaited == Some(*rank) || everyone && flags.is_behind(*rank)
     }
 
     /// From now on every collective fails.
@@ -542,8 +562,16 @@ impl Part<'_> {
                     core::hint::spin_loop();
                 }
                 Turn::Pending => {
+                    let rest = rest.get_or_insert_with(|| group.node.rest());
+                    let is_missing_here = |here: Here<'_>| {
+                        let is_missing = group.is_missing(flags, plan);
+                        group.is_any_here(here, |rank| is_missing(&Member(rank)))
+                    };
+                    if rest.lingers(is_missing_here) {
+                        continue;
+                    }
                     let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
-                    let look = rest.get_or_insert_with(|| group.node.rest()).rest(awaited);
+                    let look = rest.rest(awaited);
                     if look == Look::Nowhere {
                         continue;
                     }
@@ -572,7 +600,12 @@ impl Part<'_> {
                         }
                     }
                 }
-                Turn::Final => return Ok(()),
+                Turn::Final => {
+                    if plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter) {
+                        group.leads.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(());
+                }
                 Turn::Failed(failure) => return Err(failure.into()),
             }
         }
