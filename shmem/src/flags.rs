@@ -230,6 +230,21 @@ impl<'a> Flags<'a> {
         (!self.is_behind(rank) && word.acquire(Site::Plain) == seen).then_some(rank)
     }
 
+    /// Who has called something else instead, by other means, so that what this rank waits for does not come.
+    #[cfg(feature = "std")]
+    pub fn differing(&self) -> Option<Rank> {
+        let Awaited { rank, word, seen } = self.awaited()?;
+        let differs = Passed { step: self.base, sign: self.sign }.is_contradicted_by(self.segment, &self.boards, rank);
+        // Where it was seen to be it has not used that slot again.
+        (differs && word.acquire(Site::Plain) == seen).then_some(rank)
+    }
+
+    /// A rank has called something else.
+    #[cfg(feature = "std")]
+    pub fn handle_differing(&mut self, peer: Rank) {
+        self.give_up(peer, Cause::Disagrees);
+    }
+
     /// A rank shows what no rank that follows the protocol can show.
     pub fn handle_corrupt(&mut self, peer: Rank) {
         self.give_up(peer, Cause::Corrupt);

@@ -14,7 +14,7 @@ use unisono::rank::Rank;
 use unisono::world::collective::{
     CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View, ViewMut,
 };
-use unisono::world::{Communicator, World};
+use unisono::world::{Communicator, Tag, World};
 
 /// Elements of a block: through slots, through bulk in one piece and in several, pulled.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -112,7 +112,7 @@ fn roots_that_go_round_are_told() {
 
 fn who_takes_what_others_do_not_give_is_told() {
     for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
-        for misuse in 0..5 {
+        for misuse in 0..6 {
             for on in ["world", "room"] {
                 expect(&run(options, &format!("givers {misuse} {on}")), 0, &[]);
             }
@@ -179,8 +179,21 @@ fn give_what_nobody_takes(world: &World) {
             (on.gather_varcount_into(&long[..2], parts, root), true)
         }
         "2" => (on.gather_into(&long[..2], &mut into[..0], root), false),
+        // The root lends, and waits until it is read; the others begin nothing else before they hear of it.
+        "3" if is_root => {
+            let lent = vec![1_u64; into.len() * on.size() as usize];
+            let ended = on.scatter_into(&lent, &mut into, root);
+            (1..on.size()).for_each(|rank| on.send(&[0_u8], Rank(rank), Tag(1)).expect("sent"));
+            (ended, false)
+        }
+        "3" => {
+            let parts = PartitionMut::new(&mut into[..0], &[], &[]).expect("within");
+            let ended = on.gather_varcount_into(&long[..2], parts, root);
+            on.receive_into(&mut [0_u8], root, Tag(1)).expect("a word");
+            (ended, false)
+        }
         // Each of two, and each of all, takes itself for the root.
-        "3" => (on.broadcast_into(&mut long[..2], Rank(rank.0.min(1))), false),
+        "4" => (on.broadcast_into(&mut long[..2], Rank(rank.0.min(1))), false),
         _ => (on.scatter_into(&long[..2 * on.size() as usize], &mut into[..2], rank), false),
     };
     let is_told = |ended| matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));

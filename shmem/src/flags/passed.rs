@@ -16,10 +16,13 @@ impl Passed {
     /// A rank that has called something else instead, of the group that has these boards, in which this is `own`. To be asked until
     /// `own` begins another collective there: so far nobody uses the slots of that step again.
     pub fn contradicting(&self, segment: Segment<'_>, boards: &Boards, own: Rank) -> Option<Rank> {
-        let has_shown_other = |rank: &u32| {
-            let Some([stamp, sign]) = segment.words(boards.stamp(*rank, self.step), 2) else { return false };
-            stamp.acquire(Site::Plain) == self.step.wrapping_add(1) && sign.own() != self.sign
-        };
-        (0..boards.ranks).filter(|rank| *rank != own.0).find(has_shown_other).map(Rank)
+        let others = (0..boards.ranks).map(Rank).filter(|rank| *rank != own);
+        { others }.find(|rank| self.is_contradicted_by(segment, boards, *rank))
+    }
+
+    /// Whether that rank has called something else instead.
+    pub(super) fn is_contradicted_by(&self, segment: Segment<'_>, boards: &Boards, rank: Rank) -> bool {
+        let Some([stamp, sign]) = segment.words(boards.stamp(rank.0, self.step), 2) else { return false };
+        stamp.acquire(Site::Plain) == self.step.wrapping_add(1) && sign.acquire(Site::Plain) != self.sign
     }
 }

@@ -592,6 +592,8 @@ impl Part<'_> {
                         }
                         if let Some(rank) = gone {
                             flags.handle_failed(Member(rank));
+                        } else if let Some(rank) = flags.differing() {
+                            flags.handle_differing(rank);
                         } else if let Some(rank) = flags.contradicting()
                             // Who failed takes back what it lent.
                             && !group.has_retired(rank.0)
