@@ -37,6 +37,10 @@ fn main() -> ExitCode {
             Some("flood") => flood(&world),
             Some("anyone") => anyone(&world),
             Some("itself") => itself(&world),
+            Some("own") => {
+                own(world);
+                return ExitCode::SUCCESS;
+            }
             Some("outlives") => {
                 outlives(world);
                 return ExitCode::SUCCESS;
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         ("messages_that_nobody_receives_keep_nobody_from_its_end", || everywhere("flood")),
         ("a_receive_from_anyone_is_told_when_all_others_are_at_their_end", || everywhere("anyone")),
         ("another_thread_may_still_send_to_its_own_rank", || everywhere("itself")),
+        ("what_a_rank_has_sent_to_itself_keeps_nobody_waiting", || everywhere("own")),
         ("a_communicator_that_outlives_its_world_is_of_no_use", || everywhere("outlives")),
     ])
 }
@@ -227,6 +232,33 @@ fn outlives(world: World) {
             });
             thread::sleep(Duration::from_millis(20));
         }
+        world.finish().expect("a good end");
+    });
+}
+
+/// A thread of the first has sent to its own rank, and the receive has met it, when the World ends.
+fn own(world: World) {
+    let (rank, other) = (world.rank(), world.duplicate().expect("a duplicate"));
+    if rank != FIRST {
+        let sent = soon("a send", || world.synchronous_send(&[1_u8], FIRST, TAG));
+        assert_eq!(sent, Err(Failure::Parted(FIRST)));
+        world.finish().expect("a good end");
+        return;
+    }
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (data, mut into) = (vec![1_u8; 300_000], vec![0; 300_000]);
+            other.scope(|scope| {
+                let received = scope.immediate_receive_into(&mut into[..], rank, TAG).expect("begun");
+                let sent = scope.immediate_synchronous_send(&data[..], rank, TAG).expect("begun");
+                begun.send(()).expect("somebody hears");
+                thread::sleep(Duration::from_millis(100));
+                sent.wait().expect("received");
+                received.wait().expect("received");
+            });
+        });
+        has_begun.recv().expect("begun");
         world.finish().expect("a good end");
     });
 }

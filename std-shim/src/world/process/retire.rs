@@ -34,6 +34,9 @@ pub(super) const PATIENCE: u64 = 40_000_000;
 /// dead one, and make no progress any more.
 const HOPELESS: u64 = 500_000_000;
 
+/// Steps that a message of a rank's own takes at most, from its meeting to its place.
+const ROUNDS: u32 = 8;
+
 /// What is said of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
@@ -56,6 +59,10 @@ impl Process {
         self.collectives.is_over = true;
         self.collectives.rooms.retire_from_all();
         self.is_deaf = true;
+        // What this rank has sent to itself and met goes to its place first: nobody else is needed for that.
+        for _ in 0..ROUNDS {
+            self.follow_messages();
+        }
         for (request, id) in self.mailbox.waiting(|_| true) {
             if self.mailbox.machine.cancel(id).is_some() {
                 self.mailbox.take(request);
