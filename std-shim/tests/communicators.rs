@@ -480,7 +480,6 @@ fn messages_stay_apart(world: &World) {
     world.barrier().expect("a barrier");
 }
 
-/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
 /// A communicator that three have freed, and the fourth revokes then, has nothing to do with another one of the same context; and one
 /// that a member revokes before others have begun it is revoked there, too.
 fn revoked_before_and_after(world: &World) {
@@ -516,6 +515,7 @@ fn revoked_before_and_after(world: &World) {
     }
 }
 
+/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
 fn revoked(world: &World) {
     let kept = world.duplicate().expect("a duplicate");
     for round in 0..3 {

@@ -264,6 +264,7 @@ impl Process {
         self.left.retain(|left| *left != rank.into());
         self.deaf.retain(|deaf| *deaf != rank.into());
         self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
+        self.collectives.contexts.forget(rank);
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 

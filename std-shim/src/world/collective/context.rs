@@ -159,6 +159,11 @@ impl Contexts {
         of.into_iter().any(|(_, from)| self.get(context).is_some_and(|used| used.members.number(from).is_some()))
     }
 
+    /// A rank begins another life: what it revoked in the former one is not what it makes now.
+    pub(in crate::world) fn forget(&mut self, rank: Rank) {
+        self.early.retain(|(_, from)| *from != rank);
+    }
+
     #[inline]
     pub(in crate::world) fn get(&self, context: u32) -> Option<&Context> {
         match self.places.get(context as usize)? {
