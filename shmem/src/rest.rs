@@ -1,7 +1,7 @@
 //! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
 //!
 //! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
-//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call. Every rank says on which processor it waited last: who waits for ranks
+//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call. A rank that waits in a collective, or has slept, says on which processor: who waits for ranks
 //! of other processors alone spins for a moment before it lets others run, since none of its own would help.
 //!
 //! ```text
@@ -117,10 +117,11 @@ impl<'a> Sleepers<'a> {
         (mark < AWAKE_ON).then_some(mark)
     }
 
-    /// Says that this rank is awake, and where it runs.
-    fn show_awake(&self) -> u32 {
+    /// Says that this rank is awake, and where it runs. A mark of another of its threads, which sleeps, stands unless this one has slept.
+    fn show_awake(&self, has_slept: bool) -> u32 {
         let here = AWAKE_ON | (sched_getcpu() as u32).min(ANY - 1 - AWAKE_ON);
-        if self.own.own() != here {
+        let shown = self.own.own();
+        if shown != here && (has_slept || !is_asleep(shown)) {
             self.own.publish(here, Site::Plain);
         }
         here
@@ -133,7 +134,7 @@ impl<'a> Sleepers<'a> {
             // Woken, too late, interrupted or over the time: the caller looks.
             let _ = futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest));
         }
-        self.show_awake();
+        self.show_awake(true);
     }
 
     /// Says what this rank is about to sleep on. False: what it sleeps on has changed.
@@ -166,8 +167,13 @@ impl<'a> Sleepers<'a> {
                 std::thread::sleep(NAP);
             }
         }
-        self.show_awake();
+        self.show_awake(true);
     }
+}
+
+/// Whether a rank that shows this sleeps on something.
+const fn is_asleep(shown: u32) -> bool {
+    shown == ANY || (shown > 0 && shown < AWAKE_ON)
 }
 
 /// The system's time after so long, less than a second.
@@ -189,7 +195,7 @@ impl Here<'_> {
     /// waited.
     pub fn may_have(&self, local: u32) -> bool {
         let shown = self.sleepers.asleep.get(local as usize).map_or(0, |word| word.acquire(Site::Plain));
-        shown == self.shown || shown < AWAKE_ON || shown == ANY
+        shown == self.shown || shown == 0 || is_asleep(shown)
     }
 }
 
@@ -220,7 +226,7 @@ impl<'a> Rest<'a> {
             return false;
         }
         let left = self.lingers.get_or_insert_with(|| {
-            let here = Here { sleepers: self.sleepers, shown: self.sleepers.show_awake() };
+            let here = Here { sleepers: self.sleepers, shown: self.sleepers.show_awake(false) };
             if needs(here) { 0 } else { LINGERING }
         });
         let Some(less) = left.checked_sub(1) else { return false };

@@ -603,8 +603,10 @@ impl Part<'_> {
                     }
                 }
                 Turn::Final => {
-                    if plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter) {
-                        group.leads.store(true, Ordering::Relaxed);
+                    // Of several roots the last one.
+                    if plan.bytes > 0 {
+                        let leads = plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter);
+                        group.leads.store(leads, Ordering::Relaxed);
                     }
                     return Ok(());
                 }
