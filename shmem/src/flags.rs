@@ -67,9 +67,7 @@ pub struct Flags<'a> {
     /// Mixed into all signs; of the calls so far; of this one.
     #[cfg(feature = "std")]
     salt: u32,
-    #[cfg(feature = "std")]
     history: u32,
-    #[cfg(feature = "std")]
     call: u32,
     state: State,
     lap: u32,
@@ -153,9 +151,7 @@ impl<'a> Flags<'a> {
             sign: 0,
             #[cfg(feature = "std")]
             salt: 0,
-            #[cfg(feature = "std")]
             history: 0,
-            #[cfg(feature = "std")]
             call: 0,
             state: State::Final,
             lap: 0,
@@ -186,9 +182,12 @@ impl<'a> Flags<'a> {
     }
 
     /// The sign of the present call, behind all others; one of which nothing is shown leaves none.
-    #[cfg(feature = "std")]
     const fn sign_on(&mut self) {
-        self.sign = self.call ^ self.salt ^ self.history;
+        self.sign = self.call ^ self.history;
+        #[cfg(feature = "std")]
+        {
+            self.sign ^= self.salt;
+        }
         if self.course.laps() > 0 {
             self.history = (self.history.rotate_left(7) ^ self.call).wrapping_mul(0x0100_0193);
         }
@@ -433,14 +432,10 @@ impl Basic for Flags<'_> {
         if self.plan != Some(made_of) {
             let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
             let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
-            (self.course, self.sign, self.plan) = (Course::new(plan, way, &self.boards), sign(plan), Some(made_of));
-            #[cfg(feature = "std")]
-            {
-                // Who goes by other means does something else than who does not.
-                self.call = self.sign ^ u32::from(way == Way::Elsewhere);
-            }
+            (self.course, self.plan) = (Course::new(plan, way, &self.boards), Some(made_of));
+            // Who goes by other means does something else than who does not.
+            self.call = sign(plan) ^ u32::from(way == Way::Elsewhere);
         }
-        #[cfg(feature = "std")]
         self.sign_on();
         self.course.begin(self.next);
         (self.id, self.verb, self.base) = (id, plan.verb, self.next);
