@@ -233,7 +233,7 @@ impl<'a> Flags<'a> {
     #[cfg(feature = "std")]
     pub fn differing(&self) -> Option<Rank> {
         let Awaited { rank, word, seen } = self.awaited()?;
-        let differs = Passed { step: self.base, sign: self.sign }.is_contradicted_by(self.segment, &self.boards, rank);
+        let differs = self.passed().is_contradicted_by(self.segment, &self.boards, rank);
         // Where it was seen to be it has not used that slot again.
         (differs && word.acquire(Site::Plain) == seen).then_some(rank)
     }
