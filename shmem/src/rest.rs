@@ -1,8 +1,9 @@
 //! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
 //!
-//! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while, since they are about to arrive, then sleeps on the word that
-//! it waits for. Whoever publishes a word in the shared mode wakes those who sleep on it; nobody else costs a system call. A rank that waits in a collective, or has slept, says on which processor: who waits for ranks
-//! of other processors alone spins for a moment before it lets others run, since none of its own would help.
+//! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while,
+//! since they are about to arrive, then sleeps on the word that it waits for. Whoever publishes a word in the shared mode wakes those who
+//! sleep on it; nobody else costs a system call. A rank that waits in a collective, or has slept, says on which processor: who waits for
+//! ranks of other processors alone spins for a moment before it lets others run, since none of its own would help.
 //!
 //! ```text
 //! sleeper                             publisher
