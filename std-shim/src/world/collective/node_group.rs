@@ -372,13 +372,14 @@ impl NodeGroup {
     /// From now on every collective fails.
     pub(super) fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
-        self.way.store(CLOSED, Ordering::Relaxed);
         self.retire(communicator, error);
         error
     }
 
     /// Tells the others that this rank takes part in none any more; those over messages end, where they are of this group alone.
     fn retire(&self, communicator: &Communicator, error: CollectiveError) {
+        // A barrier looks at nothing else.
+        self.way.store(CLOSED, Ordering::Relaxed);
         match self.room {
             None => self.node.retire(),
             Some(_) => communicator.shared.lock().fail_with(self.context, error),
@@ -621,8 +622,6 @@ impl Part<'_> {
         let id = group.id(self.state.sequence);
         let panicked = Failure { rank: Member(group.own), cause: Cause::Missing, id, verb };
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
-        // A barrier looks at nothing else.
-        group.way.store(CLOSED, Ordering::Relaxed);
         group.retire(communicator, error);
         self.state.flags.withdraw();
         // Before the caller has its buffers back.
