@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
+            Some("single") => of_one(&world),
             Some("reused") => revoked_before_and_after(&world),
             Some("agree") => agree(&world),
             Some("threads") => threads_make_communicators(&world),
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("a_communicator_of_one_is_revoked_as_any_other", || expect(&run("-n 2", "single"), 0, &[])),
         ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
         ("all_agree", || everywhere("agree")),
@@ -552,6 +554,26 @@ fn revoked(world: &World) {
         kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
         assert_eq!(into, [round]);
     }
+}
+
+/// What needs nobody else fails, too.
+fn of_one(world: &World) {
+    let on = world.split_by_color(world.rank().0).expect("a split").expect("a member");
+    let (sum, mut data) = (SystemOperation::sum(), [1_u64]);
+    let (mut kept, mut into) = ([1_u64], [0_u64]);
+    on.scope(|scope| {
+        let mut again = scope.persistent_all_reduce_into(&mut kept, &mut into, sum).expect("prepared");
+        again.start().expect("started");
+        again.wait().expect("a sum");
+        on.revoke();
+        let revoked = Err(CollectiveError::Revoked);
+        assert_eq!([on.barrier(), on.all_reduce_in_place(&mut data, sum), again.start()], [revoked; 3]);
+        let begun = scope.immediate_all_reduce_in_place(&mut data, sum).map(|_| ());
+        assert_eq!([begun, scope.persistent_barrier().map(|_| ())], [revoked; 2]);
+    });
+    let made = on.duplicate().map(|_| ());
+    assert!(matches!(made, Err(CreateError::Collective(CollectiveError::Revoked))), "{made:?}");
+    on.shrink().expect("the others live").barrier().expect("a barrier");
 }
 
 /// Each thread of communicators that are its own: contexts stay apart, and nobody waits for ever.

@@ -249,10 +249,7 @@ impl Communicator {
                 }
                 ended
             }
-            _ if call.is_alone() => {
-                call.copy_alone();
-                Ok(())
-            }
+            _ if call.is_alone() => self.copy_alone(call),
             _ => {
                 let passed = self.on_node.as_ref().map(|on_node| on_node.pass(self, &call.plan)).transpose()?;
                 let note = |process: &mut Process, begun| process.note_passed(begun, passed);

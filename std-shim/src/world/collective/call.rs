@@ -76,7 +76,7 @@ impl<'b> Call<'b> {
     }
 
     /// What a collective of one rank does.
-    pub(super) fn copy_alone(self) {
+    fn copy_alone(self) {
         if let (Places::Apart(input, output), true) = (self.places, self.plan.verb != Verb::Exscan) {
             self.shape.gaps.copy(input, output, self.plan.bytes);
         }
@@ -120,6 +120,13 @@ impl<'b> Call<'b> {
 pub(super) type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
 impl Communicator {
+    /// A collective of the only member.
+    pub(super) fn copy_alone(&self, call: Call<'_>) -> Result<(), CollectiveError> {
+        self.shared.lock().may_begin(self.context)?;
+        call.copy_alone();
+        Ok(())
+    }
+
     pub(super) fn call_barrier(&self) -> Call<'static> {
         Call::new(self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), Lent::both::<u8>(ViewMut::default()))
     }

@@ -222,7 +222,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
         let ledger = self.ledger();
         if call.is_alone() {
-            call.copy_alone();
+            self.communicator().copy_alone(call)?;
             return Ok(CollectiveRequest::new(ledger, None));
         }
         let note = |process: &mut Process, begun| ledger.begun(process).under_way.push(begun);
