@@ -194,6 +194,25 @@ impl Regions {
         self.insert(start, bytes, Owner::Caller)
     }
 
+    /// Registers two pieces of the caller's memory, which may be the same, or neither.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    ///
+    /// # Safety
+    /// As of [`register`](Self::register), of both.
+    pub unsafe fn register_both(
+        &mut self,
+        (first, bytes): (NonNull<u8>, usize),
+        (second, other): (NonNull<u8>, usize),
+    ) -> Result<[Region; 2], RegisterError> {
+        // SAFETY: as the caller says.
+        let first = unsafe { self.register(first, bytes) }?;
+        // SAFETY: as the caller says.
+        let second = unsafe { self.register(second, other) }.inspect_err(|_| _ = self.revoke(first))?;
+        Ok([first, second])
+    }
+
     /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free), even
     /// when the table is dropped, because a device may still hold addresses.
     ///
@@ -391,6 +410,21 @@ mod tests {
         assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
         assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
         assert!(!regions.revoke(first) && regions.live() == 1);
+    }
+
+    #[test]
+    fn where_one_of_two_is_refused_neither_is_registered() {
+        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        let (start, most) = (NonNull::from(&mut bytes).cast(), isize::MAX as usize + 1);
+        for refused in [[most, 16], [16, most]] {
+            let [first, second] = refused.map(|bytes| (start, bytes));
+            // SAFETY: refused, so nothing is ever touched.
+            assert_eq!(unsafe { regions.register_both(first, second) }, Err(RegisterError::TooLarge));
+            assert_eq!(regions.live(), 0);
+        }
+        // SAFETY: the array outlives the table and is not used.
+        assert!(unsafe { regions.register_both((start, 16), (start, 8)) }.is_ok_and(|[first, second]| first != second));
+        assert_eq!(regions.live(), 2);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use program::{expect, run};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use unisono::rank::Rank;
 use unisono::world::collective::{
-    CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View, ViewMut,
+    AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
+    ViewMut,
 };
 use unisono::world::{Communicator, Tag, World};
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
             Some("memory") => lack_memory(&world),
+            Some("block") => block_too_long(&world),
             Some("immediate") => many_under_way(&world),
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
         ("who_lacks_memory_lets_nobody_wait", who_lacks_memory_lets_nobody_wait),
+        ("who_has_a_block_too_long_lets_nobody_wait", who_has_a_block_too_long_lets_nobody_wait),
         ("who_takes_what_others_do_not_give_is_told", who_takes_what_others_do_not_give_is_told),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
@@ -122,16 +125,58 @@ fn who_takes_what_others_do_not_give_is_told() {
 
 fn who_lacks_memory_lets_nobody_wait() {
     for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
-        expect(&run(options, "memory"), 0, &[]);
+        for part in ["memory World blocking", "memory World immediate", "memory room blocking", "memory room immediate"]
+        {
+            expect(&run(options, part), 0, &[]);
+        }
     }
+}
+
+fn who_has_a_block_too_long_lets_nobody_wait() {
+    for options in ["-n 3", "-n 3 --device udp"] {
+        expect(&run(options, "block"), 0, &[]);
+    }
+}
+
+/// Two ranks know of a block of more bytes than a message has, the others wait for theirs.
+fn block_too_long(world: &World) {
+    // Nobody touches them.
+    let long = 1_usize << 32;
+    let (rank, root) = (world.rank(), Rank(0));
+    let (counts, at) = ([8, long, 8], [long, 0, long]);
+    let data = if rank == root { vec![0_u8; long + 8] } else { Vec::new() };
+    let blocks = if rank == root { Partition::new(&data, &counts, &at) } else { Partition::new(&data, &[], &[]) };
+    let mut own = vec![0_u8; if rank == Rank(1) { long } else { 8 }];
+    let (began, on) = (Instant::now(), world.duplicate().expect("a duplicate"));
+    let ended = on.scatter_varcount_into(&blocks.expect("within"), &mut own, root);
+    match rank.0 {
+        0 | 1 => assert_eq!(ended, Err(CollectiveError::TooLong)),
+        _ => assert!(matches!(ended, Err(CollectiveError::Missing { rank: Rank(0), .. })), "{ended:?}"),
+    }
+    assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+    on.barrier().expect_err("it stays failed");
+    world.barrier().expect("what others do goes on");
 }
 
 /// What a rank gives lies apart, and there is no memory to put it together, or to combine it in.
 fn lack_memory(world: &World) {
+    let [on, form] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let on: &Communicator = if on == "room" { &duplicate } else { world };
     let bytes = 2 << 20;
     let (mut into, whole) = (vec![0_u8; bytes], vec![1_u8; bytes]);
     let sum = SystemOperation::sum();
-    world.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()).expect("a sum");
+    on.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()).expect("a sum");
+    on.scope(|scope| scope.immediate_barrier().and_then(|barrier| barrier.wait())).expect("a barrier");
+    let mut sums = |whole: View<'_, u8>| match &*form {
+        "blocking" => on.all_reduce_into(&whole, &mut into, sum),
+        _ => on.scope(|scope| scope.immediate_all_reduce_into(&whole, &mut into, sum)?.wait()),
+    };
+    // By neither means does anything begin any more.
+    let stays = |failed: &dyn Fn(CollectiveError) -> bool| {
+        assert!(on.barrier().is_err_and(failed));
+        assert!(on.scope(|scope| scope.immediate_barrier().is_err_and(failed)));
+    };
     let started = Instant::now();
     if world.rank() == Rank(1) {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("its size");
@@ -139,9 +184,10 @@ fn lack_memory(world: &World) {
         let most = pages * rustix::param::page_size() as u64 + (1 << 18);
         setrlimit(Resource::As, Rlimit { current: Some(most), maximum: None }).expect("a limit");
         let same = View::new(&[1_u8], 1, Vector::new(bytes, 1, 0)).expect("one element");
-        let ended = world.all_reduce_into(&same, &mut into, sum);
+        let ended = sums(same);
         setrlimit(Resource::As, Rlimit { current: None, maximum: None }).expect("no limit");
         assert_eq!(ended, Err(CollectiveError::TooLong));
+        stays(&|error| error == CollectiveError::TooLong);
         // The others do not hear of it by its end; what it has said may have to be said again.
         let ended = Instant::now();
         while ended.elapsed() < BOUND + BOUND / 4 {
@@ -150,9 +196,11 @@ fn lack_memory(world: &World) {
         }
         return;
     }
-    let ended = world.all_reduce_into(&whole, &mut into, sum);
-    assert!(matches!(ended, Err(CollectiveError::Missing { rank: Rank(1), .. })), "{ended:?}");
+    let ended = sums(whole.as_view());
+    let is_missing = |error| matches!(error, CollectiveError::Missing { rank: Rank(1), .. });
+    assert!(ended.is_err_and(is_missing), "{ended:?}");
     assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    stays(&is_missing);
 }
 
 /// Who gives in a rooted collective leaves; by whatever means it gives, and others wait, these are told, and it by what comes next.

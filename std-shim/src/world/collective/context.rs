@@ -71,9 +71,9 @@ impl Context {
         cause.unwrap_or(peer.into())
     }
 
-    /// Nothing is begun in its room any more.
-    pub(in crate::world) fn close_room(&self) {
-        if let (Some(way), Some(_)) = (&self.way, self.room) {
+    /// Nothing is begun in shared memory any more.
+    pub(in crate::world) fn close_boards(&self) {
+        if let Some(way) = &self.way {
             way.store(CLOSED, Ordering::Relaxed);
         }
     }

@@ -37,7 +37,7 @@ pub enum CollectiveError {
         most: usize,
     },
     /// More bytes, for so many ranks, than a schedule has steps for; a block that has its own length of more than 2³² − 1 bytes; or
-    /// memory that cannot be had: then the others are told, and every further collective by the same means fails.
+    /// memory that cannot be had. What only this rank may know the others are told: every further collective fails.
     #[error("a collective of so many bytes cannot be done")]
     TooLong,
     /// A rank has died or finished, or given up collectives since one of its failed, and has not done its part.

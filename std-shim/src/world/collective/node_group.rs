@@ -376,14 +376,9 @@ impl NodeGroup {
         error
     }
 
-    /// Tells the others that this rank takes part in none any more; those over messages end, where they are of this group alone.
+    /// Tells the others that this rank takes part in none any more, over messages neither.
     fn retire(&self, communicator: &Communicator, error: CollectiveError) {
-        // A barrier looks at nothing else.
-        self.way.store(CLOSED, Ordering::Relaxed);
-        match self.room {
-            None => self.node.retire(),
-            Some(_) => communicator.shared.lock().fail_with(self.context, error),
-        }
+        communicator.shared.lock().fail_with(self.context, error);
     }
 
     fn processes(&self) -> Processes<'_> {
@@ -657,7 +652,7 @@ impl Communicator {
             process.look_near(None);
         }
         let of = process.collectives.contexts.get(self.context);
-        if let Some(failed) = of.filter(|of| of.is_revoked || of.room.is_some()).and_then(|of| of.failed) {
+        if let Some(failed) = of.and_then(|of| of.failed) {
             return Err(failed);
         }
         if let Some(rank) = process.collectives.watch.other(subject).and_then(|rank| self.members.number(rank)) {

@@ -1,7 +1,6 @@
 //! Collectives over messages: their begin, what moves them, their end.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
 
 use unisono_core::collective::{Cause, CollectiveId, Plan, Rank as Member, Turn};
 use unisono_core::device::PeerId;
@@ -13,7 +12,6 @@ use super::retire::{PATIENCE, Word};
 use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
 use crate::world::collective::context::EVERY;
-use crate::world::collective::node_group::CLOSED;
 use crate::world::collective::partition::Shape;
 use crate::world::collective::running::{Combine, Running};
 use crate::world::collective::schedule::{layout, mix};
@@ -63,17 +61,19 @@ impl Process {
         let choices = if of.is_near { near } else { far };
         let prepared = choices.schedule(plan, shape.tables.is_some())?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
-        let layout = layout(plan, schedule, &shape)?;
-        let regions = self.regions.get_mut();
+        // Of blocks that differ in length this rank may be the only one that knows the one that is too long.
+        let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_alone(context)) };
+        // SAFETY: as the caller says, until the collective has ended, which revokes the regions.
+        let lent = unsafe { self.regions.get_mut().register_both((input, inward), (output, outward)) };
+        let Ok([input, output]) = lent else { return Err(self.fail_alone(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),
-            bytes => self.collectives.store.try_take(bytes, regions).map(Some),
+            bytes => self.collectives.store.try_take(bytes, self.regions.get_mut()).map(Some),
         };
-        let Some(scratch) = scratch else { return Err(self.lack_memory(context)) };
-        // SAFETY: as the caller says, until the collective has ended, which revokes the region.
-        let Ok(input) = (unsafe { regions.register(input, inward) }) else { return Err(self.lack_memory(context)) };
-        // SAFETY: as above.
-        let Ok(output) = (unsafe { regions.register(output, outward) }) else { return Err(self.lack_memory(context)) };
+        let Some(scratch) = scratch else {
+            [input, output].into_iter().for_each(|lent| self.return_lent(lent));
+            return Err(self.fail_alone(context));
+        };
         let id = CollectiveId { context, sequence: 0 };
         Ok(self.collectives.insert(Running {
             executor: Executor::new(id, prepared),
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// What others may have begun this rank cannot: they are told.
-    fn lack_memory(&mut self, context: u32) -> CollectiveError {
+    fn fail_alone(&mut self, context: u32) -> CollectiveError {
         self.fail_with(context, CollectiveError::TooLong);
         CollectiveError::TooLong
     }
@@ -327,17 +327,17 @@ impl Process {
         let number = of.number(rank);
         // It may speak of a collective that is over here.
         of.failed.get_or_insert(of.last.failure(number, cause).into());
-        of.close_room();
+        of.close_boards();
         self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
         self.retire(now, context, if cause == Cause::Missing { rank } else { self.rank });
     }
 
-    /// So do they after one in shared memory has.
+    /// So do they where something else than a message was the end of one.
     pub(in crate::world) fn fail_with(&mut self, context: u32, error: CollectiveError) {
         let now = self.now();
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let error = *of.failed.get_or_insert(error);
-        of.close_room();
+        of.close_boards();
         let cause = match error {
             CollectiveError::Missing { rank, .. } => of.members.world_rank(rank),
             _ => None,
@@ -357,7 +357,7 @@ impl Process {
         for context in self.collectives.contexts.all() {
             if let Some(of) = self.collectives.contexts.get_mut(context) {
                 of.failed.get_or_insert(CollectiveError::Ended(failure));
-                of.close_room();
+                of.close_boards();
             }
             self.end_collectives_of(context, |_| CollectiveError::Ended(failure));
         }
@@ -367,9 +367,7 @@ impl Process {
     pub(in crate::world) fn revoke_context(&mut self, now: u64, context: u32) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| !of.is_revoked) else { return };
         of.is_revoked = true;
-        if let Some(way) = &of.way {
-            way.store(CLOSED, Ordering::Relaxed);
-        }
+        of.close_boards();
         of.failed = Some(CollectiveError::Revoked);
         let members = of.members.clone();
         self.end_collectives_of(context, |_| CollectiveError::Revoked);

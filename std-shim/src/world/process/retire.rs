@@ -113,7 +113,7 @@ impl Process {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.over.is_none()) else { return };
         of.over = Some(cause);
         let members = of.members.clone();
-        self.leave_room(context);
+        self.leave_boards(context);
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
             if member != own {
@@ -124,9 +124,12 @@ impl Process {
     }
 
     /// Who waits for this rank in what a context has of the node's memory is told.
-    fn leave_room(&self, context: u32) {
-        if let Some(room) = self.collectives.contexts.get(context).and_then(|of| of.room) {
-            self.collectives.rooms.retire(room);
+    fn leave_boards(&self, context: u32) {
+        let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.near) else { return };
+        match of.room {
+            Some(room) => self.collectives.rooms.retire(room),
+            None if of.boards.is_some() => near.node.retire(),
+            None => {}
         }
     }
 
