@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             Some("misuse") => misuse(&world),
             Some("messages") => messages_stay_apart(&world),
             Some("revoke") => revoked(&world),
+            Some("taken") => taken_out_and_revoked(&world),
             Some("single") => of_one(&world),
             Some("reused") => revoked_before_and_after(&world),
             Some("agree") => agree(&world),
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
         ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("what_was_taken_out_goes_with_its_communicator", || everywhere("taken")),
         ("a_communicator_of_one_is_revoked_as_any_other", || expect(&run("-n 2", "single"), 0, &[])),
         ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
@@ -553,6 +555,33 @@ fn revoked(world: &World) {
         kept.send(&[round], Rank(right), Tag(1)).expect("sent");
         kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
         assert_eq!(into, [round]);
+    }
+}
+
+/// A matched probe has taken the message out that a sender waits for to be received, and its communicator is given up.
+fn taken_out_and_revoked(world: &World) {
+    for length in [8, 200_000] {
+        for is_held in [false, true] {
+            let on = world.duplicate().expect("a duplicate");
+            match world.rank() {
+                Rank(0) => {
+                    let ended = on.synchronous_send(&vec![1_u8; length], Rank(1), Tag(1));
+                    assert_eq!(ended, Err(Failure::Revoked), "{length} bytes, {is_held}");
+                    world.send(&[1_u8], Rank(1), Tag(2)).expect("sent");
+                }
+                Rank(1) => {
+                    let message = on.matched_probe(Rank(0), Tag(1)).expect("a message");
+                    assert_eq!(message.status().bytes, length);
+                    on.revoke();
+                    let message = if is_held { Some(message) } else { None };
+                    world.receive_into(&mut [0_u8], Rank(0), Tag(2)).expect("its sender was told");
+                    let ended = message.map(|message| message.receive_into(&mut vec![0_u8; length]).map(|_| ()));
+                    assert!(ended.is_none_or(|ended| ended == Err(Failure::Revoked)));
+                }
+                _ => {}
+            }
+            world.barrier().expect("a barrier");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use unisono_core::message::Pattern;
+use unisono_core::message::admission::Status as MessageStatus;
 use unisono_core::message::matching::MessageId;
 
 use super::Communicator;
@@ -11,7 +12,6 @@ use super::process::Process;
 use super::progress::Awaits;
 use super::request::{Failure, Status, Tag};
 use crate::rank::Rank;
-use crate::records::ProcessMessages;
 
 /// A message that was taken out: no other receive meets it. Dropped without being received, it is received into no memory.
 #[must_use = "nobody else receives it"]
@@ -22,7 +22,7 @@ pub struct Message<'a> {
 }
 
 /// How one looks for a message.
-type Look<T> = fn(&mut ProcessMessages, Pattern) -> Option<T>;
+type Look<T> = fn(&mut Process, Pattern) -> Option<T>;
 
 impl Communicator {
     /// Waits for a message from `source`, or from anyone, with `tag`, or with any, which a receive like that would meet.
@@ -30,7 +30,7 @@ impl Communicator {
     /// # Errors
     /// [`Failure`], as for a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
-        self.until_found(ProcessMessages::probe, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
+        self.until_found(Process::look_at, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
     }
 
     /// Makes progress once, and tells whether there is a message that such a receive would meet. One that its sender holds, since
@@ -43,7 +43,7 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Status>, Failure> {
-        let found = self.find(ProcessMessages::probe, source.into(), tag.into())?;
+        let found = self.find(Process::look_at, source.into(), tag.into())?;
         Ok(found.map(|status| self.own_status(told(&status))))
     }
 
@@ -56,7 +56,7 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Message<'_>, Failure> {
-        let (id, status) = self.until_found(ProcessMessages::matched_probe, source.into(), tag.into())?;
+        let (id, status) = self.until_found(Process::take_out, source.into(), tag.into())?;
         Ok(Message { communicator: self, id, status: self.own_status(told(&status)) })
     }
 
@@ -69,7 +69,7 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Message<'_>>, Failure> {
-        let found = self.find(ProcessMessages::matched_probe, source.into(), tag.into())?;
+        let found = self.find(Process::take_out, source.into(), tag.into())?;
         Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.own_status(told(&status)) }))
     }
 
@@ -88,6 +88,16 @@ impl Communicator {
 }
 
 impl Process {
+    fn look_at(&mut self, pattern: Pattern) -> Option<MessageStatus> {
+        self.mailbox.machine.probe(pattern)
+    }
+
+    fn take_out(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
+        let (id, status) = self.mailbox.machine.matched_probe(pattern)?;
+        self.taken_out.push((id, status.envelope));
+        Some((id, status))
+    }
+
     /// What is found, or why nothing will be.
     fn find<T>(&mut self, look: Look<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
         let source = pattern.source.map(Rank::from);
@@ -97,7 +107,7 @@ impl Process {
         if let Err(failure) = self.expect_receivable(source) {
             return Some(Err(failure));
         }
-        let found = look(&mut self.mailbox.machine, pattern);
+        let found = look(self, pattern);
         self.follow_if_needed();
         found.map(Ok).or_else(|| self.hopeless(pattern.context, source).map(Err))
     }
@@ -122,7 +132,11 @@ impl Message<'_> {
     fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
         let wanted = Wanted::Matched(self.id, source.into());
-        let request = self.communicator.start_receive(bytes, wanted, |_, started| started)?;
+        self.communicator.shared.lock().taken_out.retain(|(id, _)| *id != self.id);
+        let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
+            // Nobody else can receive it, and its sender may wait.
+            self.communicator.shared.lock().drop_message(self.id, source.into());
+        })?;
         self.communicator.wait(request)
     }
 }

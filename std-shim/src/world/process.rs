@@ -19,8 +19,9 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, Lane, PeerId};
 use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::Event;
-use unisono_core::message::Context;
 use unisono_core::message::admission::Head;
+use unisono_core::message::matching::MessageId;
+use unisono_core::message::{Context, Envelope};
 use unisono_core::operation::{OperationError, OperationId};
 use unisono_core::placement::PlacementId;
 use unisono_core::span::Span;
@@ -126,6 +127,8 @@ pub(super) struct Process {
     /// A communicator was revoked; their contexts.
     has_revoked: bool,
     revoked: Vec<Context>,
+    /// Messages that matched probes have taken out, and that were not received.
+    pub(super) taken_out: Vec<(MessageId, Envelope)>,
     clock: Instant,
     regions: RefCell<Regions>,
     pub(super) mailbox: Mailbox,
@@ -201,6 +204,7 @@ impl Process {
             aborted: None,
             has_revoked: false,
             revoked: Vec::new(),
+            taken_out: Vec::new(),
             clock: Instant::now(),
             regions: RefCell::new(regions),
             mailbox,

@@ -1,6 +1,8 @@
 //! Communicators begin and end.
 
-use unisono_core::message::{Context as Message, Pattern};
+use unisono_core::device::PeerId;
+use unisono_core::message::matching::MessageId;
+use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
@@ -114,6 +116,11 @@ impl Process {
                 self.requests.finish(request, Err(Failure::Revoked));
             }
         }
+        for (message, Envelope { source, .. }) in
+            self.taken_out.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
+        {
+            self.drop_message(message, source);
+        }
         self.drop_revoked();
     }
 
@@ -122,16 +129,24 @@ impl Process {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
             while let Some((message, status)) = self.mailbox.machine.matched_probe(anything) {
-                let (request, nowhere) =
-                    (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
-                let wanted = Wanted::Matched(message, status.envelope.source);
-                self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
-                self.requests.retire(request);
+                self.drop_message(message, status.envelope.source);
             }
         }
         if !self.revoked.is_empty() {
             self.follow_if_needed();
         }
+    }
+
+    /// Drops a message that was taken out: its sender is told, once this rank makes progress.
+    pub(in crate::world) fn drop_message(&mut self, message: MessageId, source: PeerId) {
+        let (request, nowhere) = (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
+        let wanted = Wanted::Matched(message, source);
+        let is_there = self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
+        // One without bytes that its sender has kept is still to come.
+        if !is_there || self.requests.result(request).is_some() {
+            self.requests.retire(request);
+        }
+        self.follow_if_needed();
     }
 
     /// Nobody calls anything on a communicator any more.
