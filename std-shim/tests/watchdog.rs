@@ -31,6 +31,8 @@ fn main() -> ExitCode {
             Some("half") => half(&world),
             Some("receive") => late(&world, receive),
             Some("elsewhere") => hang(&world, elsewhere),
+            Some("probe") => hang(&world, probe),
+            Some("agreement") => hang(&world, agreement),
             Some("slow") => slow(&world),
             part => panic!("no part {part:?}"),
         }
@@ -104,6 +106,10 @@ fn who_is_elsewhere_is_named() {
     let cases = [
         ("-n 3 --nodes 2", "elsewhere", 0, "rank 1 (waits for a message from rank 2 with tag 9)"),
         ("-n 3 --device shm", "elsewhere", 2, "rank 1 (waits for a message from rank 2 with tag 9)"),
+        ("-n 3 --nodes 2", "probe", 0, "rank 1 (probes for a message from rank 2 with tag 9)"),
+        ("-n 3 --device shm", "probe", 2, "rank 1 (probes for a message from rank 2 with tag 9)"),
+        ("-n 3 --nodes 2", "agreement", 0, "rank 1 (waits in an agreement of communicator 0)"),
+        ("-n 3 --device shm", "agreement", 2, "rank 1 (waits in an agreement of communicator 0)"),
     ];
     at_once(cases, |(options, part, rank, named)| {
         let output = run(&format!("{options} --watchdog 500ms"), part);
@@ -112,6 +118,9 @@ fn who_is_elsewhere_is_named() {
         let begins = format!("unisono: rank {rank} waits in ");
         let found = told.iter().any(|line| line.starts_with(&begins) && line.contains(named));
         assert!(found, "{options} {part}: {told:#?}");
+        // So says that one itself.
+        let own = named.replace(" (", " ").replace(')', " since ");
+        assert!(told.iter().any(|line| line.starts_with(&format!("unisono: {own}"))), "{options} {part}: {told:#?}");
     });
 }
 
@@ -132,7 +141,7 @@ fn at_once<C: Send>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) + Sync) 
 /// What the ranks say.
 fn lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
-    text.lines().filter(|line| line.contains(" waits ")).map(str::to_owned).collect()
+    text.lines().filter(|line| line.contains(" waits ") || line.contains(" probes ")).map(str::to_owned).collect()
 }
 
 /// Whether a line ends so, whatever stands for SECONDS.
@@ -198,6 +207,22 @@ fn half(world: &World) {
 fn elsewhere(world: &World) {
     if world.rank() == Rank(1) {
         world.receive_into(&mut [0_u8; 4], Rank(2), Tag(9)).expect("a message");
+    }
+    sum(world, 1);
+}
+
+/// As that, for one to look at.
+fn probe(world: &World) {
+    if world.rank() == Rank(1) {
+        world.probe(Rank(2), Tag(9)).expect("a message");
+    }
+    sum(world, 1);
+}
+
+/// One rank agrees instead.
+fn agreement(world: &World) {
+    if world.rank() == Rank(1) {
+        world.agree(1).expect("an agreement");
     }
     sum(world, 1);
 }

@@ -11,6 +11,7 @@ use super::mailbox::{Wanted, told};
 use super::process::Process;
 use super::progress::Awaits;
 use super::request::{Failure, Status, Tag};
+use super::watchdog::Doing;
 use crate::rank::Rank;
 
 /// A message that was taken out: no other receive meets it. Dropped without being received, it is received into no memory.
@@ -82,7 +83,8 @@ impl Communicator {
     fn until_found<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
         let pattern = self.pattern(source, tag)?;
         let awaits = pattern.source.map_or(Awaits::Anyone, |source| Awaits::Rank(source.into()));
-        let found = self.shared.until(awaits, |process| process.find(look, self.context, pattern));
+        let what = Doing::Probe { source: pattern.source.map(Rank::from), tag };
+        let found = self.shared.until_told(awaits, what, |process| process.find(look, self.context, pattern));
         found.map_err(|failure| self.own_failure(failure))
     }
 }

@@ -125,6 +125,28 @@ impl Shared {
         }
     }
 
+    /// As that; others are told that a thread does this meanwhile.
+    pub(super) fn until_told<R>(
+        &self,
+        awaits: Awaits,
+        what: Doing,
+        mut done: impl FnMut(&mut Process) -> Option<R>,
+    ) -> R {
+        let mut waits = false;
+        self.until(awaits, |process| {
+            let ended = done(process);
+            match &ended {
+                None if !waits => {
+                    process.note_waiting(None, what);
+                    waits = true;
+                }
+                Some(_) if waits => process.note_over(None, what),
+                _ => {}
+            }
+            ended
+        })
+    }
+
     /// Where some ranks are reached through shared memory.
     fn until_near<R>(&self, node: &Node, awaits: Awaits, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let mut rest = node.rest();
@@ -278,11 +300,11 @@ impl Shared {
             let ended = take(process);
             match &ended {
                 None if !waits => {
-                    process.note_waiting(started.request, started.what);
+                    process.note_waiting(Some(started.request), started.what);
                     process.ask_for_word(started.what);
                     waits = true;
                 }
-                Some(_) if waits => process.note_over(started.request),
+                Some(_) if waits => process.note_over(Some(started.request), started.what),
                 _ => {}
             }
             ended

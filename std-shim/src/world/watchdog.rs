@@ -31,10 +31,11 @@ pub(super) struct Stuck {
     pub(super) awaited: Vec<Rank>,
 }
 
-/// A message of two ranks that a thread waits for.
+/// What a thread waits for that is no collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wait {
-    request: u32,
+    /// `None`: it is no request.
+    request: Option<u32>,
     what: Doing,
     since: u64,
     told: bool,
@@ -116,23 +117,25 @@ impl Watch {
         &self.shown
     }
 
-    /// A thread waits for a message.
-    pub(super) fn note_waiting(&mut self, now: u64, request: u32, what: Doing) {
+    /// A thread waits for a message, or an agreement.
+    pub(super) fn note_waiting(&mut self, now: u64, request: Option<u32>, what: Doing) {
         self.waits.push(Wait { request, what, since: now, told: false });
     }
 
     /// It waits for it no more.
-    pub(super) fn note_over(&mut self, request: u32) {
-        self.waits.retain(|wait| wait.request != request);
+    pub(super) fn note_over(&mut self, request: Option<u32>, what: Doing) {
+        if let Some(over) = self.waits.iter().position(|wait| (wait.request, wait.what) == (request, what)) {
+            self.waits.remove(over);
+        }
     }
 
     /// Requests that threads have waited for since then, or longer.
     pub(super) fn waited(&self, since: u64) -> Vec<u32> {
-        self.waits.iter().filter(|wait| wait.since <= since).map(|wait| wait.request).collect()
+        self.waits.iter().filter(|wait| wait.since <= since).filter_map(|wait| wait.request).collect()
     }
 
-    /// The message that a thread waits for.
-    pub(super) fn awaited_message(&self) -> Option<Doing> {
+    /// What a thread waits for that is no collective.
+    pub(super) fn awaited(&self) -> Option<Doing> {
         self.waits.last().map(|wait| wait.what)
     }
 

@@ -13,6 +13,7 @@ use crate::rank::Rank;
 use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::Awaits;
+use crate::world::watchdog::Doing;
 
 /// Words of a window of contexts.
 const FREE: usize = WINDOW as usize / 64;
@@ -150,7 +151,8 @@ impl Communicator {
         let membership = process.membership.as_mut().ok_or(AgreeError::NoServer)?;
         membership.vote(Ballot { name, members, failed, most, words });
         drop(process);
-        let verdict = self.shared.until(Awaits::Bell, |process| {
+        let what = Doing::Agreement { communicator: self.context };
+        let verdict = self.shared.until_told(Awaits::Bell, what, |process| {
             process.hear();
             if let Some(failure) = process.aborted {
                 return Some(Err(AgreeError::Ended(failure)));

@@ -113,18 +113,18 @@ impl Process {
             let (communicator, sequence) = (subject.communicator(), subject.sequence);
             Doing::Collective { verb, communicator, sequence }
         });
-        collective.or_else(|| self.collectives.watch.awaited_message()).unwrap_or(Doing::Nothing)
+        collective.or_else(|| self.collectives.watch.awaited()).unwrap_or(Doing::Nothing)
     }
 
-    /// A thread waits for a message.
-    pub(in crate::world) fn note_waiting(&mut self, request: u32, what: Doing) {
+    /// A thread waits for a message, or an agreement.
+    pub(in crate::world) fn note_waiting(&mut self, request: Option<u32>, what: Doing) {
         let now = self.latest;
         self.collectives.watch.note_waiting(now, request, what);
     }
 
     /// It waits for it no more.
-    pub(in crate::world) fn note_over(&mut self, request: u32) {
-        self.collectives.watch.note_over(request);
+    pub(in crate::world) fn note_over(&mut self, request: Option<u32>, what: Doing) {
+        self.collectives.watch.note_over(request, what);
     }
 
     /// A thread waits in a collective through shared memory, for these ranks.

@@ -11,6 +11,8 @@
 //! collective  communicator  sequence
 //! receive   source, or 2³² − 1: anyone   tag   1: with this tag only
 //! send      to                           tag
+//! probe     as of a receive
+//! agreement  communicator
 //! ```
 //! Numbers are little-endian; context, as in the key of a collective's message, holds the communicator and a digest of the call.
 
@@ -31,6 +33,8 @@ const NOTHING: u8 = 2;
 const COLLECTIVE: u8 = 3;
 const RECEIVE: u8 = 4;
 const SEND: u8 = 5;
+const PROBE: u8 = 6;
+const AGREEMENT: u8 = 7;
 /// No rank.
 const NOBODY: u32 = u32::MAX;
 /// Ranks that an answer has room for.
@@ -93,6 +97,13 @@ pub(in crate::world) enum Doing {
     Send {
         to: Rank,
         tag: Tag,
+    },
+    Probe {
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    },
+    Agreement {
+        communicator: u32,
     },
 }
 
@@ -158,18 +169,19 @@ impl Question {
 }
 
 fn answer(standing: Standing) -> (u8, Option<Verb>, [u32; 4]) {
-    let source = |rank: Option<Rank>| rank.map_or(NOBODY, |rank| rank.0);
+    let number = |rank: Option<Rank>| rank.map_or(NOBODY, |rank| rank.0);
+    let pattern = |source, tag: Option<Tag>| [number(source), tag.map_or(0, |tag| tag.0), tag.is_some().into(), 0];
     match standing {
-        Standing::Entered(awaited) => (ENTERED, None, awaited.map(source)),
+        Standing::Entered(awaited) => (ENTERED, None, awaited.map(number)),
         Standing::Done => (DONE, None, [0; 4]),
         Standing::Absent(Doing::Nothing) => (NOTHING, None, [0; 4]),
         Standing::Absent(Doing::Collective { verb, communicator, sequence }) => {
             (COLLECTIVE, Some(verb), [communicator, sequence, 0, 0])
         }
-        Standing::Absent(Doing::Receive { source: of, tag }) => {
-            (RECEIVE, None, [source(of), tag.map_or(0, |tag| tag.0), tag.is_some().into(), 0])
-        }
+        Standing::Absent(Doing::Receive { source, tag }) => (RECEIVE, None, pattern(source, tag)),
+        Standing::Absent(Doing::Probe { source, tag }) => (PROBE, None, pattern(source, tag)),
         Standing::Absent(Doing::Send { to, tag }) => (SEND, None, [to.0, tag.0, 0, 0]),
+        Standing::Absent(Doing::Agreement { communicator }) => (AGREEMENT, None, [communicator, 0, 0, 0]),
     }
 }
 
@@ -185,6 +197,8 @@ fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Standing> {
             Standing::Absent(Doing::Collective { verb, communicator: a, sequence: b })
         }
         RECEIVE => Standing::Absent(Doing::Receive { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
+        PROBE => Standing::Absent(Doing::Probe { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
+        AGREEMENT => Standing::Absent(Doing::Agreement { communicator: a }),
         SEND => Standing::Absent(Doing::Send { to: Rank(a), tag: Tag(b) }),
         _ => return None,
     })
@@ -197,14 +211,16 @@ impl fmt::Display for Doing {
             Self::Collective { verb, communicator, sequence } => {
                 write!(to, "waits in {} {sequence} of communicator {communicator}", verb.name())
             }
-            Self::Receive { source, tag } => {
-                to.write_str("waits for a message from ")?;
+            Self::Receive { source, tag } | Self::Probe { source, tag } => {
+                let is_probe = matches!(self, Self::Probe { .. });
+                to.write_str(if is_probe { "probes for a message from " } else { "waits for a message from " })?;
                 match source {
                     Some(rank) => write!(to, "rank {rank}")?,
                     None => to.write_str("anyone")?,
                 }
                 tag.map_or(Ok(()), |tag| write!(to, " with tag {tag}"))
             }
+            Self::Agreement { communicator } => write!(to, "waits in an agreement of communicator {communicator}"),
             Self::Send { to: rank, tag } => write!(to, "waits for rank {rank} to receive a message with tag {tag}"),
         }
     }
@@ -224,6 +240,8 @@ mod tests {
             Doing::Receive { source: None, tag: None },
             Doing::Receive { source: Some(Rank(4)), tag: Some(Tag(0)) },
             Doing::Send { to: Rank(9), tag: Tag(u32::MAX) },
+            Doing::Probe { source: Some(Rank(2)), tag: None },
+            Doing::Agreement { communicator: 0xfffe },
         ];
         let standings = [Standing::Entered(four), Standing::Entered(two), Standing::Done];
         for means in [Means::Messages, Means::Slots, Means::Barrier] {
