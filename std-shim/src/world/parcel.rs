@@ -116,7 +116,13 @@ impl Parcels {
 
     /// The machine knows nothing any more of one that was abandoned.
     pub(super) fn forget(&mut self, i: u32) {
-        if let Some(entry @ Entry::Abandoned { .. }) = self.entries.get_mut(i as usize) {
+        if let Some(Entry::Abandoned { .. }) = self.entries.get(i as usize) {
+            self.free_entry(i);
+        }
+    }
+
+    fn free_entry(&mut self, i: u32) {
+        if let Some(entry) = self.entries.get_mut(i as usize) {
             *entry = Entry::Free { next: self.free };
             self.free = i;
         }
@@ -131,13 +137,11 @@ impl Parcels {
 
     /// Takes it out, if nobody needs it any more.
     pub(super) fn take_done(&mut self, i: u32) -> Option<Parcel> {
-        let entry = self.entries.get_mut(i as usize)?;
-        let Entry::Used(parcel) = *entry else { return None };
+        let Entry::Used(parcel) = *self.entries.get(i as usize)? else { return None };
         if !parcel.is_over || parcel.uses > 0 {
             return None;
         }
-        *entry = Entry::Free { next: self.free };
-        self.free = i;
+        self.free_entry(i);
         self.note_out(parcel.to);
         Some(parcel)
     }
@@ -158,18 +162,14 @@ impl Parcels {
 
     /// Nobody asks for those to this peer any more.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure) {
-        let Self { entries, free, .. } = self;
-        for (entry, i) in entries.iter_mut().zip(0..) {
-            match entry {
-                Entry::Used(parcel) if parcel.to == peer => {
+        for i in 0..self.entries.len() as u32 {
+            match self.entries.get_mut(i as usize) {
+                Some(Entry::Used(parcel)) if parcel.to == peer => {
                     parcel.is_over = true;
                     parcel.failure = parcel.failure.or(Some(failure));
                 }
-                Entry::Abandoned { to } if *to == peer => {
-                    *entry = Entry::Free { next: *free };
-                    *free = i;
-                }
-                Entry::Used(_) | Entry::Abandoned { .. } | Entry::Free { .. } => {}
+                Some(Entry::Abandoned { to }) if *to == peer => self.free_entry(i),
+                _ => {}
             }
         }
     }
