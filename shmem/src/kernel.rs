@@ -4,10 +4,12 @@
 //! once. The compiler vectorises the loops (docs/performance.md says what was checked).
 //!
 //! Integers wrap. Half precision is widened, combined and rounded once per operand. A minimum or maximum with a NaN is the right
-//! operand.
+//! operand. Complex numbers are added and multiplied; values with an index are compared, and of equal ones that of the least index is
+//! taken (MPI's MINLOC and MAXLOC).
 
 mod element;
 mod fold;
+mod located;
 
 pub use element::Element;
 
@@ -41,11 +43,15 @@ pub enum Operation {
     BitwiseOr,
     /// left ^ right.
     BitwiseXor,
+    /// The lesser value, with its index. Values with an index only, as the next.
+    MinLocation,
+    /// The greater value, with its index.
+    MaxLocation,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Sum,
         Self::Product,
         Self::Min,
@@ -56,6 +62,8 @@ impl Operation {
         Self::BitwiseAnd,
         Self::BitwiseOr,
         Self::BitwiseXor,
+        Self::MinLocation,
+        Self::MaxLocation,
     ];
 }
 

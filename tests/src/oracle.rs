@@ -5,7 +5,7 @@ use core::fmt::Debug;
 use half::{bf16, f16};
 use unisono::rank::Rank;
 use unisono::world::Communicator;
-use unisono::world::collective::{CollectiveError, Element, SystemOperation, UserOperation};
+use unisono::world::collective::{CollectiveError, Complex, Element, Located, SystemOperation, UserOperation};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Elements of a vector: none, one, odd ones in a slot, in a chunk and in several.
@@ -52,6 +52,7 @@ impl<'w> Oracle<'w> {
         self.of_type::<bf16>()?;
         self.of_type::<f32>()?;
         self.of_type::<f64>()?;
+        self.of_pairs()?;
         self.of_matrices()
     }
 
@@ -169,6 +170,47 @@ impl<'w> Oracle<'w> {
         };
         let right = found.iter().enumerate().all(right);
         self.judge(right, &format!("{what} by {name} of {}, {} elements,", core::any::type_name::<T>(), found.len()));
+    }
+
+    /// Whole numbers, so that sums and products are exact, and few values, so that some are equal.
+    fn of_pairs(&mut self) -> Result<(), CollectiveError> {
+        let (world, size) = (self.world, self.world.size());
+        let rank = world.rank().0;
+        let complex = |rank: u32, i: usize| {
+            let [re, im] = [0, 1].map(|part| <u8 as Value>::given(rank, 2 * i + part) % 3);
+            Complex::new(f64::from(re) - 1.0, f64::from(im) - 1.0)
+        };
+        let located = |rank: u32, i: usize| Located::new(i32::from(<i8 as Value>::given(rank, i) % 3), rank.into());
+        let plus = |l: Complex<f64>, r: Complex<f64>| Complex::new(l.re() + r.re(), l.im() + r.im());
+        let times = |l: Complex<f64>, r: Complex<f64>| {
+            Complex::new(l.re() * r.re() - l.im() * r.im(), l.re() * r.im() + l.im() * r.re())
+        };
+        for length in LENGTHS {
+            let own: Vec<_> = (0..length).map(|i| complex(rank, i)).collect();
+            let mut into = vec![Complex::default(); length];
+            let of = |i: usize, ranks: u32, f: &dyn Fn(Complex<f64>, Complex<f64>) -> Complex<f64>| {
+                (0..ranks).map(|rank| complex(rank, i)).reduce(f).unwrap_or_default()
+            };
+            world.all_reduce_into(&own, &mut into, SystemOperation::sum())?;
+            self.is(&into, |i| of(i, size, &plus), "all_reduce by sum of complex numbers");
+            world.scan_into(&own, &mut into, SystemOperation::product())?;
+            self.is(&into, |i| of(i, rank + 1, &times), "scan by product of complex numbers");
+
+            let own: Vec<_> = (0..length).map(|i| located(rank, i)).collect();
+            let mut into = vec![Located::default(); length];
+            let given = |i: usize| (0..size).map(move |rank| located(rank, i));
+            world.all_reduce_into(&own, &mut into, SystemOperation::min_location())?;
+            let least = |i| given(i).min_by_key(|at| (at.value(), at.index())).unwrap_or_default();
+            self.is(&into, least, "all_reduce by least location");
+            let blocks: Vec<_> = (0..length * size as usize).map(|i| located(rank, i)).collect();
+            world.reduce_scatter_block_into(&blocks, &mut into, SystemOperation::max_location())?;
+            let most = |i| {
+                let at = given(rank as usize * length + i);
+                at.min_by_key(|at| (core::cmp::Reverse(at.value()), at.index())).unwrap_or_default()
+            };
+            self.is(&into, most, "reduce_scatter by greatest location");
+        }
+        Ok(())
     }
 
     fn of_matrices(&mut self) -> Result<(), CollectiveError> {

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use unisono_core::collective::{Order, Payload as _};
 
 use super::*;
-use crate::kernel::tests::{Number, combined, epsilon, kernels, numbers, random};
+use crate::kernel::tests::{Number, apart, combined, epsilon, kernels, numbers, random};
 use crate::kernel::{self, Element, Kernel, Operation};
 use crate::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote};
 use crate::testing::Ground;
@@ -87,7 +87,11 @@ fn inputs(element: Element, count: usize, size: u32, seed: u64) -> Vec<Vec<u8>> 
 
 /// All of them combined, in rank order; of reals also the sum of magnitudes.
 fn oracle(operation: Operation, element: Element, inputs: &[Vec<u8>]) -> Vec<(Number, f64)> {
-    let magnitude = |number: Number| if let Number::Real(real) = number { real.abs() } else { 0.0 };
+    let magnitude = |number: Number| match number {
+        Number::Real(real) => real.abs(),
+        Number::Complex(complex) => apart(complex, [0.0; 2]),
+        _ => 0.0,
+    };
     let mut sums: Vec<_> = numbers(element, &inputs[0]).into_iter().map(|number| (number, magnitude(number))).collect();
     for input in &inputs[1..] {
         for ((sum, size), number) in sums.iter_mut().zip(numbers(element, input)) {
@@ -113,6 +117,10 @@ fn assert_near(found: &[u8], oracle: &[(Number, f64)], operation: Operation, ele
                     _ => 0.0,
                 };
                 assert!((found - expected).abs() <= room, "{what}: {found} {expected}");
+            }
+            (Number::Complex(found), Number::Complex(expected)) => {
+                let size = if operation == Operation::Sum { *magnitude } else { apart(expected, [0.0; 2]) };
+                assert!(apart(found, expected) <= 4.0 * n as f64 * epsilon(element) * size, "{what}: {found:?}");
             }
             (found, expected) => assert_eq!(found, expected, "{what}"),
         }

@@ -4,6 +4,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
 use super::fold::{each, widened};
+use super::located::Located;
 use super::{Kernel, Operation};
 
 macro_rules! elements {
@@ -54,6 +55,30 @@ elements! {
     F32 4 f32_kernel,
     /// IEEE 754 binary64.
     F64 8 f64_kernel,
+    /// Complex: an `F32`, the real part, and another one.
+    C32 8 c32_kernel,
+    /// Complex: an `F64`, the real part, and another one.
+    C64 16 c64_kernel,
+    /// An `I8` and an index of 64 bits, one behind the other, as are all that follow.
+    LocatedI8 9 located_i8_kernel,
+    /// An `I16` with an index.
+    LocatedI16 10 located_i16_kernel,
+    /// An `I32` with an index.
+    LocatedI32 12 located_i32_kernel,
+    /// An `I64` with an index.
+    LocatedI64 16 located_i64_kernel,
+    /// A `U8` with an index.
+    LocatedU8 9 located_u8_kernel,
+    /// A `U16` with an index.
+    LocatedU16 10 located_u16_kernel,
+    /// A `U32` with an index.
+    LocatedU32 12 located_u32_kernel,
+    /// A `U64` with an index.
+    LocatedU64 16 located_u64_kernel,
+    /// An `F32` with an index.
+    LocatedF32 12 located_f32_kernel,
+    /// An `F64` with an index.
+    LocatedF64 16 located_f64_kernel,
 }
 
 /// A kernel of `$each` with a function of two elements.
@@ -81,6 +106,7 @@ macro_rules! integer {
                 Operation::BitwiseAnd => with!($type, |l, r| l & r),
                 Operation::BitwiseOr => with!($type, |l, r| l | r),
                 Operation::BitwiseXor => with!($type, |l, r| l ^ r),
+                Operation::MinLocation | Operation::MaxLocation => return None,
             })
         }
     };
@@ -111,6 +137,46 @@ macro_rules! float {
 
 float!(f32_kernel f32);
 float!(f64_kernel f64);
+
+macro_rules! complex {
+    ($name:ident $type:ty) => {
+        fn $name(operation: Operation) -> Option<Kernel> {
+            Some(match operation {
+                Operation::Sum => with!([$type; 2], |[a, b], [c, d]| [a + c, b + d]),
+                Operation::Product => with!([$type; 2], |[a, b], [c, d]| [a * c - b * d, a * d + b * c]),
+                _ => return None,
+            })
+        }
+    };
+}
+
+complex!(c32_kernel f32);
+complex!(c64_kernel f64);
+
+macro_rules! located {
+    ($($name:ident $type:ty),*) => { $(
+        fn $name(operation: Operation) -> Option<Kernel> {
+            Some(match operation {
+                Operation::MinLocation => with!(Located<$type>, |l, r| l.or(r, |l, r| l < r)),
+                Operation::MaxLocation => with!(Located<$type>, |l, r| l.or(r, |l, r| l > r)),
+                _ => return None,
+            })
+        }
+    )* };
+}
+
+located!(
+    located_i8_kernel i8,
+    located_i16_kernel i16,
+    located_i32_kernel i32,
+    located_i64_kernel i64,
+    located_u8_kernel u8,
+    located_u16_kernel u16,
+    located_u32_kernel u32,
+    located_u64_kernel u64,
+    located_f32_kernel f32,
+    located_f64_kernel f64
+);
 
 fn f16_kernel(operation: Operation) -> Option<Kernel> {
     macro_rules! with {

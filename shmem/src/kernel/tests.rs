@@ -1,3 +1,5 @@
+use core::cmp::Ordering;
+
 use half::{bf16, f16};
 
 use super::*;
@@ -7,6 +9,9 @@ use super::*;
 pub(crate) enum Number {
     Integer(i128),
     Real(f64),
+    Complex([f64; 2]),
+    LocatedInteger(i128, u64),
+    LocatedReal(f64, u64),
 }
 
 /// The numbers in these bytes.
@@ -29,14 +34,57 @@ pub(crate) fn numbers(element: Element, bytes: &[u8]) -> Vec<Number> {
         Element::Bf16 => Number::Real(read!(bf16, b).into()),
         Element::F32 => Number::Real(read!(f32, b).into()),
         Element::F64 => Number::Real(read!(f64, b)),
+        Element::C32 => Number::Complex([read!(f32, &b[..4]), read!(f32, &b[4..])].map(f64::from)),
+        Element::C64 => Number::Complex([read!(f64, &b[..8]), read!(f64, &b[8..])]),
+        _ => {
+            let (value, index) = b.split_at(b.len() - 8);
+            match numbers(value_of(element), value)[..] {
+                [Number::Integer(value)] => Number::LocatedInteger(value, read!(u64, index)),
+                [Number::Real(value)] => Number::LocatedReal(value, read!(u64, index)),
+                _ => unreachable!("one value"),
+            }
+        }
     };
     bytes.chunks_exact(element.bytes()).map(number).collect()
+}
+
+/// What has the index.
+fn value_of(located: Element) -> Element {
+    match located {
+        Element::LocatedI8 => Element::I8,
+        Element::LocatedI16 => Element::I16,
+        Element::LocatedI32 => Element::I32,
+        Element::LocatedI64 => Element::I64,
+        Element::LocatedU8 => Element::U8,
+        Element::LocatedU16 => Element::U16,
+        Element::LocatedU32 => Element::U32,
+        Element::LocatedU64 => Element::U64,
+        Element::LocatedF32 => Element::F32,
+        Element::LocatedF64 => Element::F64,
+        _ => unreachable!("it has no index"),
+    }
 }
 
 /// Random elements; of real types small ones of any sign, so that nothing overflows.
 pub(crate) fn random(element: Element, count: usize, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut element_of = || -> Vec<u8> {
-        let real = random.f64() * 4.0 - 2.0;
+        let mut real = || random.f64() * 4.0 - 2.0;
+        if element == Element::C32 {
+            return [real() as f32, real() as f32].map(f32::to_le_bytes).concat();
+        } else if element == Element::C64 {
+            return [real(), real()].map(f64::to_le_bytes).concat();
+        } else if kernel(Operation::MinLocation, element).is_some() {
+            // Few values, so that some are equal, with indices of all lengths.
+            let few = random.u8(..4);
+            let value = match value_of(element) {
+                Element::F32 => (f32::from(few) - 2.0).to_le_bytes().to_vec(),
+                Element::F64 => (f64::from(few) - 2.0).to_le_bytes().to_vec(),
+                // From -2 on, where there is a sign.
+                value => (i64::from(few) - 2).to_le_bytes()[..value.bytes()].to_vec(),
+            };
+            return [value, (random.u64(..) >> random.u32(..64)).to_le_bytes().to_vec()].concat();
+        }
+        let real = real();
         match element {
             Element::F16 => f16::from_f64(real).to_le_bytes().to_vec(),
             Element::Bf16 => bf16::from_f64(real).to_le_bytes().to_vec(),
@@ -62,6 +110,19 @@ pub(crate) fn combined(operation: Operation, element: Element, left: Number, rig
                 _ => unreachable!("no such kernel"),
             });
         }
+        (Number::Complex([a, b]), Number::Complex([c, d])) => {
+            return Number::Complex(match operation {
+                Operation::Sum => [a + c, b + d],
+                Operation::Product => [a * c - b * d, a * d + b * c],
+                _ => unreachable!("no such kernel"),
+            });
+        }
+        (Number::LocatedInteger(l, i), Number::LocatedInteger(r, j)) => {
+            return if is_left(operation, l.cmp(&r), i, j) { left } else { right };
+        }
+        (Number::LocatedReal(l, i), Number::LocatedReal(r, j)) => {
+            return if is_left(operation, l.total_cmp(&r), i, j) { left } else { right };
+        }
         (Number::Integer(l), Number::Integer(r)) => (l, r),
         _ => unreachable!("of one type"),
     };
@@ -76,8 +137,15 @@ pub(crate) fn combined(operation: Operation, element: Element, left: Number, rig
         Operation::BitwiseAnd => l & r,
         Operation::BitwiseOr => l | r,
         Operation::BitwiseXor => l ^ r,
+        Operation::MinLocation | Operation::MaxLocation => unreachable!("no such kernel"),
     };
     numbers(element, &wide.to_le_bytes()[..element.bytes()])[0]
+}
+
+/// Whether the left one of two values with an index is the result.
+fn is_left(operation: Operation, values: Ordering, i: u64, j: u64) -> bool {
+    let values = if operation == Operation::MinLocation { values } else { values.reverse() };
+    values.then(i.cmp(&j)) != Ordering::Greater
 }
 
 /// The difference of one and the next number of a type.
@@ -85,7 +153,7 @@ pub(crate) fn epsilon(element: Element) -> f64 {
     match element {
         Element::F16 => f16::EPSILON.into(),
         Element::Bf16 => bf16::EPSILON.into(),
-        Element::F32 => f32::EPSILON.into(),
+        Element::F32 | Element::C32 => f32::EPSILON.into(),
         _ => f64::EPSILON,
     }
 }
@@ -98,7 +166,7 @@ pub(crate) fn kernels() -> impl Iterator<Item = (Operation, Element, Kernel)> {
 
 #[test]
 fn every_kernel_equals_the_oracle_at_every_length_and_alignment() {
-    assert_eq!(kernels().count(), 8 * 10 + 4 * 4);
+    assert_eq!(kernels().count(), 8 * 10 + 4 * 4 + 2 * 2 + 10 * 2);
     let mut rng = fastrand::Rng::with_seed(1);
     for (operation, element, kernel) in kernels() {
         for count in [0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 333] {
@@ -135,10 +203,18 @@ fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element
     for (expected, found) in oracle.iter().zip(numbers(element, bytes)) {
         let right = match (*expected, found) {
             (Number::Real(e), Number::Real(f)) => (e - f).abs() <= epsilon(element) * e.abs().max(1e-4),
+            (Number::Complex(e), Number::Complex(f)) => {
+                apart(e, f) <= 4.0 * epsilon(element) * apart(e, [0.0; 2]).max(1e-4)
+            }
             (expected, found) => expected == found,
         };
         assert!(right, "{operation:?} {element:?}: {expected:?} {found:?}");
     }
+}
+
+/// How far two complex numbers are from one another.
+pub(crate) fn apart([a, b]: [f64; 2], [c, d]: [f64; 2]) -> f64 {
+    (a - c).hypot(b - d)
 }
 
 #[test]

@@ -6,11 +6,13 @@
 //! collectives that go on while the caller does something else.
 
 mod call;
+mod complex;
 pub(super) mod context;
 mod element;
 mod error;
 mod immediate;
 mod in_place;
+mod located;
 pub(super) mod node_group;
 mod operation;
 pub(super) mod partition;
@@ -27,8 +29,10 @@ pub(super) mod transfer;
 mod varying;
 mod view;
 
+pub use complex::Complex;
 pub use element::Element;
 pub use error::CollectiveError;
+pub use located::Located;
 pub use operation::{Operation, Reproducible, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;

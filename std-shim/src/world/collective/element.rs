@@ -4,12 +4,15 @@ use half::{bf16, f16};
 use unisono_shmem::kernel;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::{Complex, Located};
+
 mod sealed {
     /// Nobody else's types have kernels.
     pub trait Sealed {}
 }
 
-/// An arithmetic type: integers of 8 to 64 bits, floats of 16 (`half::f16`, `half::bf16`), 32 and 64.
+/// A type that system operations combine: integers of 8 to 64 bits, floats of 16 (`half::f16`, `half::bf16`), 32 and 64, [`Complex`]
+/// numbers of the latter two, and values with an index ([`Located`]) of all but half precision.
 pub trait Element: sealed::Sealed + Copy + IntoBytes + FromBytes + Immutable {
     #[doc(hidden)]
     const ELEMENT: kernel::Element;
@@ -28,4 +31,25 @@ elements! {
     i8: I8, i16: I16, i32: I32, i64: I64,
     u8: U8, u16: U16, u32: U32, u64: U64,
     f16: F16, bf16: Bf16, f32: F32, f64: F64,
+    Complex<f32>: C32, Complex<f64>: C64,
+    Located<i8>: LocatedI8, Located<i16>: LocatedI16, Located<i32>: LocatedI32, Located<i64>: LocatedI64,
+    Located<u8>: LocatedU8, Located<u16>: LocatedU16, Located<u32>: LocatedU32, Located<u64>: LocatedU64,
+    Located<f32>: LocatedF32, Located<f64>: LocatedF64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_as_long<T: Element>() -> bool {
+        size_of::<T>() == T::ELEMENT.bytes()
+    }
+
+    #[test]
+    fn elements_are_as_long_as_their_kernels_take_them_to_be() {
+        assert!(is_as_long::<bf16>() && is_as_long::<u64>());
+        assert!(is_as_long::<Complex<f32>>() && is_as_long::<Complex<f64>>());
+        assert!(is_as_long::<Located<i8>>() && is_as_long::<Located<u16>>() && is_as_long::<Located<f32>>());
+        assert!(is_as_long::<Located<i64>>() && is_as_long::<Located<f64>>());
+    }
 }

@@ -25,7 +25,8 @@ pub trait Operation<T> {
     fn operate(self) -> Option<impl Operate + Send>;
 }
 
-/// An operation of the library. Integers wrap; logical and bitwise ones are for integers.
+/// An operation of the library. Integers wrap; logical and bitwise ones are for integers, sums and products also for complex numbers,
+/// which have no others, and those of locations for values with an index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SystemOperation(kernel::Operation);
 
@@ -56,6 +57,10 @@ operations! {
     bitwise_or BitwiseOr;
     /// left ^ right.
     bitwise_xor BitwiseXor;
+    /// The lesser value with its index ([`Located`](super::Located)); of equal ones that of the least index.
+    min_location MinLocation;
+    /// The greater value with its index; of equal ones that of the least index.
+    max_location MaxLocation;
 }
 
 impl<T: Element> Operation<T> for SystemOperation {

@@ -1,0 +1,19 @@
+//! Values with an index.
+
+/// A value, and where it is; nothing is between the two.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+pub(super) struct Located<T: Copy> {
+    value: T,
+    index: u64,
+}
+
+impl<T: Copy + PartialEq> Located<T> {
+    /// The one whose value comes first; of equal values that of the least index; with a NaN the other one.
+    #[inline(always)]
+    pub(super) fn or(self, other: Self, comes_first: impl Fn(T, T) -> bool) -> Self {
+        let (left, right) = (self.value, other.value);
+        let is_first = comes_first(left, right) || left == right && self.index <= other.index;
+        if is_first { self } else { other }
+    }
+}
