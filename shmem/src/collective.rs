@@ -143,6 +143,18 @@ impl Course {
         cfg!(feature = "std") && self.way == Way::Elsewhere
     }
 
+    /// Whether it is a broadcast among several, through slots, in one lap.
+    #[inline(always)]
+    pub(crate) fn is_short_broadcast(&self) -> bool {
+        self.verb == Verb::Broadcast && self.way() == Way::Flat && self.laps == 1 && self.size > 1
+    }
+
+    /// Of a broadcast: its root, and its bytes.
+    #[inline(always)]
+    pub(crate) const fn broadcast(&self) -> (u32, usize) {
+        (self.root, self.bytes)
+    }
+
     /// Lap 0 is this step from now on.
     pub(crate) const fn begin(&mut self, base: u32) {
         self.base = base;
@@ -324,7 +336,7 @@ impl Course {
     }
 
     /// Bytes of the payload that a rank shows in a lap.
-    fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
+    pub(crate) fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
         let step = self.base.wrapping_add(lap);
         let start = if self.inline { self.boards.payload(of, step) } else { self.boards.bulk(of, step) };
         Piece::new(Place::Shared, start + at, bytes)
@@ -343,11 +355,11 @@ impl Course {
     }
 }
 
-const fn input(offset: usize, bytes: usize) -> Piece {
+pub(crate) const fn input(offset: usize, bytes: usize) -> Piece {
     Piece::new(Place::Input, offset, bytes)
 }
 
-const fn output(offset: usize, bytes: usize) -> Piece {
+pub(crate) const fn output(offset: usize, bytes: usize) -> Piece {
     Piece::new(Place::Output, offset, bytes)
 }
 

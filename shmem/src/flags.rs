@@ -24,6 +24,7 @@
 
 #[cfg(feature = "std")]
 mod passed;
+mod short;
 
 use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
 

@@ -44,6 +44,8 @@ pub enum Site {
     SlotShow,
     /// A rank looks whether a slot was written.
     SlotLook,
+    /// The same, of a short broadcast.
+    ShortLook,
     /// A rank shows how far it has read.
     SlotDone,
     /// The writer of a slot looks how far the others have read.
@@ -54,7 +56,7 @@ pub enum Site {
 
 impl Site {
     /// All that guard payload.
-    pub const ORDERING: [Self; 17] = [
+    pub const ORDERING: [Self; 18] = [
         Self::RingRoom,
         Self::BulkRoom,
         Self::RingShow,
@@ -70,6 +72,7 @@ impl Site {
         Self::PhaseLook,
         Self::SlotShow,
         Self::SlotLook,
+        Self::ShortLook,
         Self::SlotDone,
         Self::SlotFree,
     ];

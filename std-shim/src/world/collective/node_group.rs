@@ -487,6 +487,14 @@ impl NodeGroup {
         Ok(())
     }
 
+    /// A collective is complete: of several roots the last one leads.
+    fn note_lead(&self, plan: &Plan) {
+        if plan.bytes > 0 {
+            let leads = plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter);
+            self.leads.store(leads, Ordering::Relaxed);
+        }
+    }
+
     fn complete(
         &self,
         communicator: &Communicator,
@@ -532,9 +540,26 @@ impl Part<'_> {
         };
         state.sequence = state.sequence.wrapping_add(1);
         let flags = &mut state.flags;
-        flags.start(group.id(state.sequence), plan);
         let shared = group.node.waiting() == Waiting::Shared;
         let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
+        if flags.start_short(group.id(state.sequence), plan) {
+            let looks = if shared { 1 } else { POLLS };
+            while polls < looks {
+                if let Some(wish) = flags.poll_short() {
+                    buffers.carry_out(wish).map_err(|_| CollectiveError::Corrupted)?;
+                    flags.end_short();
+                    if shared {
+                        flags.published().for_each(|word| group.node.sleepers().wake(word));
+                    }
+                    group.note_lead(plan);
+                    return Ok(());
+                }
+                polls += 1;
+                core::hint::spin_loop();
+            }
+        } else {
+            flags.start(group.id(state.sequence), plan);
+        }
         loop {
             let turn = flags.poll();
             if shared {
@@ -599,11 +624,7 @@ impl Part<'_> {
                     }
                 }
                 Turn::Final => {
-                    // Of several roots the last one.
-                    if plan.bytes > 0 {
-                        let leads = plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter);
-                        group.leads.store(leads, Ordering::Relaxed);
-                    }
+                    group.note_lead(plan);
                     return Ok(());
                 }
                 Turn::Failed(failure) => return Err(failure.into()),
