@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Config, Credit, Leaves, Lost, Mode, Outcome, Outgoing, Received};
+use unisono_core::message::admission::{Action, Config, Credit, Head, Leaves, Lost, Mode, Outcome, Outgoing, Received};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -172,6 +172,8 @@ fn whoever_says_what_cannot_be_takes_nothing_along() {
     let mut receiver = fresh();
     assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
     let credit = Credit { freed: 9, settled: 0 };
+    let head = Head::short(Context(0), tag, credit);
+    assert_eq!(receiver.handle_expected(other, head.as_ref(), Head::EAGER as u32 + 3), None);
     assert_eq!(receiver.handle_short(other, Context(0), tag, credit, 3), Outcome::Nonsense);
     assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a short message");
 

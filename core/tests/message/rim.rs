@@ -251,6 +251,22 @@ impl Job {
                 let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
                 machine.handle_short(peer, context, tag, Credit { freed, settled }, bytes as u32 - head.len() as u32)
             }
+            // Or what is waited for is looked for first, and leaves everything as it is where it is not there.
+            None if to.is_multiple_of(2) => {
+                let before = machine.clone();
+                match machine.handle_expected(peer, &head, bytes as u32) {
+                    Some((user, tag, payload)) => {
+                        let context = Head::eager(&head).expect("it is short").0;
+                        let status =
+                            Status { envelope: Envelope { context, source: peer, tag }, bytes: u64::from(payload) };
+                        Outcome::Into { user, start: Head::EAGER, status }
+                    }
+                    None => {
+                        assert!(*machine == before, "something was done");
+                        machine.handle(peer, &head, bytes as u32)
+                    }
+                }
+            }
             None => machine.handle(peer, &head, bytes as u32),
         };
         match outcome {
@@ -374,6 +390,9 @@ impl Job {
         let received = match matched {
             Some((message, _)) => {
                 machine.receive_matched(message, room, user as u32).map(|met| met.expect("it was taken"))
+            }
+            None if rank % 2 == 1 && !machine.is_kept(&pattern) => {
+                machine.wait_for(pattern, room, user as u32).map(Received::Waits)
             }
             None => machine.receive(pattern, room, user as u32),
         };

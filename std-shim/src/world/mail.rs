@@ -8,7 +8,7 @@ use core::cell::RefCell;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::PeerId;
 use unisono_core::endpoint::{Above, Verdict};
-use unisono_core::message::admission::KINDS;
+use unisono_core::message::admission::{Head, KINDS};
 
 use super::collective::table::Collectives;
 use super::mailbox::{Arrival, Errand, Mailbox};
@@ -27,6 +27,9 @@ pub(super) struct Mail<'a> {
 impl Above for Mail<'_> {
     #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        if let Some(to) = self.mailbox.handle_expected(from, head, bytes, self.requests) {
+            return Verdict::Place { to, start: Head::EAGER as u16 };
+        }
         match head.first() {
             Some(0..KINDS) => match self.mailbox.handle(from, head, bytes as usize, 0, self.requests) {
                 Arrival::Nothing => Verdict::Release,

@@ -247,6 +247,11 @@ impl Mailbox {
         regions: &Regions,
     ) -> bool {
         let room = into.bytes as u64;
+        if let Wanted::Like(pattern) = what
+            && !self.machine.is_kept(&pattern)
+        {
+            return self.wait_for(pattern, into, request);
+        }
         let received = loop {
             let received = match what {
                 Wanted::Like(pattern) => self.machine.receive(pattern, room, request).map(Some),
@@ -285,6 +290,43 @@ impl Mailbox {
             None => return false,
         }
         true
+    }
+
+    /// A receive waits for its message, which is not there. False: there are no more records.
+    #[inline]
+    fn wait_for(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
+        let id = loop {
+            match self.machine.wait_for(pattern, into.bytes as u64, request) {
+                Ok(id) => break id,
+                Err(_) if self.add_receives() => {}
+                Err(_) => return false,
+            }
+        };
+        let Pattern { source, context, .. } = pattern;
+        self.put(request, Receiving { id: Some(id), source, context, ..Receiving::new(into) });
+        true
+    }
+
+    /// As [`handle`](Self::handle) of a short message that meets a receive which waits for it: where its payload goes. `None`: nothing
+    /// was done.
+    #[inline(always)]
+    pub(super) fn handle_expected(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: u32,
+        requests: &mut Requests,
+    ) -> Option<Span> {
+        let (user, tag, payload) = self.machine.handle_expected(from, head, bytes)?;
+        let Some(Receiving { into, .. }) = self.take(user) else { return Some(Span::default()) };
+        let bytes = payload as usize;
+        let ended = if bytes > into.bytes {
+            Err(Failure::Truncated { bytes: u64::from(payload) })
+        } else {
+            Ok(Status { source: from.into(), tag: Tag(tag.0), bytes })
+        };
+        requests.finish(user, ended);
+        Some(into.part(0, bytes))
     }
 
     /// A head of a message of `bytes` bytes, head and payload, of which these are the first ones; `without` bytes of it do not stand

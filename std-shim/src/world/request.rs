@@ -134,11 +134,20 @@ impl Requests {
     }
 
     /// It has ended. Only the first end counts.
+    #[inline(always)]
     pub(super) fn finish(&mut self, request: u32, result: Result<Status, Failure>) {
         if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
             *entry = Entry::Done(result);
             self.finished += 1;
-        } else if let Some(message) = message_of(request) {
+        } else {
+            self.finish_other(request, result);
+        }
+    }
+
+    /// As that, of what is no request of a user's.
+    #[inline(never)]
+    fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
+        if let Some(message) = message_of(request) {
             self.moved.push_back((message, result.map(|_| ())));
         } else if let Some(parcel) = parcel_of(request) {
             self.read.push_back((parcel, result.err()));

@@ -108,12 +108,18 @@ impl Peer {
 
     /// What the peer says of our messages: whether that lets something leave or end. `None`: that cannot be.
     pub(super) fn hear(&mut self, freed: u16, settled: u32) -> Option<bool> {
-        let (freed_now, settled_now) = self.says(freed, settled)?;
+        let said = self.says(freed, settled)?;
+        Some(self.note(freed, said))
+    }
+
+    /// As [`hear`](Self::hear), of what it [`says`](Self::says).
+    #[inline]
+    pub(super) const fn note(&mut self, freed: u16, (freed_now, settled_now): (u16, u64)) -> bool {
         self.out = self.out.wrapping_sub(freed_now);
         self.freed_there = freed;
         self.settled = self.settled.wrapping_add(settled_now);
         let waits = self.holds > 0 || self.leaving > 0 && settled_now > 0;
-        Some(waits && (freed_now > 0 || settled_now > 0))
+        waits && (freed_now > 0 || settled_now > 0)
     }
 
     /// Whether it has to be told what was freed and settled, now that that may be `half` its headers.

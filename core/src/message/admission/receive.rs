@@ -99,9 +99,24 @@ impl<S: Storage> Admission<S> {
     /// # Errors
     /// [`Full`]: every record of a receive is in use; carry out actions first.
     pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<Received, Full> {
-        if let Some(message) = self.matching.first_message(&pattern) {
-            return self.meet(message, room, user);
+        match self.matching.first_message(&pattern) {
+            Some(message) => self.meet(message, room, user),
+            None => self.wait_for(pattern, room, user).map(Received::Waits),
         }
+    }
+
+    /// Whether a message is kept that a receive would meet.
+    #[inline]
+    pub fn is_kept(&self, pattern: &Pattern) -> bool {
+        self.matching.first_message(pattern).is_some()
+    }
+
+    /// As [`receive`](Self::receive), where none [`is_kept`](Self::is_kept) that it would meet.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    #[inline]
+    pub fn wait_for(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveId, Full> {
         let body = Receive { room, user, ..Receive::default() };
         let receive = self.matching.post(pattern, body)?;
         match pattern.source {
@@ -113,7 +128,7 @@ impl<S: Storage> Admission<S> {
             }
             None => self.activate_holding(),
         }
-        Ok(Received::Waits(receive))
+        Ok(receive)
     }
 
     /// Receives a message that a matched probe has taken. `None`: there is no such message any more.

@@ -41,21 +41,38 @@ impl<S: Storage> Admission<S> {
     /// before it.
     #[inline]
     pub fn handle_short(&mut self, from: PeerId, context: Context, tag: Tag, credit: Credit, bytes: u32) -> Outcome {
-        let headers = self.config.headers;
         let envelope = Envelope { context, source: from, tag };
-        let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| !peer.is_gone && peer.untaken < headers);
-        // Whoever says what cannot be takes no receive along.
-        if peer.is_some_and(|peer| peer.says(credit.freed, credit.settled).is_some())
-            && let Some(body) = self.matching.take_first_receive(&envelope)
-        {
-            self.take_short(from, credit);
+        if let Some(user) = self.meet_short(&envelope, credit) {
             let status = Status { envelope, bytes: u64::from(bytes) };
-            return Outcome::Into { user: body.user, start: Head::EAGER, status };
+            return Outcome::Into { user, start: Head::EAGER, status };
         }
         let said = Said::Eager(Shown { context: context.0, tag: tag.0, message: NONE, bytes: 0, at: 0 });
         let Credit { freed, settled } = credit;
         let read = Read { flags: Flags::empty(), freed, settled, said };
         self.react(from, &read, bytes.saturating_add(Head::EAGER as u32))
+    }
+
+    /// As [`handle`](Self::handle) of what [`send_short`](Self::send_short) sent, if it meets its receive by the shortest way: what
+    /// that was given as `user`, the tag, and the bytes of the payload, which [`Head::EAGER`] bytes precede. `None`: nothing was done.
+    /// Told by values, and not by an [`Outcome`]: read together just after its parts were written, that stalls the processor.
+    #[inline(always)]
+    pub fn handle_expected(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<(u32, Tag, u32)> {
+        let (context, tag, credit) = Head::read_short(head)?;
+        let payload = bytes.checked_sub(Head::EAGER as u32).filter(|payload| *payload <= self.config.short)?;
+        Some((self.meet_short(&Envelope { context, source: from, tag }, credit)?, tag, payload))
+    }
+
+    /// The receive that a short message meets is done. `None`: there is none, or it takes more than this.
+    #[inline]
+    fn meet_short(&mut self, envelope: &Envelope, credit: Credit) -> Option<u32> {
+        let headers = self.config.headers;
+        let peer = self.peers.as_ref().get(envelope.source.0 as usize);
+        let peer = peer.filter(|peer| !peer.is_gone && peer.untaken < headers)?;
+        // Whoever says what cannot be takes no receive along.
+        let said = peer.says(credit.freed, credit.settled)?;
+        let user = self.matching.take_first_receive(envelope)?.user;
+        self.count_short(envelope.source, credit.freed, said);
+        Some(user)
     }
 
     /// Whether the next message of this peer would meet a receive that were posted now and matches it: no receive waits, and
@@ -71,11 +88,18 @@ impl<S: Storage> Admission<S> {
     /// says that.
     #[inline(always)]
     pub fn take_short(&mut self, from: PeerId, credit: Credit) -> Option<bool> {
+        let said = self.peers.as_ref().get(from.0 as usize)?.says(credit.freed, credit.settled)?;
+        self.count_short(from, credit.freed, said)
+    }
+
+    /// A short message has met its receive, and its head said so much. Returns as [`take_short`](Self::take_short).
+    #[inline(always)]
+    fn count_short(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
         let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
         peer.seen = peer.seen.wrapping_add(1);
         peer.freed = peer.freed.wrapping_add(1);
-        let heard = peer.hear(credit.freed, credit.settled)?;
+        let heard = peer.note(freed, said);
         let is_due = peer.is_credit_due(half);
         if is_due || heard {
             self.activate(from);

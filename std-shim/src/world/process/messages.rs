@@ -455,7 +455,8 @@ impl Process {
             self.requests.finish(request, Err(failure));
         }
         // What came before its sender's end still counts; what has not will not come.
-        if let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
+        if !source.is_some_and(|source| self.is_present(source))
+            && let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
             && let Some(failure) = self.hopeless(context, source)
             && self.mailbox.machine.cancel(id).is_some()
         {
@@ -492,6 +493,12 @@ impl Process {
             self.untold.retain(|untold| *untold != rank);
         }
         Some(ended)
+    }
+
+    /// Whether this rank is reached through the endpoint, and nobody has ended or left.
+    #[inline]
+    fn is_present(&self, rank: Rank) -> bool {
+        self.near.is_none() && self.left.is_empty() && self.endpoint.life(rank.into()) == Life::Alive
     }
 
     /// Why no message comes from this rank any more.
@@ -541,6 +548,7 @@ impl Process {
     }
 
     /// How a request has ended, if it has: then its memory is its owner's again.
+    #[inline]
     pub(in crate::world) fn take_ended(&mut self, started: &Started) -> Option<Result<Status, Failure>> {
         let result = self.requests.result(started.request)?;
         self.revoke(started.request, started.region);
