@@ -230,6 +230,7 @@ impl Communicator {
     }
 
     /// How a request has ended.
+    #[inline]
     pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
         match (ended, started.what) {
             // It may have been dropped by who had heard of it, and told of that before.

@@ -3,6 +3,8 @@
 //! Any thread begins and ends requests. Each of these calls has the World's lock, so that the same lock guards the ledger, too: what
 //! is lent is noted before anyone else can end it, and struck out in the turn that takes its memory back.
 
+use core::num::NonZeroUsize;
+
 use super::Communicator;
 use super::collective::Begun;
 use super::lock::Beside;
@@ -24,11 +26,9 @@ struct Entries {
     begun: Begun,
 }
 
-/// A request, and where it is noted. There is one of each, so that nobody waits for it twice.
-pub(super) struct Lent {
-    place: usize,
-    started: Started,
-}
+/// Where a request is noted, counted from 1 on. There is one of each, so that nobody waits for it twice. One word, for it is handed
+/// on with every request: what is written in parts and read whole stalls the processor.
+pub(super) struct Lent(NonZeroUsize);
 
 impl<'env> Ledger<'env> {
     pub(super) fn new(communicator: &'env Communicator) -> Self {
@@ -50,51 +50,74 @@ impl<'env> Ledger<'env> {
             && let Some(entry) = all.get_mut(place)
         {
             *entry = Some(started);
-            return Lent { place, started };
+            return Lent(NonZeroUsize::MIN.saturating_add(place));
         }
+        let place = all.len();
         all.push(Some(started));
-        Lent { place: all.len() - 1, started }
+        Lent(NonZeroUsize::MIN.saturating_add(place))
+    }
+
+    /// What was noted, unless it was struck out.
+    #[inline]
+    fn started(&self, process: &mut Process, Lent(place): &Lent) -> Option<Started> {
+        self.entries(process).started.get(place.get() - 1).copied().flatten()
     }
 
     #[inline]
-    fn strike_out(&self, process: &mut Process, place: usize) {
+    fn strike_out(&self, process: &mut Process, Lent(place): &Lent) {
         let Entries { started, free, .. } = self.entries(process);
+        let place = place.get() - 1;
         if started.get_mut(place).and_then(Option::take).is_some() {
             free.push(place);
         }
     }
 
-    /// How a request has ended, if it has: then its memory is its owner's again.
-    #[inline]
-    fn take_ended(&self, process: &mut Process, lent: &Lent) -> Option<Result<Status, Failure>> {
-        let ended = process.take_ended(&lent.started)?;
-        self.strike_out(process, lent.place);
+    /// How a request has ended, if it has: then its memory is its owner's again. In one piece with who asks: what is written in parts
+    /// and read whole stalls the processor.
+    #[inline(always)]
+    fn take_ended(&self, process: &mut Process, lent: &Lent, started: &Started) -> Option<Result<Status, Failure>> {
+        let ended = process.take_ended(started)?;
+        self.strike_out(process, lent);
         Some(ended)
     }
 
     /// Waits for a request.
+    #[inline]
     pub(super) fn wait(&self, lent: &Lent) -> Result<Status, Failure> {
-        let ended = self.communicator.shared.wait(&lent.started, |process| self.take_ended(process, lent));
-        self.communicator.ended(&lent.started, ended)
+        let shared = &self.communicator.shared;
+        let mut process = shared.lock();
+        let Some(started) = self.started(&mut process, lent) else { return Err(Failure::Finished) };
+        let ended = self.take_ended(&mut process, lent, &started);
+        drop(process);
+        let ended = match ended {
+            Some(ended) => ended,
+            None => shared.wait_long(&started, |process| self.take_ended(process, lent, &started)),
+        };
+        self.communicator.ended(&started, ended)
     }
 
     /// Makes progress once; tells whether and how the request has ended, and strikes it out if so.
     pub(super) fn test(&self, lent: &Lent) -> Option<Result<Status, Failure>> {
-        let ended = self.communicator.shared.test(&lent.started, |process| self.take_ended(process, lent))?;
-        Some(self.communicator.ended(&lent.started, ended))
+        let shared = &self.communicator.shared;
+        let started = self.started(&mut shared.lock(), lent)?;
+        let ended = shared.test(&started, |process| self.take_ended(process, lent, &started))?;
+        Some(self.communicator.ended(&started, ended))
     }
 
     /// Makes progress once; tells whether the request has ended.
     pub(super) fn is_done(&self, lent: &Lent) -> bool {
-        self.communicator.shared.is_done(&lent.started)
+        let shared = &self.communicator.shared;
+        let started = self.started(&mut shared.lock(), lent);
+        started.is_none_or(|started| shared.is_done(&started))
     }
 
     /// Takes a receive back, and strikes it out, if it has met no message.
     pub(super) fn cancel(&self, lent: &Lent) -> bool {
         let mut process = self.communicator.shared.lock();
-        let cancelled = process.cancel(lent.started.request, lent.started.region);
+        let started = self.started(&mut process, lent);
+        let cancelled = started.is_some_and(|started| process.cancel(started.request, started.region));
         if cancelled {
-            self.strike_out(&mut process, lent.place);
+            self.strike_out(&mut process, lent);
         }
         cancelled
     }

@@ -288,13 +288,18 @@ impl Shared {
     }
 
     /// Waits for a request, which `take` takes out when it has ended: its memory is free afterwards.
+    #[inline(always)]
     pub(super) fn wait(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
         let ended = take(&mut self.process.lock());
-        ended.unwrap_or_else(|| self.wait_long(started, take))
+        match ended {
+            Some(ended) => ended,
+            None => self.wait_long(started, take),
+        }
     }
 
     /// As that, for what has not ended yet.
-    fn wait_long(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
+    #[inline(never)]
+    pub(super) fn wait_long(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
         let mut waits = false;
         self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
             let ended = take(process);
