@@ -71,9 +71,12 @@ impl Seam for Mapped {
     fn store(&mut self, at: usize, unit: Unit) {
         let value = u128::from_ne_bytes(unit);
         let [low, high] = if cfg!(target_endian = "little") { [0, 64] } else { [64, 0] };
-        for (at, shift) in [(at & !(UNIT - 1), low), ((at & !(UNIT - 1)) + 8, high)] {
+        let first = self.word(at & !(UNIT - 1));
+        // SAFETY: the entries are whole units, so the second word of this one is within them, too.
+        let second = unsafe { first.add(1) };
+        for (word, shift) in [(first, low), (second, high)] {
             // SAFETY: within the entries, aligned.
-            unsafe { self.word(at).write_volatile((value >> shift) as u64) };
+            unsafe { word.write_volatile((value >> shift) as u64) };
         }
     }
 

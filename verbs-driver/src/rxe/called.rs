@@ -28,33 +28,41 @@ impl<S, C> Called<S, C> {
 }
 
 impl<S: Seam, C: Call> Seam for Called<S, C> {
+    #[inline]
     fn bytes(&self) -> usize {
         self.seam.bytes()
     }
 
+    #[inline]
     fn store(&mut self, at: usize, unit: Unit) {
         self.seam.store(at, unit);
     }
 
+    #[inline]
     fn progress(&mut self, what: Progress) -> u32 {
         self.seam.progress(what)
     }
 
+    #[inline]
     fn load(&mut self, at: usize) -> Block {
         self.seam.load(at)
     }
 
+    #[inline]
     fn record(&mut self, record: Record, value: u32) {
         self.seam.record(record, value);
     }
 
+    #[inline]
     fn doorbell(&mut self, _: usize, value: [u8; 8]) {
         self.call.call(value);
     }
 
     /// There is nothing to copy to.
+    #[inline]
     fn blue_flame(&mut self, _: usize, _: &Block) {}
 
+    #[inline]
     fn barrier(&mut self, barrier: Barrier) {
         self.seam.barrier(barrier);
     }

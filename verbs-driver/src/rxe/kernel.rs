@@ -92,7 +92,7 @@ impl Call for Bell {
         // A queue pair in error refuses; its completions say so.
         let _ = match self.command {
             Command::Nothing => Ok(()),
-            Command::Send => ask(pair.file, POST_SEND, &[pair.handle, 0, 0, UNUSED_ENTRY], &mut [0]),
+            Command::Send => ring(pair),
             Command::Notify => tell(pair.file, NOTIFY, &[pair.received.handle, solicited.into()]),
         };
     }
@@ -377,14 +377,26 @@ fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
     send(file, command, [&[], fields], 0)
 }
 
-/// On the stack: a doorbell is a command.
+/// The doorbell of a send queue: a command without requests, of whose answer nothing is looked at.
+fn ring(pair: &Pair) -> io::Result<()> {
+    let mut answer = 0_u32;
+    let at = (&raw mut answer).expose_provenance() as u64;
+    write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.handle, 0, 0, UNUSED_ENTRY])
+}
+
+/// On the stack: no memory is asked for.
 fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Result<()> {
     let words = 2 + parts.map(<[u32]>::len).iter().sum::<usize>();
     let mut whole = [0; COMMAND_MAX];
     let front = [command, words as u32 | (answer as u32) << 16];
     let filled = front.iter().chain(parts.into_iter().flatten());
     whole.iter_mut().zip(filled).for_each(|(to, word)| *to = *word);
-    let bytes = words.min(COMMAND_MAX) * size_of::<u32>();
+    write(file, whole.get(..words).unwrap_or(&whole))
+}
+
+/// Hands a command to the kernel.
+fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
+    let bytes = size_of_val(whole);
     // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
     let written = unsafe { libc::write(file, whole.as_ptr().cast(), bytes) };
     if usize::try_from(written) == Ok(bytes) { Ok(()) } else { Err(io::Error::last_os_error()) }

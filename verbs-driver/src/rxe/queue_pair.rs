@@ -78,7 +78,20 @@ struct Units<'a> {
 impl Iterator for Units<'_> {
     type Item = Unit;
 
+    #[inline]
     fn next(&mut self) -> Option<Unit> {
+        let whole = self.slices.first().and_then(|slice| slice.get(self.taken..)?.first_chunk());
+        if let Some(unit) = whole {
+            self.taken += UNIT;
+            return Some(*unit);
+        }
+        self.gathered()
+    }
+}
+
+impl Units<'_> {
+    /// A unit of more than one slice, or of less than is left to fill it.
+    fn gathered(&mut self) -> Option<Unit> {
         let (mut unit, mut filled) = ([0; UNIT], 0);
         while let Some((slice, behind)) = self.slices.split_first() {
             let rest = slice.get(self.taken..).unwrap_or_default();

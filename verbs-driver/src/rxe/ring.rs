@@ -91,8 +91,14 @@ impl<S: Seam> Producer<S> {
 
     /// Stores units of the next entry, from its unit `first` on. Those beyond it are left out.
     pub fn store(&mut self, first: usize, units: impl IntoIterator<Item = Unit>) {
-        for (place, unit) in (first..self.shape.entry / UNIT).zip(units) {
-            self.seam.store(self.shape.at(self.next) + place * UNIT, unit);
+        let entry = self.shape.at(self.next);
+        let (mut at, end) = (entry + first * UNIT, entry + self.shape.entry);
+        for unit in units {
+            if at >= end {
+                break;
+            }
+            self.seam.store(at, unit);
+            at += UNIT;
         }
     }
 
