@@ -486,6 +486,7 @@ impl<A: Lent> Device for Ud<A> {
             Lane::Interrupt => interrupt,
         };
         half.ring.flush(half.queue.as_mut(), tally);
+        half.pool.repost(half.queue.as_mut());
     }
 
     fn completed(&mut self, lane: Lane) -> Ticket {

@@ -63,6 +63,8 @@ pub(super) struct ReceivePool {
     spare: Vec<u32>,
     /// Received and not handed out.
     waiting: VecDeque<u32>,
+    /// The adapter's again, and not posted yet: there is time for that behind what follows from a datagram.
+    returned: Vec<u32>,
     /// Slots that go to the adapter together.
     chained: u32,
     /// Whether the header is an IPv4 one, in its last 20 bytes.
@@ -99,6 +101,7 @@ impl ReceivePool {
             fillings,
             spare: (slots..count).collect(),
             waiting: VecDeque::with_capacity(slots as usize),
+            returned: Vec::with_capacity(BATCH as usize),
             chained: 0,
             ipv4: domain.is_ethernet() && domain.gid().gid.ipv4().is_some(),
             memory,
@@ -122,6 +125,7 @@ impl ReceivePool {
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;
         self.chained = 0;
+        self.returned.clear();
         for slot in 0..self.fillings.len() as u32 {
             if self.is(slot, Owner::Adapter) && !self.waiting.contains(&slot) {
                 self.post(slot, Some(&mut *queue));
@@ -146,6 +150,21 @@ impl ReceivePool {
         }
     }
 
+    /// Posts what was given back.
+    #[inline]
+    pub(super) fn repost(&mut self, queue: Option<&mut Queue>) {
+        if !self.returned.is_empty() {
+            self.post_returned(queue);
+        }
+    }
+
+    #[inline(never)]
+    fn post_returned(&mut self, mut queue: Option<&mut Queue>) {
+        while let Some(slot) = self.returned.pop() {
+            self.post(slot, queue.as_deref_mut());
+        }
+    }
+
     /// Hands what was posted to the adapter.
     fn flush(&mut self, queue: &mut Queue) {
         self.chained = 0;
@@ -163,6 +182,9 @@ impl ReceivePool {
         for taken in 0..LOOK {
             let Some(fate) = queue.received() else {
                 self.is_drained = taken > 0;
+                if taken == 0 {
+                    self.repost(Some(queue));
+                }
                 break;
             };
             let Fate::Done(got) = fate else {
@@ -232,11 +254,18 @@ impl ReceivePool {
         }
     }
 
-    /// Gives a slot back.
+    /// Gives a slot back. It is posted behind the next flush of what is sent, when nothing is found to have arrived, or when a batch has
+    /// been given back.
     pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
-        if self.is(slot, Owner::Receiver) {
-            self.post(slot, queue);
+        if let Some(filling) = self.fillings.get_mut(slot as usize)
+            && filling.owner == Owner::Receiver
+        {
+            filling.owner = Owner::Adapter;
+            self.returned.push(slot);
+            if self.returned.len() >= BATCH as usize {
+                self.post_returned(queue);
+            }
         } else if self.is(slot, Owner::Holder) {
             if let Some(filling) = self.fillings.get_mut(slot as usize) {
                 filling.owner = Owner::Spare;
