@@ -41,7 +41,7 @@ pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
     for (device, adapter) in devices.iter_mut().zip(adapters).take(last) {
         received += receive(device, adapter.name, COUNT)?;
     }
-    if devices[last].receive(Lane::Polled).is_some() {
+    if devices[last].look(Lane::Polled) {
         return Err("a datagram came to an adapter that has left".into());
     }
     Ok(received)
