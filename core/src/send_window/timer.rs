@@ -135,16 +135,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Whether what acknowledges up to `cumulative`, and does not say when it heard, came back before a timeout would have been due: the
-    /// path is no worse than was measured. `None`: that shows nothing, since it is no news or of something resent, nothing was measured, or
-    /// the congestion window is small, which grows by measurements only.
+    /// path is no worse than was measured. Never while the congestion window is small, which grows by measurements only. `None`: that shows
+    /// nothing, since it is no news or of something resent, or nothing was measured.
     #[inline]
     pub fn is_prompt(&self, now: T::Instant, cumulative: Psn<BITS>, pace: &Pace) -> Option<bool> {
         let newest = cumulative.since(self.base).wrapping_sub(1);
         let is_new = newest < self.next.since(self.base);
         let entry = self.entries.get(usize::from(self.entry_at(newest))).filter(|_| is_new)?;
-        let measured = self.rtt.smoothed() > 0 && self.congestion.admits((W as u16).wrapping_sub(1), W as u16);
-        if entry.count != 0 || entry.state & (ACKED | LOST) != 0 || !measured {
+        if entry.count != 0 || entry.state & (ACKED | LOST) != 0 || self.rtt.smoothed() == 0 {
             return None;
+        }
+        if !self.congestion.admits((W as u16).wrapping_sub(1), W as u16) {
+            return Some(false);
         }
         T::since(now, entry.stamp).map(|since| since <= self.rtt.timeout(pace.granularity))
     }
@@ -237,6 +239,10 @@ mod tests {
         for (cumulative, what) in [(1, "known"), (3, "never sent"), (0, "released")] {
             assert_eq!(window.is_prompt(10_000 * 64, Psn::new(cumulative), &PACE), None, "{what}");
         }
+        let (whole, rtt) = (window.congestion, window.rtt);
+        window.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &Control::Delay { target: 1 }, 4);
+        assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), Some(false), "a small window has to be measured");
+        window.congestion = whole;
         window.repair(Psn::new(1));
         assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), None, "lost");
         assert!(window.resend(20_000 * 64, Ticket(3)).is_some());
