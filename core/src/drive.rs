@@ -102,7 +102,7 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut posted, mut run) = (false, Run::NONE);
+    let (mut posted, mut waiting, mut run) = (false, false, Run::NONE);
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
@@ -110,11 +110,19 @@ where
         let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), &mut run) else { break };
         let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
-        above.saw(Happened::Sent { cause: transmit.cause, bytes });
-        posted = true;
+        let cause = transmit.cause;
+        (posted, waiting) = (true, true);
+        // What follows from the last of what was queued is looked for behind it.
+        if endpoint.is_last(&mut run) {
+            device.flush(lane);
+            waiting = false;
+        }
+        above.saw(Happened::Sent { cause, bytes });
+    }
+    if waiting {
+        device.flush(lane);
     }
     if posted {
-        device.flush(lane);
         endpoint.handle_completed(now, device.completed(lane));
     }
     posted

@@ -237,6 +237,21 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub notices: S::Notices,
 }
 
+/// An acknowledgement that data carried: it is looked at behind what follows from the data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Said {
+    from: u32,
+    incarnation: Incarnation,
+    acknowledged: u32,
+    credit: u16,
+    /// It came within the timeout, if that is known.
+    is_prompt: Option<bool>,
+}
+
+impl Said {
+    const NOTHING: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, is_prompt: None };
+}
+
 /// Where a leaving endpoint stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Leaving<I> {
@@ -289,6 +304,8 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     ungranted: bool,
     /// Some acknowledgement must not wait.
     urgent: bool,
+    /// What data said that arrived last, while that is not looked at.
+    said: Said,
     /// Receive windows whose front has arrived, and those to be emptied.
     deferred: List,
     held: u32,
@@ -341,6 +358,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             aging_since: S::Time::ZERO,
             ungranted: false,
             urgent: false,
+            said: Said::NOTHING,
             deferred: List::EMPTY,
             held: 0,
             completed: List::EMPTY,

@@ -26,6 +26,11 @@ impl List {
         self.first == NONE
     }
 
+    /// The record that is alone in it.
+    pub(crate) const fn only(&self) -> Option<u32> {
+        if self.first == self.last { self.first() } else { None }
+    }
+
     pub(crate) const fn first(&self) -> Option<u32> {
         if self.first == NONE { None } else { Some(self.first) }
     }

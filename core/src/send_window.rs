@@ -214,6 +214,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.next = first;
     }
 
+    /// The number of the oldest segment that is not released.
+    pub const fn base(&self) -> Psn<BITS> {
+        self.base
+    }
+
     /// The number of the next new segment.
     pub const fn next(&self) -> Psn<BITS> {
         self.next

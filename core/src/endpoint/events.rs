@@ -10,6 +10,7 @@ use crate::storage::Storage;
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The next event. Its record may be used again from now on.
     pub fn poll_event(&mut self, now: Now<S, W, BITS>) -> Option<Event> {
+        self.hear_said(now);
         let operations = self.operations.as_mut();
         if let Some(i) = self.completed.pop(operations, |operation| &mut operation.link) {
             let operation = operations.get_mut(i as usize)?;

@@ -50,6 +50,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         above: &mut impl Above,
         verdict: &mut Verdict,
     ) -> Result<(), Reason> {
+        self.hear_said(now);
         let head = datagram.head();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
@@ -76,7 +77,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         peer.set(TOUCHED);
         let bytes = datagram.bytes();
         if header.kind.is_data() {
-            if peer.sender() != NO_WINDOW {
+            if peer.sender() != NO_WINDOW && !self.note_said(now, &header) {
                 self.take_piggybacked(now, from, &header, above)?;
             }
             return self.receive_data(now, &header, datagram, above, verdict);

@@ -1,17 +1,29 @@
 //! What was sent, when it is acknowledged and when the device has finished with it.
 
-use super::{Above, Endpoint, Now, ORPHAN, PROMPT};
+use super::{Above, Endpoint, Now, ORPHAN, PROMPT, Said, Verdict};
+use crate::bitmap::Bitmap;
 use crate::counters::{Happened, Reason};
-use crate::device::Ticket;
+use crate::device::{PeerId, Ticket};
+use crate::list::NONE;
 use crate::psn::Psn;
 use crate::send_window::Piece;
 use crate::storage::Storage;
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Header};
 
+/// Nobody above: nothing is delivered.
+struct Uncounted;
+
+impl Above for Uncounted {
+    fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
+        Verdict::Release
+    }
+}
+
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The device has finished every posting up to `upto`.
     pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
+        self.hear_said(now);
         if self.posted.is_empty() {
             return;
         }
@@ -90,6 +102,60 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         }
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
+    }
+
+    /// Puts off what a header says, if nothing waits for it: nothing is queued, and the window has room for more. Says whether it did.
+    #[inline]
+    pub(super) fn note_said(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
+        if cfg!(feature = "optimize_for_size") {
+            return false;
+        }
+        let pace = self.pace();
+        let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
+        let Some(record) = self.senders.as_ref().get(usize::from(peer.sender())) else { return false };
+        let waits = peer.queue != NONE || record.flags & ORPHAN != 0 || record.window.room() < 2;
+        if waits || header.acknowledged == record.window.base().get() {
+            return false;
+        }
+        let is_prompt = record.window.is_prompt(now, Psn::new(header.acknowledged), &pace);
+        let Header { rank: from, incarnation, acknowledged, credit, .. } = *header;
+        self.said = Said { from, incarnation, acknowledged, credit, is_prompt };
+        true
+    }
+
+    /// Looks at what was put off.
+    #[inline]
+    pub(super) fn hear_said(&mut self, now: Now<S, W, BITS>) {
+        if !cfg!(feature = "optimize_for_size") && self.said.from != NONE {
+            self.take_said(now);
+        }
+    }
+
+    #[inline(never)]
+    fn take_said(&mut self, now: Now<S, W, BITS>) {
+        let Said { from, incarnation, acknowledged, credit, is_prompt } =
+            core::mem::replace(&mut self.said, Said::NOTHING);
+        let Some(peer) = self.peers.as_ref().get(from as usize) else { return };
+        if !peer.is_alive() || peer.incarnation != incarnation {
+            return;
+        }
+        if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) {
+            match is_prompt {
+                Some(true) => record.flags |= PROMPT,
+                Some(false) => record.flags &= !PROMPT,
+                None => {}
+            }
+        }
+        let ack = Acknowledgement {
+            cumulative: Psn::new(acknowledged),
+            credit,
+            beyond: Bitmap::default(),
+            echo: None,
+            answers: false,
+            nack: false,
+        };
+        // Without an echo there is nothing to count. One that ended the peer is reported by that.
+        let _ = self.take_ack(now, from, &ack, &mut Uncounted);
     }
 
     /// Takes finished segments out of a window, and lets what waited go on.

@@ -3,6 +3,7 @@
 use super::transmit::{BURST, data, emit, header_of, is_to_ask};
 use super::{Endpoint, Now, ORPHAN, POSTING};
 use crate::device::{Cause, HEAD, PeerId, Ticket, Transmit};
+use crate::list::NONE;
 use crate::peer::{NEWS, WANTS};
 use crate::send_window::Piece;
 use crate::storage::Storage;
@@ -70,6 +71,27 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let transmit = self.poll_transmit(now, ticket, head);
         run.is_due = transmit.is_some_and(|transmit| transmit.cause == Cause::First);
         transmit
+    }
+
+    /// Whether nothing is queued behind new data that left just now: the device need not wait for more. Then no run begins. What may
+    /// follow all the same, such as an acknowledgement that is owed, [`poll_next`](Self::poll_next) tells.
+    #[inline(always)]
+    pub(crate) fn is_last(&self, run: &mut Run<BITS>) -> bool {
+        if cfg!(feature = "optimize_for_size") || !run.is_due || self.noticed > 0 || self.urgent {
+            return false;
+        }
+        let record = self.ready.only().and_then(|sender| self.senders.as_ref().get(sender as usize));
+        let Some(record) = record else { return false };
+        let is_empty = self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| peer.queue == NONE);
+        let is_last = is_empty && !record.window.has_lost() && (self.acks_due.is_empty() || self.is_carried());
+        run.is_due = !is_last;
+        is_last
+    }
+
+    /// Whether the only acknowledgement that is due was carried by data.
+    fn is_carried(&self) -> bool {
+        let to = self.acks_due.only().and_then(|to| self.peers.as_ref().get(to as usize));
+        to.is_some_and(|peer| !peer.inbound.is_pending())
     }
 
     /// How many new segments of the first ready window may leave one behind the other: nothing comes before them, and none is asked

@@ -30,6 +30,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Time has come: does what is due.
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
+        self.hear_said(now);
         self.linger(now);
         let tick = S::Time::tick(now);
         for _ in 0..self.senders.as_ref().len() {

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::{Above, Config, Course, Endpoint, Pools, Run, Sender, Verdict};
 use crate::counters::{Counters, Happened};
-use crate::device::{HEAD, Limits, PeerId, Received, Slot, Ticket, Transmit};
+use crate::device::{Cause, HEAD, Limits, PeerId, Received, Slot, Ticket, Transmit};
+use crate::list::NONE;
 use crate::operation::Operation;
 use crate::peer::{Incarnation, Peer};
 use crate::placement::{Key, Placement};
@@ -86,6 +87,8 @@ struct Side {
     ticket: Ticket,
     /// Datagrams that took the short way in and out.
     short: [usize; 2],
+    /// Datagrams that left as the last of what was queued.
+    lasts: usize,
     /// All that it ever got, by slot.
     frames: Vec<Frame>,
 }
@@ -111,7 +114,7 @@ impl Side {
         let mut node = Node::new(0, Config::new(PeerId(rank), Incarnation(rank + 5), &limits), pools);
         node.meet(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
         let (notes, frames) = (Notes::default(), Vec::new());
-        Self { node, notes, together, ticket: Ticket(0), short: [0; 2], frames }
+        Self { node, notes, together, ticket: Ticket(0), short: [0; 2], lasts: 0, frames }
     }
 
     fn receive(&mut self, now: u64, frames: &[Frame]) -> Vec<Verdict> {
@@ -135,6 +138,7 @@ impl Side {
 
     fn transmit(&mut self, now: u64) -> Vec<(Transmit, Frame)> {
         let (mut run, mut said, from) = (Run::NONE, Vec::new(), self.node.config().rank);
+        let mut was_last = false;
         for _ in 0..BUDGET {
             let (mut head, ticket) = ([0; HEAD], self.ticket.next());
             let left = run.left();
@@ -144,7 +148,10 @@ impl Side {
                 self.node.poll_transmit(now, ticket, &mut head)
             };
             let Some(transmit) = transmit else { break };
+            assert!(!was_last || transmit.cause != Cause::First, "new data behind the last");
             self.short[1] += usize::from(self.together && (run.left() < left || left == 0 && run.left() > 0));
+            was_last = self.together && self.node.is_last(&mut run);
+            self.lasts += usize::from(was_last);
             self.ticket = ticket;
             head[usize::from(transmit.head)..].fill(0);
             let bytes = u32::from(transmit.head) + transmit.payload.map_or(0, |span| span.bytes);
@@ -301,4 +308,30 @@ fn most_datagrams_of_a_round_take_the_short_way() {
         receiver.short,
         sender.short
     );
+}
+
+#[test]
+fn what_data_acknowledge_is_looked_at_behind_the_answer() {
+    let mut both = Both::new();
+    let (mut put_off, mut completed) = (0, 0);
+    for turn in 0..100 {
+        let rank = turn % 2;
+        both.now += 2000;
+        let frames = core::mem::take(&mut both.under_way[rank]);
+        both.ask(rank, |now, side| side.receive(now, &frames));
+        let is_put_off = both.ask(rank, |_, side| side.node.said.from != NONE);
+        both.send(rank, 4);
+        let answer = both.ask(rank, |now, side| side.transmit(now));
+        assert_eq!(both.ask(rank, |_, side| side.node.said.from != NONE), is_put_off, "while the answer leaves");
+        both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
+        both.ask(rank, |now, side| side.node.handle_completed(now, side.ticket));
+        assert!(both.ask(rank, |_, side| side.node.said.from == NONE));
+        completed += both.ask(rank, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count());
+        both.ask(rank, |now, side| side.node.handle_round(now));
+        put_off += usize::from(is_put_off);
+    }
+    // Each answer acknowledges what it answers; the last one has none.
+    assert!(put_off > 80 && completed > 90, "{put_off} put off, {completed} completed");
+    let [[_, first], [_, second]] = &both.sides;
+    assert!(first.lasts + second.lasts > 90, "the doorbell waits for nothing");
 }

@@ -213,6 +213,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// A round of receiving and sending is over: acknowledgements that nothing has carried for long enough will leave in
     /// the next one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
+        self.hear_said(now);
         self.let_acks_wait(now);
         self.serve_hungry(now);
         self.polled = S::Time::stamp(now);
