@@ -16,6 +16,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Bootstrap names a peer's present life; `mtu` is the largest datagram, checksum excluded, that both ends and the
     /// path take. Only this replaces an incarnation: what is under way towards another life of that rank fails.
     pub fn meet(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
+        self.hear_said(now);
         let own = self.config.incarnation;
         let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
         if peer == self.config.rank || record.life() != Life::Unmet && record.incarnation == incarnation {
@@ -42,6 +43,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The peer is known to be dead: final for its incarnation. Everything that needs it fails, and the others are told.
     pub fn fail(&mut self, now: Now<S, W, BITS>, peer: PeerId) {
+        self.hear_said(now);
         let Some(record) = self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else { return };
         let incarnation = record.incarnation;
         self.end(now, peer.0, Life::Failed);

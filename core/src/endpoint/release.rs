@@ -104,7 +104,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
     }
 
-    /// Puts off what a header says, if nothing waits for it: nothing is queued, and the window has room for more. Says whether it did.
+    /// Puts off what a header says, if it is news and nothing waits for it: nothing is queued, and the window has room for more. Says
+    /// whether it did.
     #[inline]
     pub(super) fn note_said(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         if cfg!(feature = "optimize_for_size") {
@@ -114,7 +115,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let Some(record) = self.senders.as_ref().get(usize::from(peer.sender())) else { return false };
         let waits = peer.queue != NONE || record.flags & ORPHAN != 0 || record.window.room() < 2;
-        if waits || header.acknowledged == record.window.base().get() {
+        // What was never sent might have been when this is looked at.
+        let newest = Psn::<BITS>::new(header.acknowledged).since(record.window.base()).wrapping_sub(1);
+        if waits || newest >= record.window.next().since(record.window.base()) {
             return false;
         }
         let is_prompt = record.window.is_prompt(now, Psn::new(header.acknowledged), &pace);
@@ -129,6 +132,21 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !cfg!(feature = "optimize_for_size") && self.said.from != NONE {
             self.take_said(now);
         }
+    }
+
+    /// Looks at what was put off if this window can send no more and more is queued. Says whether it did.
+    #[inline]
+    pub(super) fn hears_for(&mut self, now: Now<S, W, BITS>, sender: u32) -> bool {
+        if cfg!(feature = "optimize_for_size") || self.said.from == NONE {
+            return false;
+        }
+        let record = self.senders.as_ref().get(sender as usize);
+        let peer = record.and_then(|record| self.peers.as_ref().get(record.peer as usize));
+        let waits = peer.is_some_and(|peer| peer.queue != NONE);
+        if waits {
+            self.take_said(now);
+        }
+        waits
     }
 
     #[inline(never)]

@@ -17,6 +17,7 @@ use crate::receive_window::ReceiveWindow;
 use crate::span::{Region, Span};
 use crate::storage::Arrays;
 use crate::time::Nanos;
+use crate::wire::Header;
 
 const W: usize = 8;
 const BITS: u32 = 16;
@@ -334,4 +335,68 @@ fn what_data_acknowledge_is_looked_at_behind_the_answer() {
     assert!(put_off > 80 && completed > 90, "{put_off} put off, {completed} completed");
     let [[_, first], [_, second]] = &both.sides;
     assert!(first.lasts + second.lasts > 90, "the doorbell waits for nothing");
+}
+
+/// Rank 0 has `count` messages out, all of which an answer acknowledges that is under way.
+fn answered(count: u32) -> Both {
+    let mut both = Both::new();
+    for turn in 0..20 {
+        both.now += 2000;
+        both.send(turn % 2, 4);
+        both.round(turn % 2, |_| {}, true);
+    }
+    (0..count).for_each(|_| both.send(0, 4));
+    both.round(0, |_| {}, true);
+    both.send(1, 4);
+    both.round(1, |_| {}, true);
+    both
+}
+
+#[test]
+fn what_is_queued_leaves_by_an_acknowledgement_that_was_put_off() {
+    let leaves = |count, hears: bool| {
+        let mut both = answered(count);
+        let frames = core::mem::take(&mut both.under_way[0]);
+        both.ask(0, |now, side| side.receive(now, &frames));
+        let is_put_off = both.ask(0, |_, side| side.node.said.from != NONE);
+        if hears {
+            both.ask(0, |now, side| side.node.hear_said(now));
+        }
+        (0..W).for_each(|_| both.send(0, 4));
+        let sent = both.ask(0, |now, side| side.transmit(now));
+        (is_put_off, sent.iter().filter(|(transmit, _)| transmit.cause == Cause::First).count())
+    };
+    let mut put_off = 0;
+    for count in 1..W as u32 {
+        let (later, before) = (leaves(count, false), leaves(count, true));
+        assert_eq!(later, before, "{count} acknowledged");
+        put_off += usize::from(later.0);
+    }
+    assert!(put_off > 0, "none is put off");
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_is_not_put_off() {
+    let mut both = answered(2);
+    let frames = core::mem::take(&mut both.under_way[0]);
+    let lies: Vec<_> = frames
+        .iter()
+        .map(|frame| {
+            let mut frame = *frame;
+            let mut header = Header::<BITS>::parse(frame.head()).expect("a datagram");
+            header.acknowledged = header.acknowledged.wrapping_add(1);
+            header.emit(&mut frame.head);
+            frame
+        })
+        .collect();
+    both.ask(0, |now, side| side.receive(now, &lies));
+    assert!(both.ask(0, |_, side| side.node.said.from == NONE));
+    both.send(0, 4);
+    both.ask(0, |now, side| side.transmit(now));
+    both.ask(0, |now, side| side.node.handle_completed(now, side.ticket));
+    assert_eq!(
+        both.ask(0, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count()),
+        0,
+        "nothing has ended"
+    );
 }

@@ -41,6 +41,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Some(transmit);
             }
             self.burst = 0;
+            if self.hears_for(now, sender) {
+                continue;
+            }
             self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
             if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
                 record.flags &= !READY;

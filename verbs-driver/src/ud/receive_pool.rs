@@ -254,8 +254,8 @@ impl ReceivePool {
         }
     }
 
-    /// Gives a slot back. It is posted behind the next flush of what is sent, when nothing is found to have arrived, or when a batch has
-    /// been given back.
+    /// Gives a slot back. It is posted behind the next flush of what is sent, when nothing is found to have arrived, or when a batch of
+    /// slots is not the adapter's.
     pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
         if let Some(filling) = self.fillings.get_mut(slot as usize)
@@ -263,7 +263,7 @@ impl ReceivePool {
         {
             filling.owner = Owner::Adapter;
             self.returned.push(slot);
-            if self.returned.len() >= BATCH as usize {
+            if self.returned.len() as u32 + self.chained >= BATCH {
                 self.post_returned(queue);
             }
         } else if self.is(slot, Owner::Holder) {
