@@ -368,12 +368,16 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Writes stamps anew that have become old. Those that anyone may still look for are younger.
+    /// Writes stamps anew that have become old, and what others have done with. Those that anyone may still look for are younger.
     fn refresh(&mut self, from: u32) {
         if from / REFRESH == self.next / REFRESH {
             return;
         }
         let old = from.wrapping_sub(4 * self.boards.slots);
+        // All others have done with that, too, although whoever only reads never looks.
+        if old.wrapping_sub(self.least).cast_signed() > 0 {
+            self.least = old;
+        }
         for slot in 0..self.boards.slots {
             let Some(stamp) = self.stamps.get_mut(slot as usize) else { continue };
             if old.wrapping_sub(*stamp).cast_signed() > 0 {

@@ -151,9 +151,12 @@ impl<'a> Own<'a> {
         sits && facts && self.seat.canary_sings(self.sitter.incarnation)
     }
 
-    /// Takes part in no collective from now on.
+    /// Takes part in no collective from now on. Who has left or failed has said more.
     pub fn retire(self) {
-        self.seat.words[0].publish(RETIRED, Site::Plain);
+        let [state, ..] = self.seat.words;
+        if ![LEFT, FAILED].contains(&state.own()) {
+            state.publish(RETIRED, Site::Plain);
+        }
     }
 
     /// Says farewell: the end of this process will be no death.
@@ -222,9 +225,11 @@ mod tests {
             assert_eq!(one.occupant(), Occupant::Retired(SITTER));
             assert!(one.has_retired() && own.is_intact());
             own.leave();
+            own.retire();
             assert_eq!(one.occupant(), Occupant::Left(SITTER));
             assert!(one.take(SITTER).is_none(), "nobody follows");
             own.fail();
+            own.retire();
             assert_eq!(one.occupant(), Occupant::Failed(SITTER));
             assert!(one.has_retired());
         });

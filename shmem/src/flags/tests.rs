@@ -645,6 +645,8 @@ fn stamps_of_long_ago_do_not_come_to_look_new() {
             let age = step.wrapping_add(3).wrapping_sub(stamp);
             assert!((1..=2 * REFRESH).contains(&age), "lap {lap}: a stamp is {age} steps old");
         }
+        // Rank 1 never looks what others have done with.
+        assert!(step.wrapping_sub(two.flags.least).cast_signed() <= 2 * REFRESH as i32, "lap {lap}");
     }
 }
 
