@@ -491,6 +491,8 @@ fn revoked_before_and_after(world: &World) {
     let few = world.split_by_color(u32::from(rank == last)).expect("a split").expect("a member");
     for _ in 0..3 {
         let all = world.duplicate().expect("a duplicate");
+        // Time to look at those who do not come.
+        thread::sleep(Duration::from_millis(if rank == Rank(1) { 20 } else { 0 }));
         world.barrier().expect("a barrier");
         if rank == last {
             world.receive_into(&mut [0_u8], Rank(0), Tag(1)).expect("they have the other one");

@@ -16,7 +16,7 @@ use unisono_shmem::note;
 use super::Process;
 use super::steps::living;
 use crate::rank::Rank;
-use crate::world::collective::context::{EVERY, HEARING};
+use crate::world::collective::context::{EVERY, HEARING, WORLD};
 use crate::world::collective::table::{Awaited, Outgoing};
 use crate::world::request::Failure;
 
@@ -128,7 +128,8 @@ impl Process {
         let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.near) else { return };
         match of.room {
             Some(room) => self.collectives.rooms.retire(room),
-            None if of.boards.is_some() => near.node.retire(),
+            // Another one without a room has given it back.
+            None if context == WORLD && of.boards.is_some() => near.node.retire(),
             None => {}
         }
     }
