@@ -488,11 +488,22 @@ fn messages_stay_apart(world: &World) {
 /// that a member revokes before others have begun it is revoked there, too.
 fn revoked_before_and_after(world: &World) {
     let (rank, last) = (world.rank(), Rank(3));
+    let dropped = world.duplicate().expect("a duplicate");
+    if rank == last {
+        (0..3).for_each(|from| _ = world.receive_into(&mut [0_u8], Rank(from), Tag(1)).expect("it was dropped"));
+        dropped.revoke();
+        (0..3).for_each(|to| world.send(&[0_u8], Rank(to), Tag(2)).expect("sent"));
+    } else {
+        drop(dropped);
+        world.send(&[0_u8], last, Tag(1)).expect("sent");
+        world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
+    }
+    // Time to look at those who do not come.
+    thread::sleep(Duration::from_millis(if rank == Rank(1) { 50 } else { 0 }));
+    world.barrier().expect("a barrier");
     let few = world.split_by_color(u32::from(rank == last)).expect("a split").expect("a member");
     for _ in 0..3 {
         let all = world.duplicate().expect("a duplicate");
-        // Time to look at those who do not come.
-        thread::sleep(Duration::from_millis(if rank == Rank(1) { 20 } else { 0 }));
         world.barrier().expect("a barrier");
         if rank == last {
             world.receive_into(&mut [0_u8], Rank(0), Tag(1)).expect("they have the other one");
