@@ -1,0 +1,87 @@
+//! Short broadcasts.
+
+use super::*;
+
+/// What a group shows, and what its ranks remember.
+fn shown_by(ground: &Ground, sides: &[Side<'_>]) -> Vec<u32> {
+    let words = ground.boards.words(ground.segment()).unwrap().iter().map(Word::own);
+    words.chain(sides.iter().flat_map(|Side { flags, .. }| [flags.next, flags.history, flags.done])).collect()
+}
+
+#[test]
+fn a_short_broadcast_leaves_what_an_ordinary_one_does() {
+    let grounds = [(); 2].map(|()| Ground::new(3));
+    let first = REFRESH - 40;
+    grounds.iter().for_each(|ground| ground.boards.write_first(ground.segment(), first).unwrap());
+    let mut groups = grounds.each_ref().map(|ground| [0, 1, 2].map(|rank| Side::new(ground, rank, first)));
+    let mut random = fastrand::Rng::with_seed(4);
+    // In the slot, in a chunk, in several laps, nothing; again and again, across the step at which stamps are written anew.
+    let calls: Vec<_> =
+        (0..40).flat_map(|_| [([0, 7, 56, 57, 256, 900][random.usize(..6)], random.u32(..3)); 4]).collect();
+    let mut short = [0; 2];
+    for (number, (bytes, root)) in calls.into_iter().enumerate() {
+        let data: Vec<u8> = (0..bytes).map(|at| (number + at) as u8).collect();
+        for (group, takes_short) in groups.iter_mut().zip([false, true]) {
+            for side in &mut *group {
+                side.plan = Plan { bytes, root: Rank(root), ..side.plan };
+                side.memory = if side.flags.rank == root { data.clone() } else { vec![0; bytes] };
+                if !takes_short {
+                    side.start();
+                } else if side.start_short() {
+                    short[usize::from(side.flags.rank == root)] += 1;
+                    side.look_short();
+                }
+            }
+            while group.iter_mut().map(Side::go).filter(|turn| *turn == Turn::Pending).count() > 0 {}
+            assert!(
+                group.iter_mut().all(|side| side.go() == Turn::Final && side.memory == data),
+                "{bytes} from {root}"
+            );
+        }
+        let [ordinary, short] = [0, 1].map(|at| shown_by(&grounds[at], &groups[at]));
+        assert!(ordinary == short, "broadcast {number}, {bytes} from {root}");
+    }
+    let [leaves, roots] = short;
+    assert!(leaves > 100 && roots > 30, "{short:?}");
+}
+
+#[test]
+fn the_root_of_short_broadcasts_does_not_overtake_a_sleeper() {
+    let ground = Ground::new(2);
+    let mut root = Side::new(&ground, 0, 0);
+    for sent in 0..ground.boards.slots {
+        assert_eq!(root.start_short(), sent > 0);
+        assert!(sent == 0 || root.look_short());
+        assert_eq!(root.go(), Turn::Final, "{sent}");
+    }
+    assert!(!root.start_short());
+    assert_eq!(root.go(), Turn::Pending);
+}
+
+#[test]
+fn who_calls_something_else_than_a_short_broadcast_is_told() {
+    let ground = Ground::new(2);
+    let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
+    for side in [&mut root, &mut leaf] {
+        side.start();
+        assert_eq!(side.go(), Turn::Final);
+    }
+    root.plan.kind = 1;
+    root.start();
+    assert_eq!(root.go(), Turn::Final);
+    assert!(leaf.start_short() && !leaf.look_short());
+    let Turn::Failed(failure) = leaf.go() else { panic!("another kind") };
+    assert_eq!((failure.rank, failure.cause, failure.id.sequence), (Rank(0), Cause::Disagrees, 2));
+    // And garbage.
+    let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 10));
+    ground.boards.write_first(ground.segment(), 10).unwrap();
+    for side in [&mut root, &mut leaf] {
+        side.start();
+        assert_eq!(side.go(), Turn::Final);
+    }
+    ground.segment().word(ground.boards.stamp(0, 11)).unwrap().publish(13, Site::Plain);
+    assert!(leaf.start_short() && !leaf.look_short());
+    let Turn::Failed(failure) = leaf.go() else { panic!("garbage") };
+    assert_eq!((failure.rank, failure.cause), (Rank(0), Cause::Corrupt));
+    assert!(!leaf.flags.start_short(failure.id, &leaf.plan), "it failed");
+}
