@@ -13,7 +13,7 @@ use unisono_core::message::admission::{Head, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::NodeGroup;
+use super::collective::{CollectiveError, NodeGroup};
 use super::group::Group;
 use super::mailbox::Wanted;
 use super::near::{AllocateError, Buffer, Near};
@@ -173,6 +173,11 @@ impl Communicator {
     /// [`Scope::flush`].
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         run(self, body)
+    }
+
+    /// Whether a collective may begin at all, as far as this rank knows.
+    pub(super) fn may_begin(&self) -> Result<(), CollectiveError> {
+        self.shared.lock().may_begin(self.context)
     }
 
     /// The job's rank of a member.

@@ -188,7 +188,7 @@ impl NodeGroup {
     /// Why nothing is begun any more.
     #[cold]
     fn closed(&self, communicator: &Communicator, failed: Option<CollectiveError>) -> CollectiveError {
-        communicator.shared.lock().may_begin(self.context).err().or(failed).unwrap_or(CollectiveError::Revoked)
+        communicator.may_begin().err().or(failed).unwrap_or(CollectiveError::Revoked)
     }
 
     #[inline(always)]

@@ -66,9 +66,9 @@ impl<T> PersistentRequest<'_, T> {
                 process.start_collective(place)?;
                 self.ledger.begun(&mut process).under_way.push(place);
             }
-            Kind::Failed => return self.may_begin(),
+            Kind::Failed => return self.ledger.communicator.may_begin(),
             Kind::Alone(gaps, bytes) => {
-                self.may_begin()?;
+                self.ledger.communicator.may_begin()?;
                 let of = |buffer: NonNull<[T]>| {
                     NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
                 };
@@ -134,11 +134,6 @@ impl<T> PersistentRequest<'_, T> {
         self.rests()?;
         // SAFETY: as in `data`.
         Ok(unsafe { self.result.as_ref() })
-    }
-
-    fn may_begin(&self) -> Result<(), CollectiveError> {
-        let communicator = self.ledger.communicator;
-        communicator.shared.lock().may_begin(communicator.context)
     }
 
     const fn rests(&self) -> Result<(), CollectiveError> {
@@ -324,7 +319,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let Outline { plan, shape, input, output } = outline;
         let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 && shape.tables.is_none() {
-            communicator.shared.lock().may_begin(communicator.context)?;
+            communicator.may_begin()?;
             let copies = !plan.in_place && !matches!(plan.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
             Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {

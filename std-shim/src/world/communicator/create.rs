@@ -183,7 +183,7 @@ impl Communicator {
         // What is never begun here fails at all others, too: nothing that is offered is lost.
         match &self.on_node {
             Some(on_node) => on_node.may_begin(self)?,
-            None => self.shared.lock().may_begin(self.context)?,
+            None => self.may_begin()?,
         }
         let mut first = 0;
         loop {
