@@ -1,7 +1,6 @@
 //! What was sent, when it is acknowledged and when the device has finished with it.
 
-use super::{Above, Endpoint, Now, ORPHAN, PROMPT, Said, Verdict};
-use crate::bitmap::Bitmap;
+use super::{Above, Endpoint, Now, ORPHAN, PROMPT, Said, Sender, Verdict};
 use crate::counters::{Happened, Reason};
 use crate::device::{PeerId, Ticket};
 use crate::list::NONE;
@@ -17,6 +16,18 @@ struct Uncounted;
 impl Above for Uncounted {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         Verdict::Release
+    }
+}
+
+impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
+    /// An acknowledgement that data carried came within the timeout, or did not, if that is known.
+    #[inline]
+    const fn note_prompt(&mut self, is_prompt: Option<bool>) {
+        match is_prompt {
+            Some(true) => self.flags |= PROMPT,
+            Some(false) => self.flags &= !PROMPT,
+            None => {}
+        }
     }
 }
 
@@ -95,11 +106,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if record.window.hear_again(now, cumulative, header.credit, units) {
                 return Ok(());
             }
-            match record.window.is_prompt(now, cumulative, &pace) {
-                Some(true) => record.flags |= PROMPT,
-                Some(false) => record.flags &= !PROMPT,
-                None => {}
-            }
+            record.note_prompt(record.window.is_prompt(now, cumulative, &pace));
         }
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
     }
@@ -158,20 +165,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) {
-            match is_prompt {
-                Some(true) => record.flags |= PROMPT,
-                Some(false) => record.flags &= !PROMPT,
-                None => {}
-            }
+            record.note_prompt(is_prompt);
         }
-        let ack = Acknowledgement {
-            cumulative: Psn::new(acknowledged),
-            credit,
-            beyond: Bitmap::default(),
-            echo: None,
-            answers: false,
-            nack: false,
-        };
+        let ack = Acknowledgement::cumulative(Psn::new(acknowledged), credit);
         // Without an echo there is nothing to count. One that ended the peer is reported by that.
         let _ = self.take_ack(now, from, &ack, &mut Uncounted);
     }

@@ -46,9 +46,14 @@ struct Wire {
 impl<const BITS: u32> Acknowledgement<BITS> {
     /// The cumulative acknowledgement and the credit that every header carries.
     pub fn piggybacked(header: &Header<BITS>) -> Self {
+        Self::cumulative(Psn::new(header.acknowledged), header.credit)
+    }
+
+    /// One that says no more than that.
+    pub fn cumulative(cumulative: Psn<BITS>, credit: u16) -> Self {
         Self {
-            cumulative: Psn::new(header.acknowledged),
-            credit: header.credit,
+            cumulative,
+            credit,
             beyond: Bitmap::default(),
             echo: None,
             answers: false,
