@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use unisono::records::{ProcessMessages, buckets};
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
-    Action, Config, Head, Leaves, Lent, Message, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
+    Action, Config, Head, Leaves, Lent, Message, Met, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
 };
 use unisono_core::message::matching::{Kept, Posted};
 use unisono_core::message::{Context, Pattern, Tag};
@@ -95,12 +95,12 @@ impl Pair {
         let pattern = Pattern { context: Context(0), source: Some(PeerId(SENDER as u32)), tag: Some(Tag(tag)) };
         let machine = &mut self.machines[RECEIVER];
         match machine.receive(pattern, BYTES.into(), tag) {
-            Ok(Received::Kept { message, status, .. }) => {
+            Ok(Received::Met(Met::Kept { message, status, .. })) => {
                 machine.release(message);
                 self.met += u64::from(status.envelope.tag.0);
             }
-            Ok(Received::Waits(_) | Received::Coming(_)) => {}
-            Ok(Received::Truncated(_)) | Err(_) => self.is_broken = true,
+            Ok(Received::Waits(_) | Received::Met(Met::Coming(_))) => {}
+            Ok(Received::Met(Met::Truncated(_))) | Err(_) => self.is_broken = true,
         }
     }
 

@@ -223,6 +223,13 @@ pub struct Status {
 pub enum Received {
     /// It waits; [`Outcome`]s tell.
     Waits(ReceiveId),
+    /// It has met a message that was kept.
+    Met(Met),
+}
+
+/// What comes of a receive that has met a message that was kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Met {
     /// The payload was kept: copy it, cut to the receive's room, then [`release`](Admission::release) the message.
     Kept {
         /// To be released.

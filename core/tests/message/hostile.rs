@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Config, Credit, Head, Leaves, Lost, Mode, Outcome, Outgoing, Received};
+use unisono_core::message::admission::{Action, Config, Credit, Head, Leaves, Lost, Met, Mode, Outcome, Outgoing, Received};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -81,7 +81,7 @@ proptest! {
                 }
                 Step::Receive(pattern) => match machine.receive(pattern, 9, user) {
                     Ok(Received::Waits(id)) => posted.push(id),
-                    Ok(Received::Kept { message, .. }) => {
+                    Ok(Received::Met(Met::Kept { message, .. })) => {
                         machine.release(message);
                         machine.release(message);
                     }
@@ -108,7 +108,7 @@ proptest! {
                         }
                     }
                     for (message, _) in taken.drain(..) {
-                        if let Ok(Some(Received::Kept { message, .. })) = machine.receive_matched(message, 9, user) {
+                        if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, user) {
                             machine.release(message);
                         }
                     }
@@ -120,7 +120,7 @@ proptest! {
             machine.lose(PeerId(peer), true, |_| ());
         }
         for (message, _) in taken {
-            if let Ok(Some(Received::Kept { message, .. })) = machine.receive_matched(message, 9, 0) {
+            if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, 0) {
                 machine.release(message);
             }
         }
@@ -129,7 +129,7 @@ proptest! {
         posted.iter().for_each(|id| { machine.cancel(*id); });
         let anything = Pattern { context: Context(0), source: None, tag: None };
         let mut kept = 0;
-        while let Ok(Received::Kept { message, .. }) = machine.receive(anything, 9, 0) {
+        while let Ok(Received::Met(Met::Kept { message, .. })) = machine.receive(anything, 9, 0) {
             machine.release(message);
             kept += 1;
             prop_assert!(kept <= PEERS * 2 + 1);

@@ -3,7 +3,9 @@
 use alloc::collections::VecDeque;
 
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Admission, Config, Leaves, Mode, Outcome, Outgoing, Place, Received};
+use unisono_core::message::admission::{
+    Action, Admission, Config, Leaves, Met, Mode, Outcome, Outgoing, Place, Received,
+};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 
@@ -125,12 +127,12 @@ impl Pair {
         let user = self.arrived.len();
         self.arrived.push(None);
         match self.machines[RECEIVER].receive(pattern, BYTES.into(), user as u32).expect("there is a record") {
-            Received::Kept { message, place: Place::Slot(slot), .. } => {
+            Received::Met(Met::Kept { message, place: Place::Slot(slot), .. }) => {
                 self.arrived[user] = self.pool[slot as usize].take();
                 self.machines[RECEIVER].release(message);
             }
-            Received::Kept { .. } | Received::Truncated(_) => panic!("none is short or too long"),
-            Received::Waits(_) | Received::Coming(_) => {}
+            Received::Met(Met::Kept { .. } | Met::Truncated(_)) => panic!("none is short or too long"),
+            Received::Waits(_) | Received::Met(Met::Coming(_)) => {}
         }
         self.settle();
         self.arrived[user].expect("it has come")

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use unisono_core::device::PeerId;
 use unisono_core::message::admission::{
-    Action, Admission, Config, Credit, Head, Leaves, Mode, Outcome, Outgoing, Place, Receive, Received, Send,
+    Action, Admission, Config, Credit, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Receive, Received, Send,
     SendError, Status,
 };
 use unisono_core::message::matching::{self, Full, MessageId, ReceiveId};
@@ -389,11 +389,13 @@ impl Job {
         let machine = &mut self.ranks[rank].machine;
         let received = match matched {
             Some((message, _)) => {
-                machine.receive_matched(message, room, user as u32).map(|met| met.expect("it was taken"))
+                let met = machine.receive_matched(message, room, user as u32);
+                met.map(|met| Received::Met(met.expect("it was taken")))
             }
-            None if rank % 2 == 1 && !machine.is_kept(&pattern) => {
-                machine.wait_for(pattern, room, user as u32).map(Received::Waits)
-            }
+            None if rank % 2 == 1 => match machine.receive_kept(&pattern, room, user as u32) {
+                Ok(None) => machine.wait_for(pattern, room, user as u32).map(Received::Waits),
+                met => met.map(|met| Received::Met(met.expect("one is kept"))),
+            },
             None => machine.receive(pattern, room, user as u32),
         };
         let Ok(received) = received.map_err(|Full| ()) else {
@@ -401,13 +403,14 @@ impl Job {
             return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
         };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
-        let status = match received {
+        let met = match received {
             Received::Waits(id) => {
                 self.ranks[rank].posted[user].id = Some(id);
                 return true;
             }
-            Received::Kept { status, .. } | Received::Coming(status) | Received::Truncated(status) => status,
+            Received::Met(met) => met,
         };
+        let (Met::Kept { status, .. } | Met::Coming(status) | Met::Truncated(status)) = met;
         let message = match matched {
             Some((_, message)) => {
                 self.ranks[rank].posted[user].state = State::Met(message);
@@ -415,14 +418,14 @@ impl Job {
             }
             None => self.meet(rank, user, &status),
         };
-        match received {
-            Received::Kept { message: id, place, .. } => {
+        match met {
+            Met::Kept { message: id, place, .. } => {
                 assert_eq!(self.ranks[rank].kept.remove(&key(place)), Some(message), "another payload is kept");
                 self.ranks[rank].machine.release(id);
                 self.ranks[rank].posted[user].state = State::Done(message);
             }
-            Received::Truncated(_) => self.ranks[rank].posted[user].state = State::Done(message),
-            _ => {}
+            Met::Truncated(_) => self.ranks[rank].posted[user].state = State::Done(message),
+            Met::Coming(_) => {}
         }
         true
     }

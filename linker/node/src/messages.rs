@@ -24,7 +24,7 @@ mod request;
 mod store;
 
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{self, Admission, Config, Leaves, Outgoing, Received, SendError};
+use unisono_core::message::admission::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_shmem::note::{self, Place};
 use unisono_shmem::seat::Occupant;
@@ -374,7 +374,7 @@ impl<'a> Messages<'a> {
                 }
                 None => Stage::Waiting(id),
             },
-            Ok(Received::Kept { message, place, status }) => {
+            Ok(Received::Met(Met::Kept { message, place, status })) => {
                 let kept = listen::kept(self.shorts, self.slots, place);
                 let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
                 if let Some(into) = self.requests.room(request, held)
@@ -386,8 +386,8 @@ impl<'a> Messages<'a> {
                 self.machine.release(message);
                 Stage::Ended(listen::ended(&status, room))
             }
-            Ok(Received::Coming(status)) => Stage::Coming(told(&status)),
-            Ok(Received::Truncated(status)) => Stage::Ended(listen::ended(&status, room)),
+            Ok(Received::Met(Met::Coming(status))) => Stage::Coming(told(&status)),
+            Ok(Received::Met(Met::Truncated(status))) => Stage::Ended(listen::ended(&status, room)),
         };
         if let Some(record) = self.requests.get(request) {
             if let Stage::Coming(status) = stage {

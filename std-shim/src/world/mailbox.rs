@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{self, Config, Head, Lent, Lost, Outcome, Place, Received};
+use unisono_core::message::admission::{self, Config, Head, Lent, Lost, Met, Outcome, Place};
 use unisono_core::message::matching::{Kept, MessageId, Posted, ReceiveId};
 use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::placement::{Key, PlacementId};
@@ -236,8 +236,8 @@ impl Mailbox {
         !self.errands.is_empty() || !self.machine.is_still()
     }
 
-    /// Receives a message; the request is started. See [`Received`] for what is to be done. False: nothing will come of it, since
-    /// what was taken out went with its sender, or there are no more records.
+    /// Receives a message; the request is started. False: nothing will come of it, since what was taken out went with its sender, or
+    /// there are no more records.
     pub(super) fn receive(
         &mut self,
         what: Wanted,
@@ -247,31 +247,22 @@ impl Mailbox {
         regions: &Regions,
     ) -> bool {
         let room = into.bytes as u64;
-        if let Wanted::Like(pattern) = what
-            && !self.machine.is_kept(&pattern)
-        {
-            return self.wait_for(pattern, into, request);
-        }
-        let received = loop {
-            let received = match what {
-                Wanted::Like(pattern) => self.machine.receive(pattern, room, request).map(Some),
+        let met = loop {
+            let met = match what {
+                Wanted::Like(pattern) => match self.machine.receive_kept(&pattern, room, request) {
+                    Ok(None) => return self.wait_for(pattern, into, request),
+                    met => met,
+                },
                 Wanted::Matched(message, _) => self.machine.receive_matched(message, room, request),
             };
-            match received {
-                Ok(received) => break received,
+            match met {
+                Ok(Some(met)) => break met,
                 Err(_) if self.add_receives() => {}
-                Err(_) => break None,
+                Ok(None) | Err(_) => return false,
             }
         };
-        let (source, context) = match what {
-            Wanted::Like(Pattern { source, context, .. }) => (source, context),
-            Wanted::Matched(..) => (None, Context(0)),
-        };
-        match received {
-            Some(Received::Waits(id)) => {
-                self.put(request, Receiving { id: Some(id), source, context, ..Receiving::new(into) })
-            }
-            Some(Received::Kept { message, place, status }) => {
+        match met {
+            Met::Kept { message, place, status } => {
                 let from = self.kept(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
                     let bytes = from.bytes().min(to.bytes());
@@ -282,12 +273,11 @@ impl Mailbox {
                 self.machine.release(message);
                 requests.finish(request, ended(&status, into.bytes));
             }
-            Some(Received::Coming(status)) => {
+            Met::Coming(status) => {
                 let source = Some(status.envelope.source);
                 self.put(request, Receiving { source, met: Some(status), ..Receiving::new(into) });
             }
-            Some(Received::Truncated(status)) => requests.finish(request, ended(&status, into.bytes)),
-            None => return false,
+            Met::Truncated(status) => requests.finish(request, ended(&status, into.bytes)),
         }
         true
     }

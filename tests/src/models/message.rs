@@ -6,7 +6,7 @@
 mod rank;
 
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Head, Leaves, Mode, Outcome, Outgoing, Place, Received, Status};
+use unisono_core::message::admission::{Action, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Received, Status};
 use unisono_core::message::matching::{MessageId, ReceiveId};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
@@ -209,17 +209,18 @@ impl<const R: usize> Messages<R> {
         state.receives.push((pattern, Standing::Done));
         match received {
             Received::Waits(id) => state.receives[user as usize].1 = Standing::Waits(id),
-            Received::Kept { status, .. } | Received::Coming(status) | Received::Truncated(status) => {
+            Received::Met(met) => {
+                let (Met::Kept { status, .. } | Met::Coming(status) | Met::Truncated(status)) = met;
                 let message = self.join(state, user, &status);
-                self.bring(state, user, message, received);
+                self.bring(state, user, message, met);
             }
         }
         Some(())
     }
 
     /// What was kept is copied.
-    fn bring(&self, state: &mut State<R>, user: u32, message: u8, received: Received) {
-        let Received::Kept { message: id, place, .. } = received else { return };
+    fn bring(&self, state: &mut State<R>, user: u32, message: u8, met: Met) {
+        let Met::Kept { message: id, place, .. } = met else { return };
         if state.kept.iter().position(|kept| *kept == (place, message)).map(|at| state.kept.remove(at)).is_none() {
             state.broken = Some("another payload is kept there");
         }
@@ -238,9 +239,9 @@ impl<const R: usize> Messages<R> {
 
     fn receive_matched(&self, state: &mut State<R>, id: MessageId, message: u8) -> Option<()> {
         let user = state.receives.len() as u32;
-        let received = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
+        let met = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
         state.receives.push((ANY, Standing::Met(message)));
-        self.bring(state, user, message, received);
+        self.bring(state, user, message, met);
         Some(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::head::{Flags, Head, Kind};
 use super::peer::Ask;
-use super::{Admission, Place, Received, Status, Storage};
+use super::{Admission, Met, Place, Received, Status, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::Pattern;
@@ -99,19 +99,25 @@ impl<S: Storage> Admission<S> {
     /// # Errors
     /// [`Full`]: every record of a receive is in use; carry out actions first.
     pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<Received, Full> {
-        match self.matching.first_message(&pattern) {
-            Some(message) => self.meet(message, room, user),
+        match self.receive_kept(&pattern, room, user)? {
+            Some(met) => Ok(Received::Met(met)),
             None => self.wait_for(pattern, room, user).map(Received::Waits),
         }
     }
 
-    /// Whether a message is kept that a receive would meet.
+    /// As [`receive`](Self::receive), of a message that is kept. `None`: there is none.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
     #[inline]
-    pub fn is_kept(&self, pattern: &Pattern) -> bool {
-        self.matching.first_message(pattern).is_some()
+    pub fn receive_kept(&mut self, pattern: &Pattern, room: u64, user: u32) -> Result<Option<Met>, Full> {
+        match self.matching.first_message(pattern) {
+            Some(message) => self.meet(message, room, user).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// As [`receive`](Self::receive), where none [`is_kept`](Self::is_kept) that it would meet.
+    /// As [`receive`](Self::receive), where [`none is kept`](Self::receive_kept) that it would meet.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -135,7 +141,7 @@ impl<S: Storage> Admission<S> {
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub fn receive_matched(&mut self, message: MessageId, room: u64, user: u32) -> Result<Option<Received>, Full> {
+    pub fn receive_matched(&mut self, message: MessageId, room: u64, user: u32) -> Result<Option<Met>, Full> {
         if self.matching.message(message).is_none_or(|(_, body)| body.is_over) || !self.matching.is_taken(message) {
             return Ok(None);
         }
@@ -143,13 +149,13 @@ impl<S: Storage> Admission<S> {
     }
 
     /// A kept message meets its receive.
-    fn meet(&mut self, message: MessageId, room: u64, user: u32) -> Result<Received, Full> {
+    fn meet(&mut self, message: MessageId, room: u64, user: u32) -> Result<Met, Full> {
         let Some((envelope, body)) = self.matching.message(message) else { return Err(Full) };
         let (envelope, body) = (*envelope, *body);
         let status = Status { envelope, bytes: body.bytes };
         if let Some(place) = body.place {
             self.matching.take(message);
-            return Ok(Received::Kept { message, place, status });
+            return Ok(Met::Kept { message, place, status });
         }
         let truncated = body.bytes > room;
         let errand = if truncated { Errand::Truncated } else { Errand::Pull };
@@ -159,7 +165,7 @@ impl<S: Storage> Admission<S> {
         self.matching.take(message);
         self.start(id, envelope.source, body.message, (body.bytes, body.at), errand);
         self.end_message(message);
-        Ok(if truncated { Received::Truncated(status) } else { Received::Coming(status) })
+        Ok(if truncated { Met::Truncated(status) } else { Met::Coming(status) })
     }
 
     /// The payload of a kept message was copied: its place is free.
