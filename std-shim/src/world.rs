@@ -185,14 +185,15 @@ impl World {
                 None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
             },
         };
-        let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
-        let thread = progress::start(&shared, progress)?;
+        // Before anything can arrive: what ends the World closes them.
         let on_node = node.as_ref().and_then(|node| collective::NodeGroup::new(node, size));
-        shared.lock().own_threads = thread.iter().count();
-        if let Some(world) = shared.lock().collectives.contexts.get_mut(WORLD) {
+        if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
             world.way = on_node.as_ref().map(collective::NodeGroup::way);
             world.boards = on_node.as_ref().map(collective::NodeGroup::boards);
         }
+        let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
+        let thread = progress::start(&shared, progress)?;
+        shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
             shared,
             node,
