@@ -70,6 +70,8 @@ pub enum Failure {
 enum Entry {
     Free { next: u32 },
     Pending,
+    /// As that, and nobody will ask how it ended.
+    Abandoned,
     Done(Result<Status, Failure>),
 }
 
@@ -151,6 +153,8 @@ impl Requests {
             self.moved.push_back((message, result.map(|_| ())));
         } else if let Some(parcel) = parcel_of(request) {
             self.read.push_back((parcel, result.err()));
+        } else if let Some(Entry::Abandoned) = self.entries.get(request as usize) {
+            self.retire(request);
         }
     }
 
@@ -175,6 +179,15 @@ impl Requests {
         }
     }
 
+    /// As that, once it has ended: nobody asks how.
+    pub(super) fn abandon(&mut self, request: u32) {
+        match self.entries.get_mut(request as usize) {
+            Some(entry @ Entry::Pending) => *entry = Entry::Abandoned,
+            Some(Entry::Done(_)) => self.retire(request),
+            Some(Entry::Free { .. } | Entry::Abandoned) | None => {}
+        }
+    }
+
     /// How many have ended since the start.
     pub(super) const fn finished(&self) -> u64 {
         self.finished
@@ -194,5 +207,24 @@ impl Requests {
 impl fmt::Display for Tag {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abandoned_request_is_free_once_it_has_ended() {
+        let mut requests = Requests::new();
+        let (ended, pending) = (requests.start(), requests.start());
+        requests.finish(ended, Err(Failure::Revoked));
+        requests.abandon(ended);
+        assert_eq!(requests.start(), ended);
+        requests.abandon(pending);
+        assert_eq!((requests.result(pending), requests.start()), (None, 2), "it has not ended");
+        requests.finish(pending, Err(Failure::Revoked));
+        requests.finish(pending, Err(Failure::Revoked));
+        assert_eq!((requests.result(pending), requests.start(), requests.start()), (None, pending, 3));
     }
 }

@@ -142,8 +142,10 @@ impl Process {
         let (request, nowhere) = (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = Wanted::Matched(message, source);
         let is_there = self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
-        // One without bytes that its sender has kept is still to come.
-        if !is_there || self.requests.result(request).is_some() {
+        if is_there {
+            // One without bytes that its sender has kept is still to come.
+            self.requests.abandon(request);
+        } else {
             self.requests.retire(request);
         }
         self.follow_if_needed();
