@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::CollectiveError;
+use super::partition::BLOCK_MOST;
 use super::strided::Strided;
 use crate::world::Buffer;
 
@@ -43,8 +44,11 @@ impl Vector {
             return Err(CollectiveError::Length { needed, given });
         }
         // The same elements may be meant again and again.
-        let most = isize::MAX as usize / size_of::<T>().max(1);
-        if elements > most { Err(CollectiveError::TooLong) } else { Ok((elements, needed)) }
+        let is_repeated = elements > needed && elements.saturating_mul(size_of::<T>()) > BLOCK_MOST;
+        if is_repeated || elements > isize::MAX as usize {
+            return Err(CollectiveError::TooLong);
+        }
+        Ok((elements, needed))
     }
 
     /// Elements from the begin of a vector to its end.
@@ -66,7 +70,9 @@ impl Vector {
                 .iter()
                 .all(|r| *r >= rows || apart.abs_diff(r.saturating_mul(stride)) >= row)
         };
-        has_rows_apart && (is_behind || is_within || (1..count).all(is_clear))
+        // Those further away begin behind the last row.
+        let near = self.one().checked_div(extent).unwrap_or(1).saturating_add(1).min(count);
+        has_rows_apart && (is_behind || is_within || (1..near).all(is_clear))
     }
 
     /// Whether so many vectors have no gaps.
@@ -88,8 +94,8 @@ impl<'b, T> View<'b, T> {
     /// `count` vectors one after the other, from the first element of `data` on. They may have elements in common.
     ///
     /// # Errors
-    /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements so often that memory could not
-    /// hold them.
+    /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements so often that they are more than
+    /// 2³² − 1 bytes, and more elements than lie between the first and the last one.
     pub fn new(data: &'b [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
         let vector = Some(vector).filter(|vector| elements != 0 && !vector.is_dense(count));
@@ -296,5 +302,14 @@ mod tests {
         assert_eq!(most, Err(CollectiveError::Length { needed: usize::MAX, given: 12 }));
         let endless = View::new(&data, usize::MAX, Vector::new(2, 1, 0).resized(0)).map(|view| view.count());
         assert_eq!(endless, Err(CollectiveError::TooLong));
+        let again = |rows, row| View::new(&data, 1, Vector::new(rows, row, 0)).map(|view| view.count());
+        assert_eq!(again(1 << 40, 1), Err(CollectiveError::TooLong));
+        assert_eq!([again((1 << 31) - 1, 1), again(1 << 31, 1)], [Ok((1 << 31) - 1), Err(CollectiveError::TooLong)]);
+        assert_eq!(again(1 << 60, 0), Ok(0));
+        // Elements without bytes take no time, whatever their number.
+        let mut nothing = [(); 1 << 42];
+        let (many, apart) = (1 << 40, Vector::new(2, 1, 3).resized(2));
+        assert_eq!(View::new(&nothing, many, Vector::new(2, 1, 0)).map(|view| view.count()), Ok(2 << 40));
+        assert_eq!(ViewMut::new(&mut nothing, many, apart).map(|view| view.count()), Ok(2 << 40));
     }
 }
