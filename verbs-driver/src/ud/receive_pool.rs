@@ -215,7 +215,13 @@ impl ReceivePool {
         !self.waiting.is_empty()
     }
 
-    /// Whether nothing waits, and the adapter was just asked for more. Said once: then it has to be asked again.
+    /// Whether nothing waits, and the look that brought the last of what was handed out found no more. Said once: then the adapter has
+    /// to be asked again.
+    ///
+    /// That look may be a while ago: it was made when the lane was armed, or a round ended with its last datagram because of its budget.
+    /// No datagram is missed for it. Each look that says so has brought one, so that this is said once for at least one that was handed
+    /// out: whoever makes rounds until one moves nothing makes at most one that stops early. And whoever sleeps arms the lane before,
+    /// which looks, whatever stands here.
     pub(super) fn is_drained(&mut self) -> bool {
         self.waiting.is_empty() && mem::take(&mut self.is_drained)
     }
