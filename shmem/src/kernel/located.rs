@@ -9,7 +9,8 @@ pub(super) struct Located<T: Copy> {
 }
 
 impl<T: Copy + PartialEq> Located<T> {
-    /// The one whose value comes first; of equal values that of the least index; with a NaN the other one.
+    /// The one whose value comes first; of equal values that of the least index; with a NaN the right one (`other`), as of
+    /// all minima and maxima here: MPI leaves that open.
     #[inline(always)]
     pub(super) fn or(self, other: Self, comes_first: impl Fn(T, T) -> bool) -> Self {
         let (left, right) = (self.value, other.value);

@@ -199,6 +199,33 @@ fn every_kernel_equals_the_oracle_at_every_length_and_alignment() {
     }
 }
 
+#[test]
+fn a_minimum_or_maximum_with_a_nan_is_the_right_operand() {
+    let of = |element: Element, number: f64, index: u64| match element {
+        Element::F16 => f16::from_f64(number).to_le_bytes().to_vec(),
+        Element::Bf16 => bf16::from_f64(number).to_le_bytes().to_vec(),
+        Element::F32 => (number as f32).to_le_bytes().to_vec(),
+        Element::F64 => number.to_le_bytes().to_vec(),
+        Element::LocatedF32 => [(number as f32).to_le_bytes().to_vec(), index.to_le_bytes().to_vec()].concat(),
+        Element::LocatedF64 => [number.to_le_bytes(), index.to_le_bytes()].concat(),
+        _ => Vec::new(),
+    };
+    let orders = [Operation::Min, Operation::Max, Operation::MinLocation, Operation::MaxLocation];
+    let mut kinds = 0;
+    for (operation, element, kernel) in kernels().filter(|(operation, ..)| orders.contains(operation)) {
+        for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::NAN)] {
+            // Were the value itself not looked at, the lesser index would decide.
+            let [left, right] = [of(element, left, 3), of(element, right, 5)];
+            let mut into = vec![0; left.len()];
+            // SAFETY: each has the bytes of one element, or of none.
+            unsafe { kernel(left.as_ptr(), right.as_ptr(), into.as_mut_ptr(), usize::from(!left.is_empty())) };
+            assert_eq!(into, right, "{operation:?} {element:?}");
+            kinds += usize::from(!left.is_empty());
+        }
+    }
+    assert_eq!(kinds, 3 * 2 * 6, "of each real type");
+}
+
 fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element) {
     for (expected, found) in oracle.iter().zip(numbers(element, bytes)) {
         let right = match (*expected, found) {

@@ -26,7 +26,8 @@ pub trait Operation<T> {
 }
 
 /// An operation of the library. Integers wrap; logical and bitwise ones are for integers, sums and products also for complex numbers,
-/// which have no others, and those of locations for values with an index.
+/// which have no others, and those of locations for values with an index. What a minimum or a maximum is of a NaN and another value, with an
+/// index or without, is one of the two, and may differ with the order in which ranks are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SystemOperation(kernel::Operation);
 
