@@ -256,7 +256,7 @@ impl World {
         if let Some(node) = &self.node {
             node.retire();
         }
-        self.shared.lock().retire_at_end();
+        self.shared.change(Process::retire_at_end);
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
         self.shared.lock().stand_at_end();
         let aborted = self.shared.lock().aborted;
@@ -276,10 +276,11 @@ impl World {
             let left = membership.leave(FAREWELL);
             tracing::debug!(?left, "left");
         }
-        let mut process = self.shared.lock();
-        let aborted = process.aborted;
-        process.close();
-        drop(process);
+        let aborted = self.shared.change(|process| {
+            let aborted = process.aborted;
+            process.close();
+            aborted
+        });
         match (aborted, fenced) {
             (Some(failure), _) => Err(failure),
             (None, Err(error)) => {

@@ -3,13 +3,15 @@
 mod job;
 
 use core::marker::PhantomData;
+use core::time::Duration;
 use std::thread;
+use std::time::Instant;
 
-use job::{EVERY_WAY, data, job_over};
+use job::{EVERY_WAY, data, job, job_over};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::world::{Communicator, Loan, Request, Scope, Tag, World};
+use unisono::world::{Communicator, Failure, Loan, Request, Scope, Tag, World};
 
 assert_impl_all!(Scope<'static, 'static>: Send, Sync);
 assert_impl_all!(Request<'static>: Send);
@@ -161,4 +163,34 @@ fn begin_collectives_here_and_wait_there(world: &World) {
     for (i, take) in take.into_iter().enumerate() {
         assert!(take.into_iter().all(|sum| sum == 6 << i), "{i}");
     }
+}
+
+#[test]
+fn threads_that_sleep_hear_at_once_what_another_gives_up() {
+    job(1, &[], |world| {
+        let mut took: Vec<Duration> = (0..15).map(|round| revoke_beside_a_sleeper(&world, round % 2 == 0)).collect();
+        took.sort_unstable();
+        // By itself it looks every 20 ms.
+        assert!(took[7] < Duration::from_millis(3), "{took:?}");
+        world.finish().expect("a good end");
+    });
+}
+
+/// From the revocation of a communicator until a thread knows that slept in a receive or a probe.
+fn revoke_beside_a_sleeper(world: &World, receives: bool) -> Duration {
+    let other = world.duplicate().expect("another communicator");
+    thread::scope(|threads| {
+        let sleeper = threads.spawn(|| {
+            let status = match receives {
+                true => other.receive_into(&mut [0_u8], Rank(0), Tag(1)),
+                false => other.probe(Rank(0), Tag(1)),
+            };
+            assert_eq!(status, Err(Failure::Revoked));
+            Instant::now()
+        });
+        thread::sleep(Duration::from_millis(50));
+        let revoked = Instant::now();
+        other.revoke();
+        sleeper.join().expect("no panic").duration_since(revoked)
+    })
 }

@@ -51,14 +51,7 @@ impl<const BITS: u32> Acknowledgement<BITS> {
 
     /// One that says no more than that.
     pub fn cumulative(cumulative: Psn<BITS>, credit: u16) -> Self {
-        Self {
-            cumulative,
-            credit,
-            beyond: Bitmap::default(),
-            echo: None,
-            answers: false,
-            nack: false,
-        }
+        Self { cumulative, credit, beyond: Bitmap::default(), echo: None, answers: false, nack: false }
     }
 
     /// Reads a pure acknowledgement of `length` bytes whose first bytes are `head`.

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Config, Credit, Head, Leaves, Lost, Met, Mode, Outcome, Outgoing, Received};
+use unisono_core::message::admission::{
+    Action, Config, Credit, Head, Leaves, Lost, Met, Mode, Outcome, Outgoing, Received,
+};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::placement::{Key, PlacementId};
 

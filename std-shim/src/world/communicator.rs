@@ -308,10 +308,7 @@ impl Communicator {
         if let Some(node) = &self.node {
             node.retire();
         }
-        let mut process = self.shared.lock();
-        let rank = process.rank;
-        process.abort(Failure::Aborted { rank, code: PANICKED });
-        drop(process);
+        self.shared.change(|process| process.abort(Failure::Aborted { rank: process.rank, code: PANICKED }));
         self.wait_until_gone();
     }
 

@@ -225,6 +225,15 @@ impl Shared {
         self.wake_sleepers(process, finished);
     }
 
+    /// Does something else than progress that may end what other threads wait for: they hear of it.
+    pub(super) fn change<R>(&self, what: impl FnOnce(&mut Process) -> R) -> R {
+        let mut process = self.lock();
+        let finished = process.requests.finished();
+        let result = what(&mut process);
+        self.wake_sleepers(&process, finished);
+        result
+    }
+
     /// Ends the sleep of another thread if more has ended than this: it may be what that waits for.
     fn wake_sleepers(&self, process: &Process, finished: u64) {
         if process.requests.finished() != finished && self.sleepers.load(Ordering::Relaxed) > 0 {

@@ -68,7 +68,9 @@ pub enum Failure {
 
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    Free { next: u32 },
+    Free {
+        next: u32,
+    },
     Pending,
     /// As that, and nobody will ask how it ended.
     Abandoned,
@@ -193,8 +195,9 @@ impl Requests {
         self.finished
     }
 
-    /// Ends all that are under way.
+    /// Ends all that are under way, and whatever else a thread may wait for.
     pub(super) fn fail_all(&mut self, failure: Failure) {
+        self.finished += 1;
         for entry in &mut self.entries {
             if matches!(entry, Entry::Pending) {
                 *entry = Entry::Done(Err(failure));

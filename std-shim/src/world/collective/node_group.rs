@@ -378,7 +378,7 @@ impl NodeGroup {
 
     /// Tells the others that this rank takes part in none any more, over messages neither.
     fn retire(&self, communicator: &Communicator, error: CollectiveError) {
-        communicator.shared.lock().fail_with(self.context, error);
+        communicator.shared.change(|process| process.fail_with(self.context, error));
     }
 
     fn processes(&self) -> Processes<'_> {

@@ -327,13 +327,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             let combine = unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) };
             let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
             let (input, output) = (lies(input, data), lies(output, result));
-            let mut process = communicator.shared.lock();
-            // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before; between
-            // start and end the request makes no reference to them.
-            let place = unsafe {
-                process.prepare_collective((communicator.context, true), &plan, shape, input, output, combine)
-            }?;
-            ledger.begun(&mut process).kept.push(place);
+            let place = communicator.shared.change(|process| {
+                // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before;
+                // between start and end the request makes no reference to them.
+                let place = unsafe {
+                    process.prepare_collective((communicator.context, true), &plan, shape, input, output, combine)
+                }?;
+                ledger.begun(process).kept.push(place);
+                Ok::<_, CollectiveError>(place)
+            })?;
             Kind::Kept(place)
         };
         Ok(PersistentRequest { ledger, data, result, kind, is_under_way: false, buffers: PhantomData })

@@ -69,14 +69,15 @@ impl Communicator {
         };
         // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
         let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
-        let mut process = self.shared.lock();
-        // SAFETY: as the caller says.
-        let place = unsafe {
-            process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, combine)
-        }?;
-        process.start_collective(place)?;
-        note(&mut process, place);
-        Ok(place)
+        self.shared.change(|process| {
+            // SAFETY: as the caller says.
+            let place = unsafe {
+                process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, combine)
+            }?;
+            process.start_collective(place)?;
+            note(process, place);
+            Ok(place)
+        })
     }
 
     /// Waits until a collective has ended.

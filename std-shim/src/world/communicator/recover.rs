@@ -55,7 +55,7 @@ impl Communicator {
     /// called later. Not collective. Who hears of it tells all members once, so that all that live do if one does; what has met its
     /// message already ends by itself.
     pub fn revoke(&self) {
-        self.shared.lock().give_up_context(self.context);
+        self.shared.change(|process| process.give_up_context(self.context));
     }
 
     /// Whether a member has given this communicator up, as far as this one has heard.

@@ -375,6 +375,8 @@ impl Process {
         for member in members.iter().filter(|member| *member != own) {
             self.tell_word(now, member.into(), Word::Revoked, context, own);
         }
+        // Who looks for a message there ends, too.
+        self.requests.note_finished();
         // Their senders hear of it before of that.
         self.revoke_messages(context);
         self.retire(now, context, self.rank);
