@@ -238,9 +238,13 @@ impl Request<'_> {
         self.ledger.wait(&lent).map(Some)
     }
 
-    /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
-    pub fn test(&self) -> Option<Result<Status, Failure>> {
-        self.look(|lent| self.ledger.test(lent), Option::is_some)?
+    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say; how, it tells once.
+    pub fn test(&self) -> Option<Result<Option<Status>, Failure>> {
+        match self.look(|lent| self.ledger.test(lent), Option::is_some) {
+            Some(ended) => ended.map(|ended| ended.map(Some)),
+            // Before it was asked.
+            None => Some(Ok(None)),
+        }
     }
 
     /// Whether [`wait`](Self::wait) would return at once; makes progress once.
