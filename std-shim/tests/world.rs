@@ -411,6 +411,19 @@ fn pool_gives_what_it_has_and_takes_it_back() {
     });
 }
 
+#[test]
+fn memory_that_the_system_has_not_is_an_error() {
+    job(1, &[], |world| {
+        let bytes = isize::MAX as usize - 15;
+        assert!(matches!(world.allocate::<u8>(bytes), Err(AllocateError::NoMemory { bytes: all }) if all == bytes));
+        let some = world.allocate::<u32>(9).expect("memory");
+        assert_eq!((&*some, some.is_shared()), (&[0; 9][..], false));
+        drop(some);
+        assert!(world.allocate::<u32>(0).expect("no memory").is_empty());
+        world.finish().expect("a job of one finishes");
+    });
+}
+
 /// More than rings and bulk hold, in both directions, before anything is received.
 #[test]
 fn many_outstanding_messages_arrive_in_order() {

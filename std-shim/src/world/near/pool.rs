@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use parking_lot::Mutex;
 use unisono_shmem::segment::STRIDE;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use crate::node::Node;
 
@@ -26,6 +26,12 @@ pub enum AllocateError {
     /// More than the address space.
     #[error("a buffer exceeds the address space")]
     TooLong,
+    /// More than the system gives a rank that shares no memory.
+    #[error("the system has no memory for {bytes} bytes")]
+    NoMemory {
+        /// Asked for.
+        bytes: usize,
+    },
 }
 
 /// A rank's own part of the segment.
@@ -114,7 +120,8 @@ impl<T: FromBytes + IntoBytes> Buffer<T> {
         let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         let bytes = bytes.ok_or(AllocateError::TooLong)?;
         let Some(pool) = pool else {
-            let mut words = vec![0_u128; bytes.div_ceil(size_of::<u128>())].into_boxed_slice();
+            let words = <[u128]>::new_box_zeroed_with_elems(bytes.div_ceil(size_of::<u128>()));
+            let mut words = words.map_err(|_| AllocateError::NoMemory { bytes })?;
             return Ok(Self { start: NonNull::from(&mut *words).cast(), count, home: Home::Heap(words) });
         };
         let piece = pool.take(bytes)?;
