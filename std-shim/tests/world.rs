@@ -79,6 +79,8 @@ fn tags_select_and_order_holds_within_a_tag_over(over: Over) {
                 world.send(&[i], Rank(1), Tag(i % 2)).expect("sent");
             }
             world.send(&data(5, 100_000), Rank(1), Tag(2)).expect("sent");
+            world.send(&[8_u32], Rank(1), Tag(8)).expect("sent");
+            world.send(&[9_u32], Rank(1), Tag(9)).expect("sent");
         } else {
             let mut long = vec![0; 100_000];
             // The last message first.
@@ -91,6 +93,11 @@ fn tags_select_and_order_holds_within_a_tag_over(over: Over) {
                     assert_eq!(value, [i * 2 + tag]);
                 }
             }
+            let mut value = [0_u32];
+            let status = world.receive_into(&mut value, None, Tag(9)).expect("arrives");
+            assert_eq!((status.source, status.tag, value), (Rank(0), Tag(9), [9]));
+            let status = world.receive_into(&mut value, Rank(0), None).expect("arrives");
+            assert_eq!((status.source, status.tag, value), (Rank(0), Tag(8), [8]));
         }
         world.finish().expect("everybody finishes");
     });

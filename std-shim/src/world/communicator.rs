@@ -125,42 +125,44 @@ impl Communicator {
         self.send(data, to, tag)
     }
 
-    /// Receives a message from `source` with `tag`.
+    /// Receives the next message from `source`, or from anyone; with `tag`, or with any.
     ///
     /// # Errors
-    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified.
+    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified. A rank that dies meanwhile ends a receive from anyone,
+    /// since it may be the one that is waited for.
     pub fn receive_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
-        source: Rank,
-        tag: Tag,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
-        let bytes = data.as_mut_bytes();
-        let from = self.world_rank(source)?;
-        if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
-            return self.own(ended);
+        let (bytes, source, tag) = (data.as_mut_bytes(), source.into(), tag.into());
+        if let (Some(source), Some(tag)) = (source, tag) {
+            let from = self.world_rank(source)?;
+            if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
+                return self.own(ended);
+            }
         }
-        let request = self.start_receive(bytes, self.wanted(Some(source), Some(tag))?, |_, started| started)?;
+        let request = self.start_receive(bytes, self.wanted(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
-    /// Receives the next message from anyone, with any tag where `tag` is `None`.
+    /// As [`receive_into`](Self::receive_into), from anyone.
     ///
     /// # Errors
-    /// [`Failure`]; a rank that dies meanwhile ends this, since it may be the one that is waited for.
+    /// As there.
     pub fn receive_any_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
-        let request = self.start_receive(data.as_mut_bytes(), self.wanted(None, tag)?, |_, started| started)?;
-        self.wait(request)
+        self.receive_into(data, None, tag)
     }
 
     /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
     ///
     /// # Errors
-    /// [`AllocateError`]: this rank's part of the shared memory is used up.
+    /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's where there is none.
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
         let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
         Buffer::new(pool.as_ref(), count)
