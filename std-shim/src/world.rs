@@ -35,6 +35,7 @@ mod process;
 mod progress;
 mod request;
 mod scope;
+mod seat;
 mod slice;
 mod small;
 mod watchdog;
@@ -71,6 +72,7 @@ use collective::context::WORLD;
 use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
+use seat::Taken;
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -82,6 +84,9 @@ const PANICKED: i32 = 101;
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
+    /// This process is that rank of the job already, and has not finished.
+    #[error("this process has joined its job already")]
+    Joined,
     /// The environment is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -125,6 +130,8 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
     finished: bool,
+    /// Given back behind all else.
+    _seat: Taken,
 }
 
 impl Deref for World {
@@ -154,6 +161,7 @@ impl World {
         if !transport.device.is_built() {
             return Err(WorldError::Device(transport.device));
         }
+        let seat = Taken::take(settings).ok_or(WorldError::Joined)?;
         let size = settings.seat.map_or(1, |seat| seat.size);
         let device = Link::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
@@ -205,7 +213,7 @@ impl World {
             rank,
             size,
         };
-        Ok(Self { communicator, thread, tally, finished: false })
+        Ok(Self { communicator, thread, tally, finished: false, _seat: seat })
     }
 
     /// The memory that this process shares with the other ranks of its node.

@@ -13,7 +13,7 @@ use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::{Settings, Transport};
 use unisono::rank::Rank;
-use unisono::world::{AllocateError, Failure, Tag, World};
+use unisono::world::{AllocateError, Failure, Tag, World, WorldError};
 use unisono_core::peer::Incarnation;
 use unisono_shmem::layout::Waiting;
 
@@ -343,6 +343,25 @@ fn death_before_a_receive_from_anyone_ends_it_once_over(over: Over) {
     });
     assert!(outcome.is_err(), "rank 2 panics");
     assert_eq!(survivors.into_inner(), 2, "the others do not panic");
+}
+
+#[test]
+fn a_process_joins_again_when_it_has_finished() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let variables = [
+        ("UNISONO_RANK", String::from("0")),
+        ("UNISONO_SIZE", String::from("1")),
+        ("UNISONO_BOOTSTRAP", format!("127.0.0.1:{port}")),
+        ("UNISONO_SECRET", String::from("0123456789abcdef0123456789abcdef")),
+        ("UNISONO_DEVICE", String::from("udp")),
+    ];
+    let settings = variables.map(|(name, value)| (name.into(), value.into()));
+    let settings = Settings::from_variables(settings).expect("settings");
+    for _ in 0..2 {
+        let world = World::join_as(&settings).expect("a world");
+        assert!(matches!(World::join_as(&settings), Err(WorldError::Joined)), "it has that seat");
+        world.finish().expect("a good end");
+    }
 }
 
 #[test]

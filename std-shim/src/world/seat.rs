@@ -1,0 +1,32 @@
+//! Seats of jobs that this process has: nobody joins a job again as the rank that it is.
+
+use parking_lot::Mutex;
+
+use crate::bootstrap::HostPort;
+use crate::environment::Settings;
+use crate::rank::Rank;
+
+/// By the job's rendezvous server.
+static TAKEN: Mutex<Vec<(HostPort, Rank)>> = Mutex::new(Vec::new());
+
+/// A seat, until this is dropped. A job of this process alone has none.
+pub(super) struct Taken(Option<(HostPort, Rank)>);
+
+impl Taken {
+    /// `None`: this process has that seat already.
+    pub(super) fn take(settings: &Settings) -> Option<Self> {
+        let own = settings.bootstrap.clone().zip(settings.seat.map(|seat| seat.rank));
+        let mut taken = TAKEN.lock();
+        if own.as_ref().is_some_and(|own| taken.contains(own)) {
+            return None;
+        }
+        taken.extend(own.clone());
+        Some(Self(own))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.lock().retain(|seat| Some(seat) != self.0.as_ref());
+    }
+}
