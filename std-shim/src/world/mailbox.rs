@@ -310,12 +310,11 @@ impl Mailbox {
         let (user, tag, payload) = self.machine.handle_expected(from, head, bytes)?;
         let Some(Receiving { into, .. }) = self.take(user) else { return Some(Span::default()) };
         let bytes = payload as usize;
-        let ended = if bytes > into.bytes {
-            Err(Failure::Truncated { bytes: u64::from(payload) })
+        if bytes <= into.bytes {
+            requests.finish_received(user, Status { source: from.into(), tag: Tag(tag.0), bytes });
         } else {
-            Ok(Status { source: from.into(), tag: Tag(tag.0), bytes })
-        };
-        requests.finish(user, ended);
+            requests.finish(user, Err(Failure::Truncated { bytes: u64::from(payload) }));
+        }
         Some(into.part(0, bytes))
     }
 

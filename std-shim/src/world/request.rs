@@ -148,6 +148,19 @@ impl Requests {
         }
     }
 
+    /// As that, of a message that was received: written where it stays. What is handed on in parts and read whole stalls the
+    /// processor.
+    #[inline(always)]
+    pub(super) fn finish_received(&mut self, request: u32, status: Status) {
+        match self.entries.get_mut(request as usize) {
+            Some(entry @ Entry::Pending) => {
+                *entry = Entry::Done(Ok(status));
+                self.finished += 1;
+            }
+            _ => self.finish_other(request, Ok(status)),
+        }
+    }
+
     /// As that, of what is no request of a user's.
     #[inline(never)]
     fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
