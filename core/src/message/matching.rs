@@ -38,16 +38,20 @@ pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
     type Buckets: Pool<u32>;
 }
 
-/// A receive.
+/// A receive. What every one needs stands in front, and so do the first 16 bytes of what is kept beside it: one line of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(feature = "optimize_for_size"), repr(C, align(64)))]
 pub struct Posted<R> {
     pub(super) pattern: Pattern,
-    /// Counts receives; never used again.
-    pub(super) number: u64,
     pub(super) waits: bool,
     pub(super) unasked: bool,
-    links: [Link; 2],
+    /// Among those of its pattern.
+    own: Link,
+    /// Counts receives; never used again.
+    pub(super) number: u64,
     pub(super) body: R,
+    /// Among those that have to be asked about, or those from any source.
+    other: Link,
 }
 
 /// A message.
@@ -76,14 +80,14 @@ impl<R: Body> Posted<R> {
             number: u64::MAX,
             waits: false,
             unasked: false,
-            links: [Link::NONE; 2],
+            own: Link::NONE,
+            other: Link::NONE,
             body: R::default(),
         }
     }
 
     pub(super) fn free_link(&mut self) -> &mut u32 {
-        let [link, _] = &mut self.links;
-        &mut link.next
+        &mut self.own.next
     }
 }
 
@@ -118,13 +122,11 @@ impl<R> Queued for Posted<R> {
     }
 
     fn link(&self, class: u8) -> &Link {
-        let [own, other] = &self.links;
-        if class < PATTERNS { own } else { other }
+        if class < PATTERNS { &self.own } else { &self.other }
     }
 
     fn link_mut(&mut self, class: u8) -> &mut Link {
-        let [own, other] = &mut self.links;
-        if class < PATTERNS { own } else { other }
+        if class < PATTERNS { &mut self.own } else { &mut self.other }
     }
 }
 
@@ -227,7 +229,16 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     /// # Errors
     /// [`Full`].
     pub fn post(&mut self, pattern: Pattern, body: R) -> Result<ReceiveId, Full> {
-        let id = self.take_receive_record(pattern, body)?;
+        self.post_with(pattern, |own| *own = body)
+    }
+
+    /// As [`post`](Self::post), where `fill` makes of a default body what is kept beside it: what it leaves is not written.
+    ///
+    /// # Errors
+    /// [`Full`].
+    #[inline]
+    pub fn post_with(&mut self, pattern: Pattern, fill: impl FnOnce(&mut R)) -> Result<ReceiveId, Full> {
+        let id = self.take_receive_record(pattern, fill)?;
         let receives = self.receives.as_mut();
         if let Some(receive) = receives.get_mut(id.record as usize) {
             receive.waits = true;
@@ -266,9 +277,10 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
 
     /// Takes out the receive that a message is for, and frees its record: as [`first_receive`](Self::first_receive),
     /// [`unpost`](Self::unpost) and [`free_receive`](Self::free_receive) where all receives that wait name their source, and either all
-    /// or none of them the tag, and this one need not be asked about. `None`: there is none, or it takes those three.
+    /// or none of them the tag, and this one need not be asked about. `None`: there is none, or it takes those three. `empty` takes
+    /// what was kept beside it, and leaves the default, by writing no more than differs.
     #[inline]
-    pub fn take_first_receive(&mut self, envelope: &Envelope) -> Option<R> {
+    pub fn take_first_receive<T>(&mut self, envelope: &Envelope, empty: impl FnOnce(&mut R) -> T) -> Option<T> {
         let class = match self.waiting {
             [_, 0, 0, 0] => 0,
             [0, _, 0, 0] => ANY_TAG,
@@ -278,9 +290,12 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         let record = self.posted.pop_if(receives, &envelope.key(class), |posted| !posted.unasked)?;
         self.count(class, u32::MAX);
         let receives = self.receives.as_mut();
-        let body = core::mem::take(receives.get_mut(record as usize)?).body;
+        let posted = receives.get_mut(record as usize)?;
+        (posted.pattern, posted.number, posted.waits) = (NOTHING, u64::MAX, false);
+        let taken = empty(&mut posted.body);
+        debug_assert_eq!(*posted, Posted::default(), "as any free record");
         self.free_receives.push_front(receives, record, Posted::free_link);
-        Some(body)
+        Some(taken)
     }
 
     /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.
@@ -407,14 +422,21 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         self.waiting == [0; PATTERNS as usize]
     }
 
-    /// A record of a receive that does not wait.
-    pub(super) fn take_receive_record(&mut self, pattern: Pattern, body: R) -> Result<ReceiveId, Full> {
+    /// A record of a receive that does not wait. `fill` makes its body of the default.
+    #[inline]
+    pub(super) fn take_receive_record(
+        &mut self,
+        pattern: Pattern,
+        fill: impl FnOnce(&mut R),
+    ) -> Result<ReceiveId, Full> {
         let receives = self.receives.as_mut();
         let record = self.free_receives.pop(receives, Posted::free_link).ok_or(Full)?;
         let number = self.posts;
         self.posts = number.wrapping_add(1);
         if let Some(receive) = receives.get_mut(record as usize) {
-            *receive = Posted { pattern, number, body, ..Posted::default() };
+            // One that is free is the default, but for the link that it has left.
+            (receive.pattern, receive.number) = (pattern, number);
+            fill(&mut receive.body);
         }
         Ok(ReceiveId { record, number })
     }

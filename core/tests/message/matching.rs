@@ -115,7 +115,7 @@ proptest! {
                 }
                 Step::Arrive(envelope) => {
                     let mut short = queues.clone();
-                    let taken = short.take_first_receive(&envelope);
+                    let taken = short.take_first_receive(&envelope, core::mem::take);
                     let found = queues.first_receive(&envelope);
                     match oracle.first_receive(&envelope) {
                         Some(at) => {

@@ -9,8 +9,9 @@ use crate::message::envelope::Pattern;
 use crate::message::matching::{Full, MessageId, ReceiveId};
 use crate::placement::{Key, PlacementId};
 
-/// What is known of a receive.
+/// What is known of a receive: first what is known of one that has met no message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(feature = "optimize_for_size"), repr(C))]
 pub struct Receive {
     /// Bytes of its memory.
     pub(super) room: u64,
@@ -45,6 +46,15 @@ impl Default for Receive {
     fn default() -> Self {
         let from = PeerId(NONE);
         Self { room: 0, user: 0, errand: Errand::Nothing, from, message: 0, bytes: 0, at: None, link: NONE, number: 0 }
+    }
+}
+
+impl Receive {
+    /// Of one that has met no message: what it was given as `user`. The default stays.
+    #[inline]
+    pub(super) fn empty(&mut self) -> u32 {
+        self.room = 0;
+        core::mem::take(&mut self.user)
     }
 }
 
@@ -121,10 +131,9 @@ impl<S: Storage> Admission<S> {
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    #[inline]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn wait_for(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveId, Full> {
-        let body = Receive { room, user, ..Receive::default() };
-        let receive = self.matching.post(pattern, body)?;
+        let receive = self.matching.post_with(pattern, |body| (body.room, body.user) = (room, user))?;
         match pattern.source {
             Some(source) => {
                 if self.peer(source).is_some_and(|peer| peer.held > 0) {
@@ -160,8 +169,7 @@ impl<S: Storage> Admission<S> {
         let truncated = body.bytes > room;
         let errand = if truncated { Errand::Truncated } else { Errand::Pull };
         let pattern = Pattern { context: envelope.context, source: Some(envelope.source), tag: Some(envelope.tag) };
-        let receive = Receive { room, user, ..Receive::default() };
-        let id = self.matching.take_receive_record(pattern, receive)?;
+        let id = self.matching.take_receive_record(pattern, |body| (body.room, body.user) = (room, user))?;
         self.matching.take(message);
         self.start(id, envelope.source, body.message, (body.bytes, body.at), errand);
         self.end_message(message);

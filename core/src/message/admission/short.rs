@@ -1,7 +1,7 @@
 //! Short messages that neither side keeps anything of.
 
 use super::head::{Flags, Kind, Read, Said, Shown};
-use super::{Admission, Head, Outcome, Status, Storage};
+use super::{Admission, Head, Outcome, Receive, Status, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
@@ -63,14 +63,14 @@ impl<S: Storage> Admission<S> {
     }
 
     /// The receive that a short message meets is done. `None`: there is none, or it takes more than this.
-    #[inline]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn meet_short(&mut self, envelope: &Envelope, credit: Credit) -> Option<u32> {
         let headers = self.config.headers;
         let peer = self.peers.as_ref().get(envelope.source.0 as usize);
         let peer = peer.filter(|peer| !peer.is_gone && peer.untaken < headers)?;
         // Whoever says what cannot be takes no receive along.
         let said = peer.says(credit.freed, credit.settled)?;
-        let user = self.matching.take_first_receive(envelope)?.user;
+        let user = self.matching.take_first_receive(envelope, Receive::empty)?;
         self.count_short(envelope.source, credit.freed, said);
         Some(user)
     }
