@@ -29,24 +29,56 @@ const SPARE: usize = 64;
 /// Requests that there are records for at first.
 const REQUESTS: usize = 256;
 
-/// A receive that has not ended.
+/// A receive that has not ended: one line of a cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(super) struct Receiving {
     pub(super) into: Extent,
-    pub(super) id: Option<ReceiveId>,
+    pub(super) state: State,
     /// `None`: any.
     pub(super) source: Option<PeerId>,
     pub(super) context: Context,
-    /// The message that it has met.
-    pub(super) met: Option<admission::Status>,
     /// Pieces of memory that were granted for it and are not filled; whether that is all of it.
-    pub(super) parts: u32,
+    pub(super) parts: u16,
     pub(super) is_granted: bool,
 }
 
+const _: () = assert!(size_of::<Option<Receiving>>() == 64);
+
+/// How far a receive is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    /// It has met no message.
+    Waits(ReceiveId),
+    /// It has met this one.
+    Met { envelope: Envelope, bytes: u64 },
+}
+
+impl State {
+    const fn of(admission::Status { envelope, bytes }: admission::Status) -> Self {
+        Self::Met { envelope, bytes }
+    }
+}
+
 impl Receiving {
-    const fn new(into: Extent) -> Self {
-        Self { into, id: None, source: None, context: Context(0), met: None, parts: 0, is_granted: false }
+    const fn new(into: Extent, state: State) -> Self {
+        Self { into, state, source: None, context: Context(0), parts: 0, is_granted: false }
+    }
+
+    /// The message that it has met.
+    pub(super) const fn met(&self) -> Option<admission::Status> {
+        match self.state {
+            State::Waits(_) => None,
+            State::Met { envelope, bytes } => Some(admission::Status { envelope, bytes }),
+        }
+    }
+
+    /// Its name as long as it has met none.
+    pub(super) const fn waits(&self) -> Option<ReceiveId> {
+        match self.state {
+            State::Waits(id) => Some(id),
+            State::Met { .. } => None,
+        }
     }
 }
 
@@ -176,16 +208,21 @@ impl Mailbox {
     }
 
     /// A receive that has not ended.
+    #[inline(always)]
     pub(super) fn put(&mut self, request: u32, receiving: Receiving) {
-        let i = request as usize;
-        if self.receives.len() <= i {
-            self.receives.resize(i + 1, None);
-        }
         self.receiving += 1;
         self.await_from(receiving.source, 1);
-        if let Some(place) = self.receives.get_mut(i) {
-            *place = Some(receiving);
+        match self.receives.get_mut(request as usize) {
+            Some(place) => *place = Some(receiving),
+            None => self.put_behind(request, receiving),
         }
+    }
+
+    /// As that, where there is no place yet.
+    #[cold]
+    fn put_behind(&mut self, request: u32, receiving: Receiving) {
+        self.receives.resize(request as usize, None);
+        self.receives.push(Some(receiving));
     }
 
     fn await_from(&mut self, source: Option<PeerId>, more: i32) {
@@ -205,6 +242,17 @@ impl Mailbox {
         Some(receiving)
     }
 
+    /// As that: its memory alone.
+    #[inline(always)]
+    fn take_into(&mut self, request: u32) -> Option<Extent> {
+        let place = self.receives.get_mut(request as usize)?;
+        let Receiving { into, source, .. } = *place.as_ref()?;
+        *place = None;
+        self.receiving -= 1;
+        self.await_from(source, -1);
+        Some(into)
+    }
+
     /// Whether something waits for this rank: its word, or its message.
     pub(super) fn needs(&self, peer: PeerId) -> bool {
         self.parcels.are_towards(peer) || self.awaited.get(peer.0 as usize).is_some_and(|count| *count > 0)
@@ -218,8 +266,8 @@ impl Mailbox {
     /// Receives like this that have met no message, by request.
     pub(super) fn waiting(&self, is: impl Fn(&Receiving) -> bool) -> Vec<(u32, ReceiveId)> {
         let waits = |(request, receiving): (u32, &Option<Receiving>)| {
-            let receiving = receiving.as_ref().filter(|receiving| receiving.met.is_none() && is(receiving))?;
-            Some((request, receiving.id?))
+            let receiving = receiving.as_ref().filter(|receiving| is(receiving))?;
+            Some((request, receiving.waits()?))
         };
         (0..).zip(&self.receives).filter_map(waits).collect()
     }
@@ -238,6 +286,7 @@ impl Mailbox {
 
     /// Receives a message; the request is started. False: nothing will come of it, since what was taken out went with its sender, or
     /// there are no more records.
+    #[inline(always)]
     pub(super) fn receive(
         &mut self,
         what: Wanted,
@@ -261,7 +310,14 @@ impl Mailbox {
                 Ok(None) | Err(_) => return false,
             }
         };
-        match met {
+        self.meet(&met, into, request, requests, regions);
+        true
+    }
+
+    /// A receive has met a message that was there.
+    #[inline(never)]
+    fn meet(&mut self, met: &Met, into: Extent, request: u32, requests: &mut Requests, regions: &Regions) {
+        match *met {
             Met::Kept { message, place, status } => {
                 let from = self.kept(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
@@ -275,15 +331,14 @@ impl Mailbox {
             }
             Met::Coming(status) => {
                 let source = Some(status.envelope.source);
-                self.put(request, Receiving { source, met: Some(status), ..Receiving::new(into) });
+                self.put(request, Receiving { source, ..Receiving::new(into, State::of(status)) });
             }
             Met::Truncated(status) => requests.finish(request, ended(&status, into.bytes)),
         }
-        true
     }
 
     /// A receive waits for its message, which is not there. False: there are no more records.
-    #[inline]
+    #[inline(always)]
     fn wait_for(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
         let id = loop {
             match self.machine.wait_for(pattern, into.bytes as u64, request) {
@@ -293,7 +348,7 @@ impl Mailbox {
             }
         };
         let Pattern { source, context, .. } = pattern;
-        self.put(request, Receiving { id: Some(id), source, context, ..Receiving::new(into) });
+        self.put(request, Receiving { source, context, ..Receiving::new(into, State::Waits(id)) });
         true
     }
 
@@ -308,7 +363,7 @@ impl Mailbox {
         requests: &mut Requests,
     ) -> Option<Span> {
         let (user, tag, payload) = self.machine.handle_expected(from, head, bytes)?;
-        let Some(Receiving { into, .. }) = self.take(user) else { return Some(Span::default()) };
+        let Some(into) = self.take_into(user) else { return Some(Span::default()) };
         let bytes = payload as usize;
         if bytes <= into.bytes {
             requests.finish_received(user, Status { source: from.into(), tag: Tag(tag.0), bytes });
@@ -354,7 +409,7 @@ impl Mailbox {
             }
             Outcome::Coming { user, status } => {
                 if let Some(receiving) = self.take(user) {
-                    self.put(user, Receiving { source: Some(from), met: Some(status), ..receiving });
+                    self.put(user, Receiving { source: Some(from), state: State::of(status), ..receiving });
                 }
                 Arrival::Nothing
             }
@@ -392,8 +447,8 @@ impl Mailbox {
 
     /// The whole of a receive's message is there.
     pub(super) fn arrive(&mut self, request: u32, requests: &mut Requests) {
-        if let Some(Receiving { into, met: Some(met), .. }) = self.take(request) {
-            requests.finish(request, ended(&met, into.bytes));
+        if let Some((receiving, met)) = self.take(request).and_then(|receiving| Some((receiving, receiving.met()?))) {
+            requests.finish(request, ended(&met, receiving.into.bytes));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::bootstrap::{Liveness, Membership, Notice};
 use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
-use crate::world::mailbox::Receiving;
+use crate::world::mailbox::{Receiving, State};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::request::{Failure, message_of};
 
@@ -184,7 +184,7 @@ impl Process {
     pub(super) fn end_unsent(&mut self, now: u64) {
         let Some(since) = now.checked_sub(PATIENCE) else { return };
         for request in self.collectives.watch.waited(since) {
-            let Some(&mut Receiving { id: Some(id), source: None, met: None, context, .. }) =
+            let Some(&mut Receiving { state: State::Waits(id), source: None, context, .. }) =
                 self.mailbox.receiving(request)
             else {
                 continue;

@@ -11,7 +11,7 @@ use unisono_shmem::note::Place;
 use super::messages::failure;
 use super::{Granted, Process, Use, put};
 use crate::region::Extent;
-use crate::world::mailbox::{Errand, Fetched, Receiving, told};
+use crate::world::mailbox::{Errand, Fetched, Receiving, State, told};
 use crate::world::request::{Failure, of_parcel};
 
 impl Process {
@@ -65,8 +65,8 @@ impl Process {
                 let near = at.filter(|_| self.is_near(from)).map(Place::of_word);
                 let receiving = self.mailbox.receiving(user).copied();
                 self.mailbox.errands.push_back(match (near, receiving) {
-                    (Some(place), Some(Receiving { into, met: Some(met), .. })) => {
-                        let into = Extent { bytes: into.bytes.min(met.bytes as usize), ..into };
+                    (Some(place), Some(Receiving { into, state: State::Met { bytes, .. }, .. })) => {
+                        let into = Extent { bytes: into.bytes.min(bytes as usize), ..into };
                         let ends = Fetched::Message { receive, request: user };
                         Errand::Fetch { from, place, into, fetched: 0, ends }
                     }
@@ -107,10 +107,10 @@ impl Process {
 
     /// Memory for a message that cannot be fetched: all of it, or the next part.
     fn grant(&mut self, receive: ReceiveId, request: u32, from: PeerId, granted: usize) {
-        let Some(Receiving { into, met: Some(met), .. }) = self.mailbox.receiving(request).copied() else {
+        let Some(&mut Receiving { into, state: State::Met { bytes, .. }, .. }) = self.mailbox.receiving(request) else {
             return self.mailbox.machine.abandon(receive);
         };
-        let whole = into.bytes.min(met.bytes as usize);
+        let whole = into.bytes.min(bytes as usize);
         let again = Errand::Grant { receive, request, from, granted };
         let part = into.part(granted, self.grant_most.min(whole - granted.min(whole)));
         let more = granted + (part.bytes as usize) < whole;
@@ -133,7 +133,7 @@ impl Process {
         };
         let in_parts = more && !self.is_near(from) && from != self.rank.into();
         if let Some(receiving) = self.mailbox.receiving(request) {
-            receiving.parts += 1;
+            receiving.parts = receiving.parts.saturating_add(1);
             receiving.is_granted = !in_parts;
         }
         let machine = &mut self.mailbox.machine;
@@ -186,7 +186,8 @@ impl Process {
 
     /// A message of this process's to itself has met its receive.
     fn place_own(&mut self, request: u32, parcel: u32) {
-        let Some(Receiving { into, met: Some(met), .. }) = self.mailbox.take(request) else { return };
+        let Some(receiving @ Receiving { into, .. }) = self.mailbox.take(request) else { return };
+        let Some(met) = receiving.met() else { return };
         let Some(payload) = self.mailbox.parcels.get(parcel).map(|parcel| parcel.payload) else { return };
         let regions = self.regions.get_mut();
         let from = regions.whole(payload);

@@ -15,7 +15,7 @@ use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
 use crate::region::Extent;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
-use crate::world::mailbox::{Arrival, Receiving, Wanted};
+use crate::world::mailbox::{Arrival, Wanted};
 use crate::world::near::EAGER_SHARED;
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::{Leaves as When, Started};
@@ -456,7 +456,7 @@ impl Process {
         }
         // What came before its sender's end still counts; what has not will not come.
         if !source.is_some_and(|source| self.is_present(source))
-            && let Some(&mut Receiving { id: Some(id), .. }) = self.mailbox.receiving(request)
+            && let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits())
             && let Some(failure) = self.hopeless(context, source)
             && self.mailbox.machine.cancel(id).is_some()
         {
@@ -520,7 +520,7 @@ impl Process {
 
     /// Takes a receive back that has met no message. False: it has, or it has ended, or it is none.
     pub(in crate::world) fn cancel(&mut self, request: u32, region: Region) -> bool {
-        let Some(&mut Receiving { id: Some(id), met: None, .. }) = self.mailbox.receiving(request) else {
+        let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits()) else {
             return false;
         };
         let cancelled = self.mailbox.machine.cancel(id).is_some();
