@@ -146,8 +146,8 @@ const CHECKS: [Check; 23] = [
     check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 1"),
 ];
 
-/// Programs that the machine is given.
-const PROGRAMS: [&str; 2] = ["guest", "unisono"];
+/// Programs that the machine is given, each with its package. Comparisons take the first only.
+const PROGRAMS: [[&str; 2]; 2] = [["unisono-tests", "guest"], ["unisono", "unisono"]];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -164,12 +164,13 @@ fn run(options: &Options) -> Outcome<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests have no parent folder")?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let parts = Parts::fetch(&target.join("vm"))?;
-    build(&parts, &target)?;
+    let compares = options.command.first().is_some_and(|command| command == "compare");
+    build(&parts, &target, compares)?;
     let processor = parts.processor();
     println!("processor        {processor:?}");
     if !options.command.is_empty() {
         let mut command = options.command.join(" ");
-        if command.starts_with("compare") {
+        if compares {
             command.insert_str(0, "/host/guest ");
         }
         let limit = Duration::from_secs(options.limit);
@@ -206,16 +207,19 @@ fn run(options: &Options) -> Outcome<bool> {
     Ok(failed == 0)
 }
 
-/// Builds the machine's programs, and shares them.
-fn build(parts: &Parts, target: &Path) -> Outcome<()> {
+/// Builds the machine's programs, and shares them. What is compared is optimized over all crates, which takes minutes; checks need not be.
+fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
+    let (profile, programs) = if compares { ("fat", &PROGRAMS[..1]) } else { ("release", &PROGRAMS[..]) };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--quiet", "-p", "unisono-tests", "-p", "unisono"]);
-    cargo.args(["--features", "unisono-tests/verbs"]);
-    if !cargo.args(PROGRAMS.map(|program| ["--bin", program]).concat()).status()?.success() {
+    cargo.args(["build", "--profile", profile, "--locked", "--quiet", "--features", "unisono-tests/verbs"]);
+    for [package, program] in programs {
+        cargo.args(["-p", package, "--bin", program]);
+    }
+    if !cargo.status()?.success() {
         return Err("the machine's programs do not build".into());
     }
-    for program in PROGRAMS {
-        parts.share(&target.join("release").join(program))?;
+    for [_, program] in programs {
+        parts.share(&target.join(profile).join(program))?;
     }
     Ok(())
 }
