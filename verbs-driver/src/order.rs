@@ -71,6 +71,13 @@ pub trait Seam {
     fn bytes(&self) -> usize;
     /// Stores a unit of an entry. `at` is a multiple of [`UNIT`].
     fn store(&mut self, at: usize, unit: Unit);
+    /// As [`store`](Self::store), of units one behind the other.
+    #[inline]
+    fn store_all(&mut self, at: usize, units: &[Unit]) {
+        for (at, unit) in (at..).step_by(UNIT).zip(units) {
+            self.store(at, *unit);
+        }
+    }
     /// Loads what tells how far the device is.
     fn progress(&mut self, what: Progress) -> u32;
     /// Loads an entry. `at` is a multiple of [`UNIT`].

@@ -49,6 +49,14 @@ impl Mapped {
         unsafe { self.place.entries.add(at & (self.place.bytes - 1) & !7) }.cast()
     }
 
+    /// The first of so many bytes that lie at a multiple of 8 within the entries, none of them beyond the end.
+    #[inline]
+    fn words(&self, at: usize, bytes: usize) -> Option<NonNull<u64>> {
+        let within = at.checked_add(bytes).is_some_and(|end| end <= self.place.bytes);
+        // SAFETY: within the entries, as was checked.
+        within.then(|| unsafe { self.place.entries.add(at & !7) }.cast())
+    }
+
     #[inline]
     fn register(&self, at: usize) -> Option<VolatilePtr<'static, u64, WriteOnly>> {
         if at.checked_add(8)? > self.place.register_bytes {
@@ -81,6 +89,22 @@ impl Seam for Mapped {
     }
 
     #[inline]
+    fn store_all(&mut self, at: usize, units: &[Unit]) {
+        let Some(mut to) = self.words(at, size_of_val(units)) else {
+            for (at, unit) in (at..).step_by(UNIT).zip(units) {
+                self.store(at, *unit);
+            }
+            return;
+        };
+        for word in units.as_flattened().as_chunks().0 {
+            // SAFETY: one of the words that are within the entries.
+            unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
+            // SAFETY: as above, or just behind the last.
+            to = unsafe { to.add(1) };
+        }
+    }
+
+    #[inline]
     fn progress(&mut self, what: Progress) -> u32 {
         match what {
             Progress::Owner(at) => {
@@ -97,6 +121,15 @@ impl Seam for Mapped {
     #[inline]
     fn load(&mut self, at: usize) -> Block {
         let mut block = [0; BLOCK];
+        if let Some(mut from) = self.words(at, BLOCK) {
+            for place in block.as_chunks_mut().0 {
+                // SAFETY: one of the words that are within the entries.
+                *place = unsafe { from.read_volatile() }.to_ne_bytes();
+                // SAFETY: as above, or just behind the last.
+                from = unsafe { from.add(1) };
+            }
+            return block;
+        }
         for (place, at) in block.chunks_exact_mut(8).zip((at..).step_by(8)) {
             // SAFETY: within the entries, aligned.
             let word = unsafe { self.word(at).read_volatile() };

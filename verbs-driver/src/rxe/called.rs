@@ -39,6 +39,11 @@ impl<S: Seam, C: Call> Seam for Called<S, C> {
     }
 
     #[inline]
+    fn store_all(&mut self, at: usize, units: &[Unit]) {
+        self.seam.store_all(at, units);
+    }
+
+    #[inline]
     fn progress(&mut self, what: Progress) -> u32 {
         self.seam.progress(what)
     }

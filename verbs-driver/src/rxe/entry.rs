@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
-use crate::order::{Block, Unit};
+use crate::order::{Block, UNIT, Unit};
 use crate::raw::{Data, Failure};
 
 /// Bytes of a send entry in front of its pieces or inline bytes.
@@ -85,16 +85,19 @@ pub(super) struct Send {
     progress: Progress,
 }
 
+/// The front of a send entry, in units.
+pub(super) type Front = [Unit; SEND / UNIT];
+
 impl Send {
-    pub(super) fn new(tag: u32, flags: u32, to: (u32, u32), way: Vector, (length, pieces): (u32, u32)) -> Self {
-        let (qpn, qkey) = to;
+    /// Of a datagram without flags and bytes.
+    pub(super) fn new(qkey: u32, way: Vector) -> Self {
         Self {
-            tag: tag.into(),
+            tag: 0,
             reserved: 0,
             opcode: OPCODE_SEND,
-            flags,
+            flags: 0,
             immediate: [0; 4],
-            qpn,
+            qpn: 0,
             qkey,
             partition: 0,
             reserved_handle: 0,
@@ -102,18 +105,41 @@ impl Send {
             reserved_way: [0; 4],
             way,
             kernel: [0; 10],
-            progress: Progress::new(length, pieces),
+            progress: Progress::new(0, 0),
         }
     }
 
-    pub(super) const fn signalled(mut self) -> Self {
-        self.flags |= SIGNALLED;
-        self
-    }
-
-    pub(super) fn units(self) -> [Unit; SEND / 16] {
+    pub(super) fn front(self) -> Front {
         transmute!(self)
     }
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Tagged {
+    tag: u64,
+    reserved: u32,
+    opcode: u32,
+}
+
+/// The entry of a datagram: what all that go the same way have in common, and what is its own, in the first two units and the last two.
+#[inline]
+pub(super) fn filled(common: &Front, (tag, flagged): (u32, Unit), (length, pieces): (u32, u32)) -> Front {
+    let mut front = *common;
+    let [first, second, .., before, last] = &mut front;
+    *first = transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND });
+    *second = flagged;
+    // Two words of the kernel's are in front of the progress.
+    let Progress { length, left, piece, pieces, offset, reserved } = Progress::new(length, pieces);
+    *before = transmute!([0, 0, length, left]);
+    *last = transmute!([piece, pieces, offset, reserved]);
+    front
+}
+
+/// The unit at [`FLAGS`].
+#[inline]
+pub(super) fn flagged(flags: u32, (qpn, qkey): (u32, u32)) -> Unit {
+    transmute!([flags, 0, qpn, qkey])
 }
 
 #[derive(IntoBytes, Immutable)]
@@ -193,6 +219,7 @@ impl Completion {
 const _: () = {
     use core::mem::offset_of;
 
+    assert!(offset_of!(Send, opcode) == offset_of!(Tagged, opcode));
     assert!(size_of::<Send>() == SEND && size_of::<Vector>() == 88 && size_of::<Receive>() == 64);
     assert!(offset_of!(Send, flags) == 16 && offset_of!(Send, qpn) == 24 && offset_of!(Send, handle) == 36);
     assert!(offset_of!(Send, way) == 56 && offset_of!(Send, progress) == 184);

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::entry::{NETWORK, Vector};
+use super::entry::{Front, NETWORK, Send, Vector};
 use crate::raw::{self, Source};
 
 /// `AF_INET` and `AF_INET6`, as Linux has them.
@@ -28,7 +28,9 @@ pub struct Route {
 /// The way to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    pub(super) way: Vector,
+    gid: [u8; 16],
+    /// Of every entry that goes this way.
+    pub(super) front: Front,
     pub(super) qpns: [u32; 2],
     pub(super) qkey: u32,
     mtu: u32,
@@ -49,7 +51,7 @@ impl Path {
             to: socket(route.to),
             ..Vector::default()
         };
-        Self { way, qpns, qkey, mtu }
+        Self { gid: way.gid, front: Send::new(qkey, way).front(), qpns, qkey, mtu }
     }
 }
 
@@ -88,6 +90,6 @@ impl raw::Path for Path {
     }
 
     fn is(&self, source: &Source) -> bool {
-        self.qpns.contains(&source.origin().qpn) && source.is_gid(&self.way.gid)
+        self.qpns.contains(&source.origin().qpn) && source.is_gid(&self.gid)
     }
 }

@@ -2,7 +2,9 @@
 
 use unisono_core::device::Lane;
 
-use super::entry::{Completion, FLAGS, INLINE, RECEIVE, SOLICITED, Send, piece, receive, send_room};
+use super::entry::{
+    Completion, FLAGS, INLINE, RECEIVE, SEND, SIGNALLED, SOLICITED, filled, flagged, piece, receive, send_room,
+};
 use super::path::Path;
 use super::ring::{Consumer, Producer, Shape};
 use crate::order::{Seam, UNIT, Unit};
@@ -31,8 +33,8 @@ pub struct Queues<S, R, C> {
     receive: Producer<R>,
     sent: Consumer<R>,
     received: Consumer<C>,
-    /// The entry that was posted last, until it is signalled.
-    last: Option<Send>,
+    /// The flags of the entry that was posted last, as they will be when it is signalled.
+    last: Option<Unit>,
     /// Tags of the last posting, and of the last that is done.
     posted: u32,
     done: u32,
@@ -124,6 +126,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         self.posted == self.done
     }
 
+    #[inline]
     fn post(&mut self, (path, lane): (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
         let [polled, interrupt] = path.qpns;
         let qpn = if lane == Lane::Polled { polled } else { interrupt };
@@ -145,24 +148,34 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         if room > self.inline_max() || !self.send.has_room() {
             return false;
         }
-        let entry = Send::new(tag, flags, (qpn, path.qkey), path.way, (length, pieces));
-        self.send.store(0, entry.units());
-        let front = entry.units().len();
+        let to = (qpn, path.qkey);
+        self.send.store_all(0, &filled(&path.front, (tag, flagged(flags, to)), (length, pieces)));
+        let front = SEND / UNIT;
         match payload {
             Payload::Gather(data) => {
                 self.send.store(front, data.iter().filter(|data| data.bytes > 0).map(|data| piece(*data)));
             }
+            Payload::Inline([slice]) => {
+                let (whole, rest) = slice.as_chunks();
+                self.send.store_all(front, whole);
+                let mut last = Unit::default();
+                if let Some(to) = last.get_mut(..rest.len()).filter(|to| !to.is_empty()) {
+                    to.copy_from_slice(rest);
+                    self.send.store_all(front + whole.len(), &[last]);
+                }
+            }
             Payload::Inline(slices) => self.send.store(front, Units { slices, taken: 0 }),
         }
         self.send.put();
-        (self.last, self.posted) = (Some(entry), tag);
+        (self.last, self.posted) = (Some(flagged(flags | SIGNALLED, to)), tag);
         true
     }
 
+    #[inline]
     fn flush(&mut self, signal: bool) {
         let Some(last) = self.last.take() else { return };
-        if signal && let Some(unit) = last.signalled().units().get(FLAGS).copied() {
-            self.send.restore(FLAGS, unit);
+        if signal {
+            self.send.restore(FLAGS, last);
         }
         self.send.publish(true);
     }
@@ -192,6 +205,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         self.receive.publish(false);
     }
 
+    #[inline]
     fn received(&mut self) -> Option<Fate<Got>> {
         let completion = Completion::parse(self.received.poll()?);
         Some(match (completion.tag, completion.failure) {
@@ -231,7 +245,7 @@ mod tests {
     use super::*;
     use crate::order::recorded::Memory;
     use crate::raw::{Failure, Path as _, Source};
-    use crate::rxe::{Route, SEND};
+    use crate::rxe::Route;
 
     type Pair = Queues<Memory, Memory, Memory>;
 

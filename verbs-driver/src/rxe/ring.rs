@@ -78,6 +78,7 @@ impl<S: Seam> Producer<S> {
     }
 
     /// Whether an entry is free.
+    #[inline]
     pub fn has_room(&mut self) -> bool {
         if self.shape.next(self.next) == self.taken {
             self.taken = self.seam.progress(Progress::Index) & (self.shape.count - 1);
@@ -102,6 +103,14 @@ impl<S: Seam> Producer<S> {
         }
     }
 
+    /// As [`store`](Self::store), of units that lie one behind the other.
+    #[inline]
+    pub fn store_all(&mut self, first: usize, units: &[Unit]) {
+        let room = (self.shape.entry / UNIT).saturating_sub(first);
+        let units = units.get(..room).unwrap_or(units);
+        self.seam.store_all(self.shape.at(self.next) + first * UNIT, units);
+    }
+
     /// Stores a unit of the entry before the next once more. The kernel must not know of it yet.
     pub fn restore(&mut self, place: usize, unit: Unit) {
         if self.next != self.told && place < self.shape.entry / UNIT {
@@ -115,6 +124,7 @@ impl<S: Seam> Producer<S> {
     }
 
     /// Tells the kernel of all entries, and rings if that is what makes it look. Says whether there was one.
+    #[inline]
     pub fn publish(&mut self, ring: bool) -> bool {
         if self.told == self.next {
             return false;
@@ -177,6 +187,7 @@ impl<S: Seam> Consumer<S> {
     }
 
     /// Whether an entry waits.
+    #[inline]
     pub fn has_news(&mut self) -> bool {
         if self.next == self.put {
             self.put = self.seam.progress(Progress::Index) & (self.shape.count - 1);
@@ -189,6 +200,7 @@ impl<S: Seam> Consumer<S> {
     }
 
     /// The first bytes of the next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    #[inline]
     pub fn poll(&mut self) -> Option<Block> {
         if !self.has_news() {
             self.give_back();
