@@ -330,6 +330,7 @@ impl<A> Ud<A> {
     }
 
     /// Whether a datagram waits on the lane.
+    #[inline]
     pub fn look(&mut self, lane: Lane) -> bool {
         if self.table.has_answers() {
             self.hear();
@@ -468,6 +469,7 @@ impl<A: Lent> Device for Ud<A> {
         self.limits
     }
 
+    #[inline]
     fn token(&mut self, lane: Lane) -> Option<UdToken<'_, A>> {
         let Self { polled, interrupt, table, tally, .. } = self;
         let half = match lane {
@@ -479,6 +481,7 @@ impl<A: Lent> Device for Ud<A> {
         room.then_some(UdToken { ring, table, tally, queue, inline, lends: PhantomData })
     }
 
+    #[inline]
     fn flush(&mut self, lane: Lane) {
         let Self { polled, interrupt, tally, .. } = self;
         let half = match lane {
@@ -508,6 +511,7 @@ impl<A: Lent> Device for Ud<A> {
         half.ring.poll(None, &Tally::default())
     }
 
+    #[inline]
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         // Who takes all that came asks once more behind the last: the adapter need not be asked again for that.
         if self.half(lane).pool.is_drained() || !self.look(lane) {
@@ -518,8 +522,7 @@ impl<A: Lent> Device for Ud<A> {
             Lane::Polled => polled,
             Lane::Interrupt => interrupt,
         };
-        let slot = half.pool.next()?;
-        Some(half.pool.datagram(slot, table))
+        half.pool.next(table)
     }
 
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: A) {

@@ -273,24 +273,35 @@ impl AddressTable {
     }
 
     /// Where a posting to the peer's lane goes. A handle that there is not is asked for.
+    #[inline]
     pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination<'_> {
-        let known = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0);
-        let Some(record) = known.copied() else { return Destination::Nowhere };
+        let Some(record) = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0) else {
+            return Destination::Nowhere;
+        };
         let [polled, interrupt] = record.numbers();
         let number = if lane == Lane::Polled { polled } else { interrupt };
-        let place = match self.last {
-            (last, place) if last == peer.0 && place < self.handles.len() => place,
-            _ => match self.places.get(&peer.0).copied() {
-                Some(place) => place,
-                None if self.ask(peer.0, record.gid, false) => return Destination::Pending,
-                None => return Destination::Nowhere,
-            },
-        };
-        self.last = (peer.0, place);
-        let Some(handle) = self.handles.get_mut(place) else { return Destination::Nowhere };
+        let (last, place) = self.last;
+        if last != peer.0 || place >= self.handles.len() {
+            let gid = record.gid;
+            match self.find(peer.0, gid) {
+                Ok(place) => self.last = (peer.0, place),
+                Err(nowhere) => return nowhere,
+            }
+        }
+        let Some(handle) = self.handles.get_mut(self.last.1) else { return Destination::Nowhere };
         self.postings += 1;
         handle.used = self.postings;
         Destination::Ready(To { way: &handle.way, lane, number })
+    }
+
+    /// The place of the peer's handle, which is asked for if there is none.
+    #[inline(never)]
+    fn find(&mut self, peer: u32, gid: Gid) -> Result<usize, Destination<'static>> {
+        match self.places.get(&peer).copied() {
+            Some(place) => Ok(place),
+            None if self.ask(peer, gid, false) => Err(Destination::Pending),
+            None => Err(Destination::Nowhere),
+        }
     }
 
     /// Somebody wishes for the peer's handle. `None`: it is being made, and [`answers`](Self::answers) will say what came of it.

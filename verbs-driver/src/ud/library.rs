@@ -19,6 +19,23 @@ const POLLED: usize = 16;
 /// Bytes of a work queue entry's own data that are asked for, most first.
 const INLINE: [u32; 4] = [INLINE_MAX as u32, 128, 64, 0];
 
+/// A request that names the one behind it.
+trait Link {
+    fn link(&mut self, behind: *mut Self);
+}
+
+impl Link for sys::ibv_send_wr {
+    fn link(&mut self, behind: *mut Self) {
+        self.next = behind;
+    }
+}
+
+impl Link for sys::ibv_recv_wr {
+    fn link(&mut self, behind: *mut Self) {
+        self.next = behind;
+    }
+}
+
 /// Requests of one kind that go to the adapter together, with `N` pieces of memory each.
 struct Chain<R, const N: usize> {
     requests: Box<[R]>,
@@ -26,16 +43,21 @@ struct Chain<R, const N: usize> {
     count: usize,
 }
 
-impl<R, const N: usize> Chain<R, N> {
+impl<R: Link, const N: usize> Chain<R, N> {
     fn new(depth: u32, request: impl Fn() -> R) -> Self {
         let none = sys::ibv_sge { addr: 0, length: 0, lkey: 0 };
         let requests = (0..depth).map(|_| request()).collect();
         Self { requests, pieces: alloc::vec![[none; N]; depth as usize].into(), count: 0 }
     }
 
-    /// The next request, the list of its pieces and how many they are. `None`: there is no room.
+    /// The next request, linked to the one before it, the list of its pieces and how many they are. `None`: there is no room.
     fn next(&mut self, pieces: &[Piece]) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
-        let (request, list) = (self.requests.get_mut(self.count)?, self.pieces.get_mut(self.count)?);
+        let (before, behind) = self.requests.split_at_mut_checked(self.count)?;
+        let (request, list) = (behind.first_mut()?, self.pieces.get_mut(self.count)?);
+        if let Some(before) = before.last_mut() {
+            before.link(request);
+        }
+        request.link(ptr::null_mut());
         for (to, piece) in list.iter_mut().zip(pieces) {
             let addr = piece.start.expose_provenance().get() as u64;
             *to = sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key };
@@ -44,15 +66,9 @@ impl<R, const N: usize> Chain<R, N> {
         Some((request, list.as_mut_ptr(), pieces.len().min(N) as c_int))
     }
 
-    /// All requests so far, each linked to the one behind it. The chain is empty afterwards.
-    fn take(&mut self, link: impl Fn(&mut R, *mut R)) -> &mut [R] {
-        let chain = self.requests.get_mut(..mem::take(&mut self.count)).unwrap_or_default();
-        let mut behind = ptr::null_mut();
-        for request in chain.iter_mut().rev() {
-            link(request, behind);
-            behind = request;
-        }
-        chain
+    /// All requests so far. The chain is empty afterwards.
+    fn take(&mut self) -> &mut [R] {
+        self.requests.get_mut(..mem::take(&mut self.count)).unwrap_or_default()
     }
 }
 
@@ -191,6 +207,7 @@ impl Library {
     }
 
     /// Adds a datagram to the chain. Says whether there was room.
+    #[inline]
     pub(super) fn post(&mut self, to: NonNull<sys::ibv_ah>, number: u32, posting: &Posting<'_>) -> bool {
         let Some((request, list, count)) = self.sends.next(posting.pieces) else { return false };
         request.wr_id = posting.tag.into();
@@ -207,8 +224,9 @@ impl Library {
     ///
     /// # Safety
     /// Pieces, keys and handles are live; the bytes stay until their completion.
+    #[inline]
     pub(super) unsafe fn flush(&mut self, signal: bool) -> bool {
-        let chain = self.sends.take(|request, behind| request.next = behind);
+        let chain = self.sends.take();
         if let (true, Some(last)) = (signal, chain.last_mut()) {
             last.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
         }
@@ -232,7 +250,7 @@ impl Library {
     /// # Safety
     /// As [`flush`](Self::flush), and nobody else uses the bytes.
     pub(super) unsafe fn flush_lent(&mut self) -> bool {
-        let chain = self.receives.take(|request, behind| request.next = behind);
+        let chain = self.receives.take();
         let (Some(pair), mut bad) = (self.pair, ptr::null_mut()) else { return false };
         if chain.is_empty() {
             return true;
@@ -252,6 +270,7 @@ impl Library {
     }
 
     /// What became of receives.
+    #[inline]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {
         let completion = self.received.as_mut()?.next()?;
         let tag = completion.wr_id as u32;

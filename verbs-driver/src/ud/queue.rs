@@ -159,22 +159,21 @@ impl Queue {
     ///
     /// # Safety
     /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed. The way lives as long.
+    #[inline]
     pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting<'_>) -> bool {
         match (self, to.way) {
             (Self::Library(library), Way::Handle(handle)) => library.post(*handle, to.number, posting),
             (Self::Rxe(mapped), Way::Entry(path)) => {
-                let (mut copied, mut data) = ([0; INLINE_MAX], [Data::default(); PIECES]);
-                let slice;
-                let payload = if posting.inline {
+                let to = (&**path, to.lane);
+                if posting.inline {
+                    let mut copied = [0; INLINE_MAX];
                     // SAFETY: the caller's promise.
                     let Some(bytes) = (unsafe { copy(posting.pieces, &mut copied) }) else { return false };
-                    slice = [bytes];
-                    Payload::Inline(&slice)
-                } else {
-                    data.iter_mut().zip(posting.pieces).for_each(|(data, piece)| *data = (*piece).into());
-                    Payload::Gather(&data)
-                };
-                mapped.queues.post((path, to.lane), payload, posting.solicited, posting.tag)
+                    return mapped.queues.post(to, Payload::Inline(&[bytes]), posting.solicited, posting.tag);
+                }
+                let mut data = [Data::default(); PIECES];
+                data.iter_mut().zip(posting.pieces).for_each(|(data, piece)| *data = (*piece).into());
+                mapped.queues.post(to, Payload::Gather(&data), posting.solicited, posting.tag)
             }
             _ => false,
         }
@@ -184,6 +183,7 @@ impl Queue {
     ///
     /// # Safety
     /// What [`post`](Self::post) was promised still holds.
+    #[inline]
     pub(super) unsafe fn flush(&mut self, signal: bool) -> bool {
         match self {
             // SAFETY: the caller's promise.
@@ -227,6 +227,7 @@ impl Queue {
     }
 
     /// The next datagram, or what became of memory that was lent for one.
+    #[inline]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {
         match self {
             Self::Library(library) => library.received(),

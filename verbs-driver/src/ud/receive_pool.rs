@@ -238,11 +238,16 @@ impl ReceivePool {
         header.get(8..24)?.try_into().ok().map(Gid)
     }
 
-    /// The next datagram.
-    pub(super) fn next(&mut self) -> Option<Slot> {
-        let slot = self.waiting.pop_front()?;
-        self.fillings.get_mut(slot as usize)?.owner = Owner::Receiver;
-        Some(Slot(self.base + slot))
+    /// The next datagram, which is its receiver's from now on.
+    #[inline]
+    pub(super) fn next<'a>(&'a mut self, table: &'a AddressTable) -> Option<Datagram<'a>> {
+        let own = self.waiting.pop_front()?;
+        let filling = self.fillings.get_mut(own as usize)?;
+        filling.owner = Owner::Receiver;
+        let Filling { bytes, source, .. } = *filling;
+        // SAFETY: completed, and not posted again before it is given back.
+        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
+        Some(Datagram { slot: Slot(self.base + own), bytes, head: head.unwrap_or_default(), source, table })
     }
 
     /// Lets a spare slot take the place of a datagram that is set aside.

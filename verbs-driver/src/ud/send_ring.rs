@@ -146,7 +146,25 @@ impl SendRing {
         (self.last.next().0 % ENTRIES) as usize
     }
 
+    /// Waits for its peer's handle, with a copy of its payload.
+    #[cold]
+    #[inline(never)]
+    fn park<A: Lent>(&mut self, transmit: &Transmit, head: usize, payload: Option<(A, usize)>, tally: &Tally) {
+        let entry = (self.last.0 % ENTRIES) as usize;
+        let copied = payload.and_then(|(payload, bytes)| self.copy(entry, payload, bytes, tally));
+        self.parked.push_back(Parked {
+            ticket: self.last,
+            to: transmit.to,
+            at: transmit.at,
+            head,
+            copied: copied.map_or(0, |piece| piece.bytes),
+            solicited: transmit.solicited,
+            since: Instant::now(),
+        });
+    }
+
     /// Posts the entry. Without a destination it is lost, and has a ticket all the same.
+    #[inline]
     pub(super) fn post<A: Lent>(
         &mut self,
         transmit: &Transmit,
@@ -171,17 +189,7 @@ impl SendRing {
         let to = match table.destination(transmit.to, transmit.at) {
             Destination::Ready(to) => to,
             Destination::Pending if fits && self.parked.len() < PARKED => {
-                let copied = payload.and_then(|payload| self.copy(entry, payload, bytes, tally));
-                self.parked.push_back(Parked {
-                    ticket: self.last,
-                    to: transmit.to,
-                    at: transmit.at,
-                    head,
-                    copied: copied.map_or(0, |piece| piece.bytes),
-                    solicited: transmit.solicited,
-                    since: Instant::now(),
-                });
-                return;
+                return self.park(transmit, head, payload.map(|payload| (payload, bytes)), tally);
             }
             _ => {
                 tally.lost_no_path.add(1);
@@ -224,6 +232,7 @@ impl SendRing {
     }
 
     /// Gives a posting to the queue.
+    #[inline]
     fn hand(&mut self, queue: &mut Queue, to: To<'_>, pieces: [Option<Piece>; PIECES], inline: bool, solicited: bool) {
         let [Some(head), payload] = pieces else { return };
         let pieces = [head, payload.unwrap_or(head)];
@@ -280,6 +289,7 @@ impl SendRing {
     }
 
     /// Hands what was posted to the adapter. The last asks for a completion when memory is read, or when none was asked for in a while.
+    #[inline]
     pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         if self.flushed == self.last {
             return;
@@ -287,6 +297,7 @@ impl SendRing {
         self.hand_over(queue, tally);
     }
 
+    #[inline]
     fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         let count = mem::take(&mut self.chained);
         self.flushed = self.last;
