@@ -92,6 +92,7 @@ impl Above for Counted {
         Verdict::Release
     }
 
+    #[inline]
     fn saw(&mut self, what: Happened) {
         self.counters.count(what);
     }
