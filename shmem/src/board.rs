@@ -164,9 +164,14 @@ impl Boards {
         self.board(rank) + 12
     }
 
+    /// Bytes of a slot.
+    pub const fn slot_bytes(&self) -> usize {
+        self.inline + SLOT_HEAD
+    }
+
     /// Bytes of a board before the end of its slots.
     const fn slots_end(&self) -> usize {
-        2 * self.line + self.slots as usize * (self.inline + SLOT_HEAD)
+        2 * self.line + self.slots as usize * self.slot_bytes()
     }
 
     /// Byte of the number of steps that a rank has done with.
@@ -181,7 +186,7 @@ impl Boards {
 
     /// Byte of a rank's stamp for a step.
     pub fn stamp(&self, rank: u32, step: u32) -> usize {
-        self.board(rank) + 2 * self.line + self.slot(step) as usize * (self.inline + SLOT_HEAD)
+        self.board(rank) + 2 * self.line + self.slot(step) as usize * self.slot_bytes()
     }
 
     /// Byte of a rank's inline payload of a step.

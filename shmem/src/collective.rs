@@ -144,15 +144,9 @@ impl Course {
     }
 
     /// Whether it is a broadcast among several, through slots, in one lap.
-    #[inline(always)]
+    #[cfg(feature = "std")]
     pub(crate) fn is_short_broadcast(&self) -> bool {
         self.verb == Verb::Broadcast && self.way() == Way::Flat && self.laps == 1 && self.size > 1
-    }
-
-    /// Of a broadcast: its root, and its bytes.
-    #[inline(always)]
-    pub(crate) const fn broadcast(&self) -> (u32, usize) {
-        (self.root, self.bytes)
     }
 
     /// Lap 0 is this step from now on.
@@ -337,9 +331,14 @@ impl Course {
 
     /// Bytes of the payload that a rank shows in a lap.
     pub(crate) fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
-        let step = self.base.wrapping_add(lap);
-        let start = if self.inline { self.boards.payload(of, step) } else { self.boards.bulk(of, step) };
+        let start = self.payload(of, self.base.wrapping_add(lap));
         Piece::new(Place::Shared, start + at, bytes)
+    }
+
+    /// Byte of the payload that a rank shows in a step.
+    #[inline(always)]
+    pub(crate) fn payload(&self, of: u32, step: u32) -> usize {
+        if self.inline { self.boards.payload(of, step) } else { self.boards.bulk(of, step) }
     }
 
     /// The rank `count` after this one, round the group.

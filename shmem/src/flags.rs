@@ -24,6 +24,7 @@
 
 #[cfg(feature = "std")]
 mod passed;
+#[cfg(feature = "std")]
 mod short;
 
 use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
@@ -62,6 +63,9 @@ pub struct Flags<'a> {
     verb: Verb,
     /// Of which course and sign were made.
     plan: Option<(Plan, bool, Option<Way>)>,
+    /// Whether, and how, the next call may be like the last one.
+    #[cfg(feature = "std")]
+    short: Option<short::Short>,
     course: Course,
     base: u32,
     sign: u32,
@@ -147,6 +151,8 @@ impl<'a> Flags<'a> {
             id: CollectiveId::default(),
             verb: Verb::Barrier,
             plan: None,
+            #[cfg(feature = "std")]
+            short: None,
             course: Course::EMPTY,
             base: first,
             sign: 0,
@@ -167,12 +173,20 @@ impl<'a> Flags<'a> {
     /// Whether every rank can read every other's memory, from the next collective on. All ranks say the same.
     pub const fn set_pulls(&mut self, pulls: bool) {
         self.pulls = pulls;
+        #[cfg(feature = "std")]
+        {
+            self.short = None;
+        }
     }
 
     /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`] has it. All ranks say
     /// the same, but of [`Way::Elsewhere`].
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;
+        #[cfg(feature = "std")]
+        {
+            self.short = None;
+        }
     }
 
     /// Of the group, where others had the boards before: who still takes them for theirs finds another sign. At first 0; to be set
@@ -184,14 +198,19 @@ impl<'a> Flags<'a> {
 
     /// The sign of the present call, behind all others; one of which nothing is shown leaves none.
     const fn sign_on(&mut self) {
-        self.sign = self.call ^ self.history;
-        #[cfg(feature = "std")]
-        {
-            self.sign ^= self.salt;
-        }
+        self.sign = self.next_sign();
         if self.course.laps() > 0 {
             self.history = (self.history.rotate_left(7) ^ self.call).wrapping_mul(0x0100_0193);
         }
+    }
+
+    /// That of a call that is like the present one, behind it.
+    #[inline]
+    const fn next_sign(&self) -> u32 {
+        let sign = self.call ^ self.history;
+        #[cfg(feature = "std")]
+        let sign = sign ^ self.salt;
+        sign
     }
 
     /// What is shown of the present call, that goes by other means.
@@ -332,6 +351,7 @@ impl<'a> Flags<'a> {
     }
 
     /// Whether all others have done with `steps`; whose word is nonsense otherwise.
+    #[inline]
     fn have_done(&mut self, steps: u32) -> Result<bool, u32> {
         if steps.wrapping_sub(self.least).cast_signed() <= 0 {
             return Ok(true);
@@ -447,6 +467,10 @@ impl Basic for Flags<'_> {
         (self.lap, self.item, self.left, self.wishes, self.shown) = (0, 0, 0, 0, Shown::default());
         self.state = if self.course.laps() > 0 { State::Free } else { State::Final };
         self.next = self.base.wrapping_add(self.course.laps());
+        #[cfg(feature = "std")]
+        {
+            self.short = short::Short::of(plan, &self.course, &self.boards);
+        }
         self.refresh(self.base);
     }
 

@@ -8,7 +8,7 @@ use unisono_core::collective::{Payload, Piece, Place, Rank};
 
 use crate::copy::copy;
 use crate::kernel::Kernel;
-use crate::segment::Segment;
+use crate::segment::{Cells, Segment};
 use crate::wish::Wish;
 
 /// Combines elements.
@@ -86,6 +86,17 @@ impl Remote for Unreadable {
     unsafe fn pull(&mut self, of: Rank, _: u64, _: NonNull<u8>, _: usize) -> Result<(), Refused> {
         Err(Refused::Unreadable(of))
     }
+}
+
+/// Copies the beginning of a piece of the segment out, as [`Cells::read`] does, long ones [faster](crate::copy).
+#[inline]
+pub fn read(from: Cells<'_>, into: &mut [u8]) -> Option<()> {
+    if into.len() > from.bytes() {
+        return None;
+    }
+    // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `into` lies elsewhere.
+    unsafe { copy(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
+    Some(())
 }
 
 /// Memory of this rank.

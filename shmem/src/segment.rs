@@ -44,19 +44,23 @@ pub enum Site {
     SlotShow,
     /// A rank looks whether a slot was written.
     SlotLook,
-    /// The same, of a short broadcast.
-    ShortLook,
     /// A rank shows how far it has read.
     SlotDone,
     /// The writer of a slot looks how far the others have read.
     SlotFree,
+    /// The root of a short broadcast shows what it wrote.
+    ShortShow,
+    /// A rank looks whether it has.
+    ShortLook,
+    /// A rank shows that it has read it.
+    ShortDone,
     /// Bookkeeping that guards no payload: of barriers and rings, what says only that a look is worth it, or whom to name.
     Plain,
 }
 
 impl Site {
     /// All that guard payload.
-    pub const ORDERING: [Self; 18] = [
+    pub const ORDERING: [Self; 20] = [
         Self::RingRoom,
         Self::BulkRoom,
         Self::RingShow,
@@ -72,9 +76,11 @@ impl Site {
         Self::PhaseLook,
         Self::SlotShow,
         Self::SlotLook,
-        Self::ShortLook,
         Self::SlotDone,
         Self::SlotFree,
+        Self::ShortShow,
+        Self::ShortLook,
+        Self::ShortDone,
     ];
 }
 

@@ -1,60 +1,99 @@
-//! Broadcasts of one lap, again and again: what the schedule would say, without asking it for each step.
+//! Broadcasts of one lap, again and again: what the schedule would say, without asking it.
 //!
-//! Nothing that others see differs, nor does anything that is remembered: whoever does not come through here in a few looks goes on by
-//! [`poll`](Basic::poll), which also says what is wrong, if anything is.
+//! Nothing that others see differs, nor does anything that is remembered. Until one ends nothing has happened: whoever does not come
+//! through here in a few looks begins it as any other collective, which also says what is wrong, if anything is.
 
-#[cfg(doc)]
-use unisono_core::collective::Basic;
-use unisono_core::collective::{CollectiveId, Plan, Verb};
+use core::num::NonZero;
 
-use super::{Flags, REFRESH, Shown, State};
-use crate::collective::{input, output};
-use crate::segment::Site;
-use crate::wish::Wish;
+use unisono_core::collective::Plan;
 
-impl Flags<'_> {
-    /// Begins a broadcast of one lap through slots that is like the last call. False: it is to be begun by
-    /// [`start`](Basic::start), nothing has happened.
+use super::{Flags, REFRESH, State};
+use crate::board::Boards;
+use crate::collective::Course;
+use crate::segment::{Cells, Site, Word};
+
+/// The last call, which was one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    bytes: NonZero<usize>,
+    root: u32,
+    kind: u32,
+    /// Byte of the root's first stamp, of its first payload, and bytes from one payload to the next.
+    stamp: usize,
+    payload: usize,
+    apart: usize,
+    /// Byte where this rank says how many steps it has done with.
+    done: usize,
+}
+
+impl Short {
+    /// `None`: it is something else.
+    pub(super) fn of(plan: &Plan, course: &Course, boards: &Boards) -> Option<Self> {
+        let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
+        let (root, kind, stamp) = (plan.root.0, plan.kind, boards.stamp(plan.root.0, 0));
+        let [payload, second] = [0, 1].map(|step| course.payload(root, step));
+        let (apart, done) = (second.saturating_sub(payload), boards.done(plan.rank.0));
+        Some(Self { bytes, root, kind, stamp, payload, apart, done })
+    }
+}
+
+impl<'a> Flags<'a> {
+    /// Whether a broadcast of so many bytes of elements of this kind, from this root, is like the last call. Then its
+    /// [payload](Self::short_payload) is all there is to do.
     #[inline]
-    pub fn start_short(&mut self, id: CollectiveId, plan: &Plan) -> bool {
-        let (base, next) = (self.next, self.next.wrapping_add(1));
-        let is_like_last = self.state == State::Final && self.plan == Some((*plan, self.pulls, self.forced));
+    pub fn is_short(&self, bytes: usize, kind: u32, root: u32) -> bool {
+        let is_like_last =
+            self.short.is_some_and(|last| last.bytes.get() == bytes && last.kind == kind && last.root == root);
         // Old stamps are not due to be written anew.
-        if !is_like_last || !self.course.is_short_broadcast() || base / REFRESH != next / REFRESH {
-            return false;
+        is_like_last && self.state == State::Final && !self.next.wrapping_add(1).is_multiple_of(REFRESH)
+    }
+
+    /// The payload of a broadcast like the last call, which its root writes and all others read before they [end](Self::end_short) it.
+    /// `None`: not yet, or never. One look.
+    #[inline]
+    pub fn short_payload(&mut self) -> Option<Cells<'a>> {
+        let last = self.short.filter(|_| self.state == State::Final)?;
+        let slot = self.boards.slot(self.next) as usize;
+        if self.rank == last.root {
+            let oldest = self.next.wrapping_add(1).wrapping_sub(self.boards.slots);
+            if self.have_done(oldest) != Ok(true) {
+                return None;
+            }
+        } else {
+            let [stamp, sign] = self.stamp_and_sign(last.stamp, slot)?;
+            let stamp = stamp.acquire(Site::ShortLook);
+            if stamp != self.next.wrapping_add(1) || sign.own() != self.next_sign() {
+                return None;
+            }
         }
-        let oldest = next.wrapping_sub(self.boards.slots);
-        let shows = plan.rank == plan.root;
-        if shows && oldest.wrapping_sub(self.least).cast_signed() > 0 {
-            return false;
+        self.segment.cells(last.payload + slot * last.apart, last.bytes.get())
+    }
+
+    /// The payload is written, or read, and so the broadcast is complete. The words that this rank has published.
+    #[inline]
+    pub fn end_short(&mut self) -> [Option<&'a Word>; 2] {
+        let Some(last) = self.short else { return [None; 2] };
+        let (step, slot) = (self.next, self.boards.slot(self.next) as usize);
+        let (next, sign) = (step.wrapping_add(1), self.next_sign());
+        let shown = self.stamp_and_sign(last.stamp, slot).filter(|_| last.root == self.rank).map(|[stamp, shown_sign]| {
+            shown_sign.publish(sign, Site::Plain);
+            stamp.publish(next, Site::ShortShow);
+            stamp
+        });
+        let done = self.segment.word(last.done);
+        if let Some(done) = done {
+            done.publish(next, Site::ShortDone);
         }
+        if let (Some(own), true) = (self.stamps.get_mut(slot), shown.is_some()) {
+            *own = next;
+        }
+        (self.base, self.next, self.done) = (step, next, next);
         self.sign_on();
-        self.course.begin(base);
-        (self.id, self.verb, self.base, self.next) = (id, Verb::Broadcast, base, next);
-        (self.lap, self.item, self.left, self.wishes, self.shown) = (0, 0, 0, 0, Shown::default());
-        self.state = if shows { State::Make } else { State::Take };
-        true
+        [shown, done]
     }
 
-    /// The copy that is due between [`start_short`](Self::start_short) and [`end_short`](Self::end_short); `None`: not yet, or never.
     #[inline]
-    pub fn poll_short(&self) -> Option<Wish> {
-        let (root, bytes) = self.course.broadcast();
-        let slot = self.course.slot(root, 0, 0, bytes);
-        if self.state == State::Make {
-            return Some(Wish::Copy { from: input(0, bytes), into: slot });
-        }
-        let [stamp, sign] = self.segment.words(self.boards.stamp(root, self.base), 2)? else { return None };
-        let is_shown = stamp.acquire(Site::ShortLook) == self.next && sign.own() == self.sign;
-        is_shown.then(|| Wish::Copy { from: slot, into: output(0, bytes) })
-    }
-
-    /// The copy is done, and so is the broadcast.
-    #[inline]
-    pub fn end_short(&mut self) {
-        if self.state == State::Make {
-            self.show();
-        }
-        self.end_lap();
+    fn stamp_and_sign(&self, first: usize, slot: usize) -> Option<&'a [Word; 2]> {
+        self.segment.words(first + slot * self.boards.slot_bytes(), 2)?.first_chunk()
     }
 }

@@ -419,20 +419,14 @@ impl<'a> Side<'a> {
         self.flags.start(CollectiveId { context: 0, sequence }, &self.plan);
     }
 
-    /// Starts, as a short one if it can be. Whether it is.
-    fn start_short(&mut self) -> bool {
-        let sequence = self.flags.id.sequence + 1;
-        let is_short = self.flags.start_short(CollectiveId { context: 0, sequence }, &self.plan);
-        if !is_short {
-            self.start();
-        }
-        is_short
-    }
-
-    /// One look at a short one.
+    /// One look at a short one. Whether it has ended; if not it has not begun either.
     fn look_short(&mut self) -> bool {
-        let Some(wish) = self.flags.poll_short() else { return false };
-        Buffers::in_place(self.flags.segment, &mut self.memory, Moves, Near).carry_out(wish).unwrap();
+        let Plan { rank, root, bytes, kind, .. } = self.plan;
+        if !self.flags.is_short(bytes, kind, root.0) {
+            return false;
+        }
+        let Some(cells) = self.flags.short_payload() else { return false };
+        if rank == root { cells.write(&self.memory) } else { cells.read(&mut self.memory) }.unwrap();
         self.flags.end_short();
         true
     }

@@ -68,11 +68,18 @@ impl Communicator {
     ///
     /// # Errors
     /// [`CollectiveError`].
+    #[inline]
     pub fn broadcast_into<T>(&self, data: &mut (impl AsViewMut<T> + ?Sized), root: Rank) -> Result<(), CollectiveError>
     where
         T: IntoBytes + FromBytes,
     {
-        self.run(self.call_broadcast(data.as_view_mut(), root)?, Moves)
+        let mut data = data.as_view_mut();
+        if let (Some(on_node), Some(bytes)) = (&self.on_node, data.dense())
+            && on_node.broadcast_again(bytes, size_of::<T>() as u32, root)
+        {
+            return Ok(());
+        }
+        self.run(self.call_broadcast(data, root)?, Moves)
     }
 
     /// Everyone's `data`, in rank order, to the root's `into`; the others' `into` is left alone and may be empty.

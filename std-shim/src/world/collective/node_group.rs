@@ -18,7 +18,7 @@ use unisono_shmem::choice::{Way, fits_room, grain_max};
 use unisono_shmem::flags::{Flags, Passed};
 use unisono_shmem::kernel::{Element, Operation, kernel};
 use unisono_shmem::layout::Waiting;
-use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _};
+use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
 use unisono_shmem::rest::{Here, Look, Rest};
 use unisono_shmem::segment::Site;
 
@@ -447,6 +447,39 @@ impl NodeGroup {
         self.complete(communicator, &mut state, plan, places, operate)
     }
 
+    /// A broadcast that is like the last call, where that suffices. False: it is to be [run](Self::run), nothing has happened.
+    #[inline]
+    pub(super) fn broadcast_again(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
+        let mut state = self.state.lock();
+        let State { flags, sequence, failed, .. } = &mut *state;
+        if !flags.is_short(data.len(), kind, root.0)
+            || failed.is_some()
+            || self.way.load(Ordering::Relaxed) == CLOSED
+        {
+            return false;
+        }
+        let (shows, shared) = (self.own == root.0, self.node.waiting() == Waiting::Shared);
+        let mut looks = if shows || shared { 1 } else { POLLS };
+        let payload = loop {
+            match flags.short_payload() {
+                Some(payload) => break payload,
+                None if looks == 1 => return false,
+                None => looks -= 1,
+            }
+            core::hint::spin_loop();
+        };
+        if if shows { payload.write(data) } else { read(payload, data) }.is_none() {
+            return false;
+        }
+        let published = flags.end_short();
+        *sequence = sequence.wrapping_add(1);
+        if shared {
+            published.into_iter().flatten().for_each(|word| self.node.sleepers().wake(word));
+        }
+        self.leads.store(shows, Ordering::Relaxed);
+        true
+    }
+
     /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
     #[cold]
     fn agree(&self, communicator: &Communicator, state: &mut State) -> Result<(), CollectiveError> {
@@ -542,24 +575,7 @@ impl Part<'_> {
         let flags = &mut state.flags;
         let shared = group.node.waiting() == Waiting::Shared;
         let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
-        if flags.start_short(group.id(state.sequence), plan) {
-            let looks = if shared { 1 } else { POLLS };
-            while polls < looks {
-                if let Some(wish) = flags.poll_short() {
-                    buffers.carry_out(wish).map_err(|_| CollectiveError::Corrupted)?;
-                    flags.end_short();
-                    if shared {
-                        flags.published().for_each(|word| group.node.sleepers().wake(word));
-                    }
-                    group.note_lead(plan);
-                    return Ok(());
-                }
-                polls += 1;
-                core::hint::spin_loop();
-            }
-        } else {
-            flags.start(group.id(state.sequence), plan);
-        }
+        flags.start(group.id(state.sequence), plan);
         loop {
             let turn = flags.poll();
             if shared {

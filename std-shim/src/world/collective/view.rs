@@ -149,6 +149,12 @@ impl<'b, T> ViewMut<'b, T> {
 }
 
 impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
+    /// Its bytes. `None`: there is something between them.
+    #[inline]
+    pub(super) fn dense(&mut self) -> Option<&mut [u8]> {
+        if self.vector.is_none() { Some(self.data.as_mut_bytes()) } else { None }
+    }
+
     /// Its bytes, with what is between them.
     pub(super) fn bytes(self) -> (&'b mut [u8], Option<Strided>) {
         (self.data.as_mut_bytes(), strided::<T>(self.elements, self.vector))
