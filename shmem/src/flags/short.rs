@@ -75,11 +75,12 @@ impl<'a> Flags<'a> {
         let Some(last) = self.short else { return [None; 2] };
         let (step, slot) = (self.next, self.boards.slot(self.next) as usize);
         let (next, sign) = (step.wrapping_add(1), self.next_sign());
-        let shown = self.stamp_and_sign(last.stamp, slot).filter(|_| last.root == self.rank).map(|[stamp, shown_sign]| {
-            shown_sign.publish(sign, Site::Plain);
-            stamp.publish(next, Site::ShortShow);
-            stamp
-        });
+        let shown =
+            self.stamp_and_sign(last.stamp, slot).filter(|_| last.root == self.rank).map(|[stamp, shown_sign]| {
+                shown_sign.publish(sign, Site::Plain);
+                stamp.publish(next, Site::ShortShow);
+                stamp
+            });
         let done = self.segment.word(last.done);
         if let Some(done) = done {
             done.publish(next, Site::ShortDone);

@@ -5,9 +5,11 @@ use super::*;
 /// What a group shows, and what its ranks remember.
 fn shown_by(ground: &Ground, sides: &[Side<'_>]) -> Vec<u32> {
     let words = ground.boards.words(ground.segment()).unwrap().iter().map(Word::own);
-    words.chain(sides.iter().flat_map(|Side { flags, .. }| {
-        [flags.next, flags.history, flags.done, flags.base, flags.sign]
-    })).collect()
+    words
+        .chain(
+            sides.iter().flat_map(|Side { flags, .. }| [flags.next, flags.history, flags.done, flags.base, flags.sign]),
+        )
+        .collect()
 }
 
 #[test]

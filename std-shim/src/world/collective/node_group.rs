@@ -452,10 +452,7 @@ impl NodeGroup {
     pub(super) fn broadcast_again(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
         let mut state = self.state.lock();
         let State { flags, sequence, failed, .. } = &mut *state;
-        if !flags.is_short(data.len(), kind, root.0)
-            || failed.is_some()
-            || self.way.load(Ordering::Relaxed) == CLOSED
-        {
+        if !flags.is_short(data.len(), kind, root.0) || failed.is_some() || self.way.load(Ordering::Relaxed) == CLOSED {
             return false;
         }
         let (shows, shared) = (self.own == root.0, self.node.waiting() == Waiting::Shared);
