@@ -5,7 +5,7 @@
 //! 1 × line   how many steps it has done with: the others' slots of earlier ones are free as far as it goes
 //! 2 × line   slots: stamp, sign, inline payload; the slot of step s is s mod slots
 //!            lines that the phase may move to
-//! page       bulk: a chunk for every slot
+//! page       bulk: a chunk for every slot; a broadcast whose sign is its complement has the first one
 //! ```
 //!
 //! The group of all ranks of the node has boards of its own; others have theirs in a *room*: a smaller board of every rank, whose
@@ -196,7 +196,12 @@ impl Boards {
 
     /// Byte of a rank's chunk of a step.
     pub fn bulk(&self, rank: u32, step: u32) -> usize {
-        self.board(rank) + self.bulk + self.slot(step) as usize * self.chunk
+        self.first_chunk(rank) + self.slot(step) as usize * self.chunk
+    }
+
+    /// Byte of a rank's first chunk.
+    pub fn first_chunk(&self, rank: u32) -> usize {
+        self.board(rank) + self.bulk
     }
 
     /// Bytes up to the end of the last board.

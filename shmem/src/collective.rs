@@ -72,6 +72,8 @@ pub(crate) struct Course {
     showing: u32,
     /// Payload fits in the slot itself.
     inline: bool,
+    /// Payload that does not lies in the first chunk, not in that of the slot: of a broadcast.
+    is_first: bool,
     base: u32,
     boards: Boards,
 }
@@ -92,6 +94,7 @@ impl Course {
         laps: 0,
         showing: 0,
         inline: false,
+        is_first: false,
         base: 0,
         boards: Boards {
             ranks: 1,
@@ -151,7 +154,7 @@ impl Course {
 
     /// Lap 0 is this step from now on.
     pub(crate) const fn begin(&mut self, base: u32) {
-        self.base = base;
+        (self.base, self.is_first) = (base, false);
     }
 
     /// Whether the payload is inline, bytes of a block per lap, laps.
@@ -337,8 +340,36 @@ impl Course {
 
     /// Byte of the payload that a rank shows in a step.
     #[inline(always)]
-    pub(crate) fn payload(&self, of: u32, step: u32) -> usize {
-        if self.inline { self.boards.payload(of, step) } else { self.boards.bulk(of, step) }
+    fn payload(&self, of: u32, step: u32) -> usize {
+        match self.inline {
+            true => self.boards.payload(of, step),
+            false if self.is_first => self.boards.first_chunk(of),
+            false => self.boards.bulk(of, step),
+        }
+    }
+
+    /// Bytes of a block.
+    #[cfg(feature = "std")]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether payload is in chunks.
+    #[cfg(feature = "std")]
+    pub(crate) const fn has_chunks(&self) -> bool {
+        !self.inline
+    }
+
+    /// Whether the payload lies in the first chunk, whatever the slot.
+    #[inline(always)]
+    pub(crate) const fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Says, or has heard, whether it does.
+    #[inline(always)]
+    pub(crate) const fn set_first(&mut self, is_first: bool) {
+        self.is_first = is_first;
     }
 
     /// The rank `count` after this one, round the group.

@@ -23,6 +23,8 @@
 //! and has done, the same. Where nobody looks, as at each other's slots where each takes itself for the root, the next look tells.
 
 #[cfg(feature = "std")]
+mod chunks;
+#[cfg(feature = "std")]
 mod passed;
 #[cfg(feature = "std")]
 mod short;
@@ -66,6 +68,9 @@ pub struct Flags<'a> {
     /// Whether, and how, the next call may be like the last one.
     #[cfg(feature = "std")]
     short: Option<short::Short>,
+    /// Steps that all must have done with before the first chunk is used in its turn, where it was out of it.
+    #[cfg(feature = "std")]
+    first_until: Option<u32>,
     course: Course,
     base: u32,
     sign: u32,
@@ -153,6 +158,8 @@ impl<'a> Flags<'a> {
             plan: None,
             #[cfg(feature = "std")]
             short: None,
+            #[cfg(feature = "std")]
+            first_until: None,
             course: Course::EMPTY,
             base: first,
             sign: 0,
@@ -381,11 +388,37 @@ impl<'a> Flags<'a> {
         let seen = stamp.acquire(Site::SlotLook);
         self.awaits = Awaits { rank: of, at, seen };
         match step.wrapping_add(1).wrapping_sub(seen) {
-            0 if sign.own() == self.sign => Ok(true),
-            0 => Err(Cause::Disagrees),
+            0 => match self.hear(sign.own(), self.sign) {
+                true => Ok(true),
+                false => Err(Cause::Disagrees),
+            },
             1..=OLDEST => Ok(false),
             _ => Err(Cause::Corrupt),
         }
+    }
+
+    /// Whether a rank's sign is this one. The complement of a broadcast's says that the payload lies in the first chunk.
+    #[inline]
+    fn hear(&mut self, shown: u32, sign: u32) -> bool {
+        let is_first = shown == !sign && self.verb == Verb::Broadcast;
+        self.course.set_first(is_first);
+        shown == sign || is_first
+    }
+
+    /// What is shown as the sign.
+    #[inline]
+    const fn said(&self, sign: u32) -> u32 {
+        if self.course.is_first() { !sign } else { sign }
+    }
+
+    /// Chooses where the payload of this lap goes. How many steps all others must have done with before it, and its stamp, are written.
+    fn choose(&mut self) -> u32 {
+        let step = self.step();
+        #[cfg(feature = "std")]
+        let oldest = self.choose_chunk(step);
+        #[cfg(not(feature = "std"))]
+        let oldest = step.wrapping_sub(self.boards.slots).wrapping_add(1);
+        oldest
     }
 
     /// Writes stamps anew that have become old, and what others have done with. Those that anyone may still look for are younger.
@@ -394,6 +427,8 @@ impl<'a> Flags<'a> {
             return;
         }
         let old = from.wrapping_sub(4 * self.boards.slots);
+        #[cfg(feature = "std")]
+        self.forget_first(old);
         // All others have done with that, too, although whoever only reads never looks.
         if old.wrapping_sub(self.least).cast_signed() > 0 {
             self.least = old;
@@ -414,7 +449,7 @@ impl<'a> Flags<'a> {
         let step = self.step();
         let (at, stamp) = (self.boards.stamp(self.rank, step), step.wrapping_add(1));
         if let Some([_, sign]) = self.segment.words(at, 2) {
-            sign.publish(self.sign, Site::Plain);
+            sign.publish(self.said(self.sign), Site::Plain);
         }
         if let Some(own) = self.stamps.get_mut(self.boards.slot(step) as usize) {
             *own = stamp;
@@ -480,8 +515,8 @@ impl Basic for Flags<'_> {
             match self.state {
                 State::Free => {
                     if self.course.shows(self.lap) {
-                        let oldest = self.step().wrapping_sub(self.boards.slots).wrapping_add(1);
-                        match self.have_done(oldest) {
+                        let steps = self.choose();
+                        match self.have_done(steps) {
                             Ok(true) => {}
                             Ok(false) => return Turn::Pending,
                             Err(rank) => return self.fail(rank, Cause::Corrupt),
@@ -492,9 +527,11 @@ impl Basic for Flags<'_> {
                 State::Make | State::Take => {
                     let takes = self.state == State::Take;
                     match self.item_of(takes) {
-                        Some(item) => {
+                        Some(mut item) => {
                             if let Some((of, step)) = item.look {
                                 match self.has_shown(of, self.base.wrapping_add(step)) {
+                                    // Where it lies is known now.
+                                    Ok(true) if self.course.is_first() => item = self.item_of(takes).unwrap_or(item),
                                     Ok(true) => {}
                                     Ok(false) if self.pass_over() => continue,
                                     Ok(false) => return Turn::Pending,

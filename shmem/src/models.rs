@@ -65,7 +65,15 @@ fn assert_ranks_need(
     (ranks, bytes, first): (u32, usize, u32),
     body: impl Fn(&Memory, u32) + Clone + Sync + Send + 'static,
 ) {
-    assert_needs(name, builder, sites, move || {
+    assert_needs(name, builder, sites, in_ranks((ranks, bytes, first), body));
+}
+
+/// Every rank in a thread of its own.
+fn in_ranks(
+    (ranks, bytes, first): (u32, usize, u32),
+    body: impl Fn(&Memory, u32) + Clone + Sync + Send + 'static,
+) -> impl Fn() + Clone + Sync + Send + 'static {
+    move || {
         let memory = loom::sync::Arc::new(Memory::new(bytes, first));
         let others: Vec<_> = (1..ranks)
             .map(|rank| {
@@ -77,5 +85,5 @@ fn assert_ranks_need(
         for other in others {
             other.join().unwrap();
         }
-    });
+    }
 }

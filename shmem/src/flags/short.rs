@@ -8,7 +8,7 @@ use core::num::NonZero;
 use unisono_core::collective::Plan;
 
 use super::{Flags, REFRESH, State};
-use crate::board::Boards;
+use crate::board::{Boards, SLOT_HEAD};
 use crate::collective::Course;
 use crate::segment::{Cells, Site, Word};
 
@@ -18,10 +18,9 @@ pub(super) struct Short {
     bytes: NonZero<usize>,
     root: u32,
     kind: u32,
-    /// Byte of the root's first stamp, of its first payload, and bytes from one payload to the next.
+    /// Byte of the root's first stamp, and of its first chunk if payload lies there and not in the slot.
     stamp: usize,
-    payload: usize,
-    apart: usize,
+    chunk: Option<NonZero<usize>>,
     /// Byte where this rank says how many steps it has done with.
     done: usize,
 }
@@ -30,10 +29,9 @@ impl Short {
     /// `None`: it is something else.
     pub(super) fn of(plan: &Plan, course: &Course, boards: &Boards) -> Option<Self> {
         let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
-        let (root, kind, stamp) = (plan.root.0, plan.kind, boards.stamp(plan.root.0, 0));
-        let [payload, second] = [0, 1].map(|step| course.payload(root, step));
-        let (apart, done) = (second.saturating_sub(payload), boards.done(plan.rank.0));
-        Some(Self { bytes, root, kind, stamp, payload, apart, done })
+        let (root, kind, done) = (plan.root.0, plan.kind, boards.done(plan.rank.0));
+        let chunk = NonZero::new(boards.first_chunk(root)).filter(|_| course.has_chunks());
+        Some(Self { bytes, root, kind, stamp: boards.stamp(root, 0), chunk, done })
     }
 }
 
@@ -54,19 +52,25 @@ impl<'a> Flags<'a> {
     pub fn short_payload(&mut self) -> Option<Cells<'a>> {
         let last = self.short.filter(|_| self.state == State::Final)?;
         let slot = self.boards.slot(self.next) as usize;
+        let place = last.stamp + slot * self.boards.slot_bytes();
         if self.rank == last.root {
-            let oldest = self.next.wrapping_add(1).wrapping_sub(self.boards.slots);
-            if self.have_done(oldest) != Ok(true) {
+            let steps = match last.chunk {
+                Some(_) => self.choose_chunk(self.next),
+                None => self.next.wrapping_add(1).wrapping_sub(self.boards.slots),
+            };
+            if self.have_done(steps) != Ok(true) {
                 return None;
             }
         } else {
-            let [stamp, sign] = self.stamp_and_sign(last.stamp, slot)?;
+            let [stamp, sign] = self.segment.words(place, 2)?.first_chunk()?;
             let stamp = stamp.acquire(Site::ShortLook);
-            if stamp != self.next.wrapping_add(1) || sign.own() != self.next_sign() {
+            if stamp != self.next.wrapping_add(1) || !self.hear(sign.own(), self.next_sign()) {
                 return None;
             }
         }
-        self.segment.cells(last.payload + slot * last.apart, last.bytes.get())
+        let chunk = if self.course.is_first() { 0 } else { slot };
+        let at = last.chunk.map_or(place + SLOT_HEAD, |first| first.get() + chunk * self.boards.chunk);
+        self.segment.cells(at, last.bytes.get())
     }
 
     /// The payload is written, or read, and so the broadcast is complete. The words that this rank has published.
@@ -75,12 +79,14 @@ impl<'a> Flags<'a> {
         let Some(last) = self.short else { return [None; 2] };
         let (step, slot) = (self.next, self.boards.slot(self.next) as usize);
         let (next, sign) = (step.wrapping_add(1), self.next_sign());
-        let shown =
-            self.stamp_and_sign(last.stamp, slot).filter(|_| last.root == self.rank).map(|[stamp, shown_sign]| {
-                shown_sign.publish(sign, Site::Plain);
-                stamp.publish(next, Site::ShortShow);
-                stamp
-            });
+        let said = self.said(sign);
+        let place = self.segment.words(last.stamp + slot * self.boards.slot_bytes(), 2);
+        let place = place.and_then(|words| words.first_chunk()).filter(|_| last.root == self.rank);
+        let shown = place.map(|[stamp, sign]| {
+            sign.publish(said, Site::Plain);
+            stamp.publish(next, Site::ShortShow);
+            stamp
+        });
         let done = self.segment.word(last.done);
         if let Some(done) = done {
             done.publish(next, Site::ShortDone);
@@ -91,10 +97,5 @@ impl<'a> Flags<'a> {
         (self.base, self.next, self.done) = (step, next, next);
         self.sign_on();
         [shown, done]
-    }
-
-    #[inline]
-    fn stamp_and_sign(&self, first: usize, slot: usize) -> Option<&'a [Word; 2]> {
-        self.segment.words(first + slot * self.boards.slot_bytes(), 2)?.first_chunk()
     }
 }

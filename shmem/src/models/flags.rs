@@ -7,6 +7,8 @@ use loom::model::Builder;
 use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, Place, Plan, Rank, Turn, Verb};
 
 use super::assert_ranks_need;
+#[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
+use super::in_ranks;
 use crate::board::{Boards, Seats};
 use crate::flags::Flags;
 use crate::segment::{Memory, Segment, Site};
@@ -31,6 +33,11 @@ fn boards(ranks: u32) -> Boards {
         chunk: 0,
         crowded: false,
     }
+}
+
+/// Two slots, whose payload lies in chunks.
+fn boards_with_chunks(ranks: u32) -> Boards {
+    Boards { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..boards(ranks) }
 }
 
 /// One number in, one out; they are combined by adding.
@@ -73,16 +80,23 @@ impl Payload<Wish> for Number<'_> {
 }
 
 /// Runs a collective; `None`: others did not come in time.
-fn complete(flags: &mut Flags<'_>, verb: Verb, root: u32, input: u32, segment: Segment<'_>, rank: u32) -> Option<u32> {
+fn complete(
+    flags: &mut Flags<'_>,
+    (verb, bytes): (Verb, usize),
+    root: u32,
+    input: u32,
+    segment: Segment<'_>,
+    rank: u32,
+) -> Option<u32> {
     let (size, mut number) = (flags.size(), Number { segment, input, output: 0 });
     let (rank, root) = (Rank(rank), Rank(root));
-    let plan = Plan { verb, rank, size, root, bytes: 4, grain: 4, order: Order::Any, in_place: false, kind: 0 };
-    let may_be_short = flags.is_short(4, 0, root.0);
+    let plan = Plan { verb, rank, size, root, bytes, grain: 4, order: Order::Any, in_place: false, kind: 0 };
+    let may_be_short = flags.is_short(bytes, 0, root.0);
     if may_be_short && let Some(cells) = flags.short_payload() {
-        let mut bytes = input.to_le_bytes();
-        if rank == root { cells.write(&bytes) } else { cells.read(&mut bytes) }.unwrap();
+        let mut number = input.to_le_bytes();
+        if rank == root { cells.write(&number) } else { cells.read(&mut number) }.unwrap();
         flags.end_short();
-        return Some(u32::from_le_bytes(bytes));
+        return Some(u32::from_le_bytes(number));
     }
     flags.start(CollectiveId::default(), &plan);
     let mut looks = u32::from(may_be_short);
@@ -101,15 +115,24 @@ fn complete(flags: &mut Flags<'_>, verb: Verb, root: u32, input: u32, segment: S
     }
 }
 
-fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, verb: Verb) {
+/// The model's builder, and what it does; whether any reader came through.
+type Model = (Builder, Arc<AtomicBool>);
+
+fn model(
+    preemptions: Option<usize>,
+    epochs: u32,
+    verb: Verb,
+    boards: Boards,
+) -> (Model, impl Fn(&Memory, u32) + Clone + Sync + Send + 'static) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let segment = memory.segment();
-        let mut flags = Flags::new(segment, boards(ranks), rank, false, FIRST).unwrap();
+        let mut flags = Flags::new(segment, boards, rank, false, FIRST).unwrap();
+        let (ranks, bytes) = (boards.ranks, if boards.chunk > 0 { boards.chunk } else { 4 });
         for epoch in 1..=epochs {
             let input = epoch * 10 + rank;
-            let Some(output) = complete(&mut flags, verb, 0, input, segment, rank) else { return };
+            let Some(output) = complete(&mut flags, (verb, bytes), 0, input, segment, rank) else { return };
             match verb {
                 Verb::Broadcast if rank == 0 => {}
                 Verb::Broadcast => assert_eq!(output, epoch * 10),
@@ -122,6 +145,11 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, verb
     };
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
+    ((builder, seen), body)
+}
+
+fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Verb, boards: Boards) {
+    let ((builder, seen), body) = model(preemptions, epochs, verb, boards);
     let mut sites = vec![Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
     // The first one is not short.
     if verb == Verb::Broadcast && epochs > 1 {
@@ -131,21 +159,36 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, verb
     if verb == Verb::Broadcast && epochs > 2 {
         sites.push(Site::ShortDone);
     }
-    assert_ranks_need(name, &builder, &sites, (ranks, boards(ranks).end(), FIRST), body);
+    assert_ranks_need(name, &builder, &sites, (boards.ranks, boards.end(), FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
 }
 
 #[test]
 fn broadcast_slot_of_two() {
-    explore("broadcast slot, 2 ranks, 3 epochs", None, 2, 3, Verb::Broadcast);
+    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards(2));
 }
 
 #[test]
 fn broadcast_slot_of_three() {
-    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 3, 2, Verb::Broadcast);
+    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, Verb::Broadcast, boards(3));
+}
+
+#[cfg(not(any(mutant = "chunk_untimely", mutant = "chunk_retaken")))]
+#[test]
+fn broadcast_chunks_of_two() {
+    explore("broadcast chunks, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards_with_chunks(2));
+}
+
+/// The first chunk is taken before all have read it, or in its turn while it is taken otherwise.
+#[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
+#[test]
+fn chunks_written_too_early_are_noticed() {
+    let boards = boards_with_chunks(2);
+    let ((builder, _), body) = model(None, 3, Verb::Broadcast, boards);
+    assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
 }
 
 #[test]
 fn contributions_of_two() {
-    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, 2, Verb::Allreduce);
+    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, Verb::Allreduce, boards(2));
 }

@@ -94,3 +94,40 @@ fn who_calls_something_else_than_a_short_broadcast_is_told() {
     assert_eq!((failure.rank, failure.cause), (Rank(0), Cause::Corrupt));
     assert!(!leaf.look_short(), "it failed");
 }
+
+#[test]
+fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
+    let ground = Ground::new(2);
+    let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 5));
+    ground.boards.write_first(ground.segment(), 5).unwrap();
+    for side in [&mut root, &mut leaf] {
+        (side.plan.bytes, side.memory) = (200, vec![7; 200]);
+    }
+    let go = |side: &mut Side<'_>| {
+        if !side.look_short() {
+            side.start();
+        }
+        side.go()
+    };
+    let is_first = |root: &Side<'_>| {
+        let [_, sign] = ground.segment().words(ground.boards.stamp(0, root.flags.base), 2).unwrap() else { panic!() };
+        assert!([root.flags.sign, !root.flags.sign].contains(&sign.own()));
+        sign.own() != root.flags.sign
+    };
+    for number in 0..20 {
+        root.memory.fill(number);
+        assert_eq!([go(&mut root), go(&mut leaf)], [Turn::Final; 2]);
+        assert_eq!((is_first(&root), &leaf.memory), (true, &root.memory), "{number}");
+    }
+    // Who runs ahead takes the chunks of its slots, and waits for the one that was not taken in its turn.
+    assert_eq!((go(&mut root), is_first(&root), root.flags.base), (Turn::Final, true, 25));
+    let turn = 26_u32.next_multiple_of(ground.boards.slots);
+    for _ in 26..turn {
+        assert_eq!((go(&mut root), is_first(&root)), (Turn::Final, false));
+    }
+    assert_eq!((go(&mut root), root.flags.base), (Turn::Pending, turn));
+    assert_eq!((go(&mut leaf), root.go()), (Turn::Final, Turn::Final));
+    for step in 26..=turn {
+        assert_eq!((go(&mut leaf), leaf.flags.base), (Turn::Final, step));
+    }
+}
