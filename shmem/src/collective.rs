@@ -354,10 +354,9 @@ impl Course {
         self.bytes
     }
 
-    /// Whether payload is in chunks.
-    #[cfg(feature = "std")]
-    pub(crate) const fn has_chunks(&self) -> bool {
-        !self.inline
+    /// Whether it is a broadcast through one chunk.
+    pub(crate) fn has_one_chunk(&self) -> bool {
+        self.verb == Verb::Broadcast && self.laps == 1 && !self.inline
     }
 
     /// Whether the payload lies in the first chunk, whatever the slot.

@@ -10,7 +10,7 @@
 //!
 //! # Flow control
 //! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
-//! ahead of the slowest. The least number of steps that all have done with is remembered and only looked at again when it does not
+//! ahead of the slowest, or as far as the slot whose chunk was taken out of its turn (`chunks.rs`). The least number of steps that all have done with is remembered and only looked at again when it does not
 //! suffice: rooted collectives do not synchronise, and a million broadcasts past a sleeping rank stop after `slots` of them. This is
 //! double buffering with `slots` buffers.
 //!
@@ -71,6 +71,9 @@ pub struct Flags<'a> {
     /// Steps that all must have done with before the first chunk is used in its turn, where it was out of it.
     #[cfg(feature = "std")]
     first_until: Option<u32>,
+    /// Somebody had not done with all that came before when it was last asked for.
+    #[cfg(feature = "std")]
+    runs_ahead: bool,
     course: Course,
     base: u32,
     sign: u32,
@@ -160,6 +163,8 @@ impl<'a> Flags<'a> {
             short: None,
             #[cfg(feature = "std")]
             first_until: None,
+            #[cfg(feature = "std")]
+            runs_ahead: false,
             course: Course::EMPTY,
             base: first,
             sign: 0,
@@ -400,7 +405,7 @@ impl<'a> Flags<'a> {
     /// Whether a rank's sign is this one. The complement of a broadcast's says that the payload lies in the first chunk.
     #[inline]
     fn hear(&mut self, shown: u32, sign: u32) -> bool {
-        let is_first = shown == !sign && self.verb == Verb::Broadcast;
+        let is_first = shown == !sign && self.course.has_one_chunk();
         self.course.set_first(is_first);
         shown == sign || is_first
     }

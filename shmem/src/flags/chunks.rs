@@ -2,7 +2,8 @@
 //!
 //! Those of its slots, one after the other, are more than the nearest caches hold. Where all have done with all that came before, as they
 //! have behind a barrier, a short broadcast takes the first chunk instead, which its root and its readers have had last. The slot whose
-//! own chunk that is waits until all have done with that broadcast. Where ranks share processors a root would wait there for ranks that
+//! own chunk that is waits until all have done with that broadcast, whatever it shows: reductions that pull use their chunk as scratch.
+//! Where ranks share processors a root would wait there for ranks that
 //! do not run, and nothing is gained.
 
 use super::Flags;
@@ -18,12 +19,17 @@ impl Flags<'_> {
     pub(super) fn choose_chunk(&mut self, step: u32) -> u32 {
         let (slot, oldest) = (self.boards.slot(step), step.wrapping_sub(self.boards.slots).wrapping_add(1));
         let may_be_first = self.course.is_short_broadcast()
-            && self.course.has_chunks()
+            && self.course.has_one_chunk()
             && self.course.bytes() <= MOST
             && !self.boards.crowded;
-        let is_first = may_be_first && (cfg!(mutant = "chunk_untimely") || self.have_done(step) == Ok(true));
-        self.course.set_first(is_first);
-        if is_first {
+        // Who runs ahead is not to look at all others for each broadcast.
+        if may_be_first && (slot == 0 || !self.runs_ahead) {
+            self.runs_ahead = cfg!(not(mutant = "chunk_untimely")) && self.have_done(step) != Ok(true);
+            self.course.set_first(!self.runs_ahead);
+        } else {
+            self.course.set_first(false);
+        }
+        if self.course.is_first() {
             self.first_until = Some(step.wrapping_add(1));
             return oldest;
         }

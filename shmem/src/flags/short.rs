@@ -30,7 +30,7 @@ impl Short {
     pub(super) fn of(plan: &Plan, course: &Course, boards: &Boards) -> Option<Self> {
         let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
         let (root, kind, done) = (plan.root.0, plan.kind, boards.done(plan.rank.0));
-        let chunk = NonZero::new(boards.first_chunk(root)).filter(|_| course.has_chunks());
+        let chunk = NonZero::new(boards.first_chunk(root)).filter(|_| course.has_one_chunk());
         Some(Self { bytes, root, kind, stamp: boards.stamp(root, 0), chunk, done })
     }
 }

@@ -1,4 +1,4 @@
-//! Seats of jobs that this process has: nobody joins a job again as the rank that it is.
+//! Seats of jobs that this process has: nobody joins a job again as the rank that it is. Servers are compared as they are written.
 
 use parking_lot::Mutex;
 
@@ -6,16 +6,19 @@ use crate::bootstrap::HostPort;
 use crate::environment::Settings;
 use crate::rank::Rank;
 
-/// By the job's rendezvous server.
-static TAKEN: Mutex<Vec<(HostPort, Rank)>> = Mutex::new(Vec::new());
+/// The process, since a forked one has what its parent took; the job's rendezvous server; the rank.
+type Seat = (u32, HostPort, Rank);
+
+static TAKEN: Mutex<Vec<Seat>> = Mutex::new(Vec::new());
 
 /// A seat, until this is dropped. A job of this process alone has none.
-pub(super) struct Taken(Option<(HostPort, Rank)>);
+pub(super) struct Taken(Option<Seat>);
 
 impl Taken {
     /// `None`: this process has that seat already.
     pub(super) fn take(settings: &Settings) -> Option<Self> {
-        let own = settings.bootstrap.clone().zip(settings.seat.map(|seat| seat.rank));
+        let job = settings.bootstrap.clone().zip(settings.seat);
+        let own = job.map(|(server, seat)| (std::process::id(), server, seat.rank));
         let mut taken = TAKEN.lock();
         if own.as_ref().is_some_and(|own| taken.contains(own)) {
             return None;

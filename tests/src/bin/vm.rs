@@ -164,12 +164,12 @@ fn run(options: &Options) -> Outcome<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests have no parent folder")?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let parts = Parts::fetch(&target.join("vm"))?;
-    let compares = options.command.first().is_some_and(|command| command == "compare");
+    let mut command = options.command.join(" ");
+    let compares = command.starts_with("compare");
     build(&parts, &target, compares)?;
     let processor = parts.processor();
     println!("processor        {processor:?}");
     if !options.command.is_empty() {
-        let mut command = options.command.join(" ");
         if compares {
             command.insert_str(0, "/host/guest ");
         }

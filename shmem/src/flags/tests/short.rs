@@ -122,12 +122,20 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
     // Who runs ahead takes the chunks of its slots, and waits for the one that was not taken in its turn.
     assert_eq!((go(&mut root), is_first(&root), root.flags.base), (Turn::Final, true, 25));
     let turn = 26_u32.next_multiple_of(ground.boards.slots);
-    for _ in 26..turn {
+    for step in 26..turn {
+        root.memory.fill(step as u8);
         assert_eq!((go(&mut root), is_first(&root)), (Turn::Final, false));
     }
     assert_eq!((go(&mut root), root.flags.base), (Turn::Pending, turn));
     assert_eq!((go(&mut leaf), root.go()), (Turn::Final, Turn::Final));
-    for step in 26..=turn {
-        assert_eq!((go(&mut leaf), leaf.flags.base), (Turn::Final, step));
+    // Without and with a schedule.
+    for step in 26..turn {
+        let came = if step % 2 > 0 {
+            leaf.start();
+            leaf.go()
+        } else {
+            go(&mut leaf)
+        };
+        assert_eq!((came, leaf.flags.base, &leaf.memory), (Turn::Final, step, &vec![step as u8; 200]));
     }
 }

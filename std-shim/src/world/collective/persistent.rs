@@ -62,9 +62,11 @@ impl<T> PersistentRequest<'_, T> {
         }
         match self.kind {
             Kind::Kept(place) => {
-                let mut process = self.ledger.communicator.shared.lock();
-                process.start_collective(place)?;
-                self.ledger.begun(&mut process).under_way.push(place);
+                self.ledger.communicator.shared.change(|process| {
+                    process.start_collective(place)?;
+                    self.ledger.begun(process).under_way.push(place);
+                    Ok::<_, CollectiveError>(())
+                })?;
             }
             Kind::Failed => return self.ledger.communicator.may_begin(),
             Kind::Alone(gaps, bytes) => {

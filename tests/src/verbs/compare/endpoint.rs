@@ -29,7 +29,7 @@ struct Stream {
 impl Stream {
     fn new(end: &mut End, bytes: u32) -> Outcome<Self> {
         let region: Region = end.regions.allocate(bytes as usize)?;
-        Ok(Self { sent: 0, done: 0, rounds: 0, now: 0, payload: Span { region, offset: 0, bytes } })
+        Ok(Self { sent: 0, done: 0, rounds: 0, now: end.now(), payload: Span { region, offset: 0, bytes } })
     }
 
     fn send(&mut self, end: &mut End, to: u32) -> bool {
