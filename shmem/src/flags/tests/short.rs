@@ -130,7 +130,7 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
     assert_eq!((go(&mut leaf), root.go()), (Turn::Final, Turn::Final));
     // Without and with a schedule.
     for step in 26..turn {
-        let came = if step % 2 > 0 {
+        let came = if step % 2 == 0 {
             leaf.start();
             leaf.go()
         } else {
