@@ -3,8 +3,7 @@
 //! Those of its slots, one after the other, are more than the nearest caches hold. Where all have done with all that came before, as they
 //! have behind a barrier, a short broadcast takes the first chunk instead, which its root and its readers have had last. The slot whose
 //! own chunk that is waits until all have done with that broadcast, whatever it shows: reductions that pull use their chunk as scratch.
-//! Where ranks share processors a root would wait there for ranks that
-//! do not run, and nothing is gained.
+//! Where ranks share processors a root would wait there for ranks that do not run, and nothing is gained.
 
 use super::Flags;
 
