@@ -35,6 +35,10 @@ impl Stream {
     fn send(&mut self, end: &mut End, to: u32) -> bool {
         // The next round lets it leave.
         (self.now, self.rounds) = (end.now(), 1);
+        self.queue(end, to)
+    }
+
+    fn queue(&mut self, end: &mut End, to: u32) -> bool {
         let taken = end.endpoint.send(self.now, PeerId(to), &[], Some(self.payload)).is_ok();
         self.sent += u32::from(taken);
         taken
@@ -43,8 +47,7 @@ impl Stream {
     /// Answers at the time of the look that the message was found by, as a round does, and lets it leave at once. The clock is looked at
     /// behind it.
     fn post(&mut self, end: &mut End, to: u32) {
-        let taken = end.endpoint.send(self.now, PeerId(to), &[], Some(self.payload)).is_ok();
-        self.sent += u32::from(taken);
+        self.queue(end, to);
         end.transmit_at(self.now);
         (self.now, self.rounds) = (end.now(), 1);
     }
