@@ -10,9 +10,9 @@
 //!
 //! # Flow control
 //! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
-//! ahead of the slowest, or as far as the slot whose chunk was taken out of its turn (`chunks.rs`). The least number of steps that all have done with is remembered and only looked at again when it does not
-//! suffice: rooted collectives do not synchronise, and a million broadcasts past a sleeping rank stop after `slots` of them. This is
-//! double buffering with `slots` buffers.
+//! ahead of the slowest, or as far as the slot whose chunk was taken out of its turn (`chunks.rs`). The least number of steps that all
+//! have done with is remembered and only looked at again when it does not suffice: rooted collectives do not synchronise, and a million
+//! broadcasts past a sleeping rank stop after `slots` of them. This is double buffering with `slots` buffers.
 //!
 //! # Wrap
 //! A stamp is compared with the one that is expected; it is older, or nonsense. A rank that shows nothing for long would leave a stamp
@@ -393,10 +393,8 @@ impl<'a> Flags<'a> {
         let seen = stamp.acquire(Site::SlotLook);
         self.awaits = Awaits { rank: of, at, seen };
         match step.wrapping_add(1).wrapping_sub(seen) {
-            0 => match self.hear(sign.own(), self.sign) {
-                true => Ok(true),
-                false => Err(Cause::Disagrees),
-            },
+            0 if self.hear(sign.own(), self.sign) => Ok(true),
+            0 => Err(Cause::Disagrees),
             1..=OLDEST => Ok(false),
             _ => Err(Cause::Corrupt),
         }

@@ -127,7 +127,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// As [`receive`](Self::receive), where [`none is kept`](Self::receive_kept) that it would meet.
+    /// As [`receive`](Self::receive), where [none is kept](Self::receive_kept) that it would meet.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
