@@ -447,6 +447,13 @@ impl<'a> Side<'a> {
     }
 }
 
+fn start_both(sides: [&mut Side<'_>; 2], root: u32) {
+    for side in sides {
+        side.plan.root = Rank(root);
+        side.start();
+    }
+}
+
 #[test]
 fn ranks_that_share_processors_show_everything_before_they_read() {
     let ground = Ground::crowded(2);
@@ -531,10 +538,7 @@ fn stamps_of_long_ago_do_not_come_to_look_new() {
     let ground = Ground::new(2);
     let [mut one, mut two] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
     for root in 0..2 {
-        for side in [&mut one, &mut two] {
-            side.plan.root = Rank(root);
-            side.start();
-        }
+        start_both([&mut one, &mut two], root);
         // Twice: whoever is no root comes first once.
         let turns = [one.go(), two.go(), one.go()];
         assert_eq!(turns[1..], [Turn::Final; 2], "{turns:?}");

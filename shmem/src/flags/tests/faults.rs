@@ -169,10 +169,7 @@ fn every_changed_word_of_a_rank_is_noticed_by_it() {
     let ground = Ground::new(2);
     let [mut root, mut leaf] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
     for round in 0..40 {
-        for side in [&mut root, &mut leaf] {
-            side.plan.root = Rank(round % 2);
-            side.start();
-        }
+        start_both([&mut root, &mut leaf], round % 2);
         let _ = [root.go(), leaf.go(), root.go()];
         let slots = (0..ground.boards.slots).map(|slot| ground.boards.stamp(0, slot));
         for word in slots.chain([ground.boards.done(0)]).map(|at| ground.segment().word(at).unwrap()) {
