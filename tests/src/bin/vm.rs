@@ -193,7 +193,9 @@ fn run(options: &Options) -> Outcome<bool> {
         let ended = match verdict {
             Ok(verdict) => {
                 let (boot, all) = (verdict.boot.as_secs_f64(), verdict.all.as_secs_f64());
-                format!("status {}, boot {boot:.1} s, all {all:.1} s", verdict.status)
+                let again =
+                    if verdict.hung == 0 { String::new() } else { format!(", {} did not come up", verdict.hung) };
+                format!("status {}, boot {boot:.1} s, all {all:.1} s{again}", verdict.status)
             }
             Err(error) => error.to_string(),
         };

@@ -10,8 +10,11 @@ use std::time::Instant;
 
 use super::{Outcome, Parts, Task};
 
-/// Beyond the command's limit: boot, and power off. Emulated, on a busy host, that takes half a minute.
-const SLACK: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(90)];
+/// From power-on until the command begins. Emulated, on a busy host, that takes half a minute.
+const BOOT: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+
+/// Beyond the command's limit: power off.
+const END: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(30)];
 
 /// How a machine ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +25,8 @@ pub struct Verdict {
     pub boot: Duration,
     /// From power-on to power-off.
     pub all: Duration,
+    /// Machines before it that did not come up.
+    pub hung: u32,
 }
 
 /// What executes the machine's instructions.
@@ -43,8 +48,8 @@ impl Drop for Running {
     }
 }
 
-/// Boots, reads until the machine powers off, and says how the command ended.
-pub(super) fn boot(parts: &Parts, task: &Task<'_>, mut each: impl FnMut(&str)) -> Outcome<Verdict> {
+/// Boots, reads until the machine powers off, and says how the command ended. Nothing when the machine does not come to its command.
+pub(super) fn boot(parts: &Parts, task: &Task<'_>, each: &mut impl FnMut(&str)) -> Outcome<Option<Verdict>> {
     let started = Instant::now();
     let mut running = Running(qemu(parts, task).spawn()?);
     let output = running.0.stdout.take().ok_or("QEMU has no serial line")?;
@@ -57,17 +62,18 @@ pub(super) fn boot(parts: &Parts, task: &Task<'_>, mut each: impl FnMut(&str)) -
             }
         }
     });
-    let slack = match task.processor {
-        Processor::Own => SLACK[0],
-        Processor::Emulated => SLACK[1],
+    let which = match task.processor {
+        Processor::Own => 0,
+        Processor::Emulated => 1,
     };
-    let deadline = started + task.limit + slack;
-    let (mut status, mut boot) = (None, Duration::ZERO);
+    let mut deadline = started + BOOT[which];
+    let (mut status, mut boot) = (None, None);
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 if line.starts_with("VM: ready") {
-                    boot = started.elapsed();
+                    boot = Some(started.elapsed());
+                    deadline = Instant::now() + task.limit + END[which];
                 }
                 if let Some(verdict) = line.strip_prefix("VM: EXIT rc=") {
                     status = verdict.split_whitespace().next().and_then(|code| code.parse().ok());
@@ -75,6 +81,7 @@ pub(super) fn boot(parts: &Parts, task: &Task<'_>, mut each: impl FnMut(&str)) -
                 each(&line);
             }
             Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if boot.is_none() => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!("the machine hangs: no verdict after {} s", started.elapsed().as_secs()).into());
             }
@@ -83,7 +90,7 @@ pub(super) fn boot(parts: &Parts, task: &Task<'_>, mut each: impl FnMut(&str)) -
     let _ = reader.join();
     let ended = running.0.wait()?;
     let status = status.ok_or_else(|| format!("the machine gave no verdict; QEMU ended with {ended}"))?;
-    Ok(Verdict { status, boot, all: started.elapsed() })
+    Ok(Some(Verdict { status, boot: boot.unwrap_or_default(), all: started.elapsed(), hung: 0 }))
 }
 
 fn qemu(parts: &Parts, task: &Task<'_>) -> Command {
