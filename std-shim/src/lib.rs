@@ -1,4 +1,13 @@
-//! Messaging and collective communication on clusters.
+//! Messaging and collective communication on clusters: the library, and what the `unisono` launcher is made of.
+//!
+//! A program joins its job with [`World::join`](world::World::join), and talks to the other ranks by [`world`]: messages by rank and tag,
+//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
+//!
+//! What they stand on:
+//! - [`rank`]: what a rank is called; [`fault`]: faults injected on purpose; [`region`]: memory that is lent to an endpoint.
+//! - [`udp`]: datagrams of the operating system; [`records`]: the memory of an endpoint.
+//! - [`bootstrap`]: how the ranks find each other.
+//! - [`node`]: the memory that the ranks of one host share.
 
 extern crate alloc;
 
@@ -15,3 +24,8 @@ pub mod region;
 pub mod udp;
 #[cfg(target_os = "linux")]
 pub mod world;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
