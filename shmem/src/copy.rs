@@ -2,7 +2,7 @@
 //! for each in turn; here the lines of the next block are fetched on both sides while one is copied.
 //!
 //! Not for copies into the segment: lines that others have read are written fastest by the plain copy's string move, which does not
-//! fetch them.
+//! fetch them. Nor for pieces of a ring, which lie in the last cache (`docs/shared-memory.md`).
 
 use core::ptr::NonNull;
 

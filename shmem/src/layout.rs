@@ -111,11 +111,16 @@ const SEATS: usize = PAGE;
 impl Sizes {
     /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools, 8 MiB of rooms; no rooms for
     /// more than 64 ranks.
+    ///
+    /// Where each rank has a processor the bulk of a ring exceeds what the nearest caches hold: lines that the reader's cache still has are
+    /// written slowly.
     pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
-        let (ring_entries, ring_bulk) = match ranks {
-            0..=8 => (64, 1 << 18),
-            9..=16 => (64, 1 << 16),
-            17..=64 => (32, 1 << 13),
+        let (ring_entries, ring_bulk) = match (ranks, waiting) {
+            (0..=4, Waiting::Dedicated) => (64, 1 << 20),
+            (0..=8, Waiting::Dedicated) => (64, 1 << 19),
+            (0..=8, Waiting::Shared) => (64, 1 << 18),
+            (9..=16, _) => (64, 1 << 16),
+            (17..=64, _) => (32, 1 << 13),
             _ => (16, 1 << 11),
         };
         let share = match ranks {
@@ -326,13 +331,15 @@ mod tests {
         for ranks in 1..=RANKS_MAX {
             let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
             assert!(layout.bytes() <= 1 << 29, "{ranks} ranks: {} bytes", layout.bytes());
+            let bulks = (ranks * (ranks - 1)) as usize * layout.sizes().ring_bulk as usize;
+            assert!(ranks > 64 || bulks <= 64 << 20, "{ranks} ranks: {bulks} bytes of bulk");
         }
     }
 
     /// As `docs/using.md` says them.
     #[test]
     fn nodes_need_so_many_huge_pages() {
-        for (ranks, pages) in [(2, 23), (8, 53)] {
+        for (ranks, pages) in [(2, 25), (8, 61)] {
             let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
             assert_eq!(layout.used().div_ceil(2 << 20), pages, "{ranks} ranks");
         }

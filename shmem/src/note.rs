@@ -62,9 +62,8 @@ pub const HEADED: u32 = 13;
 pub const SHORT: usize = 1024;
 /// Bytes of the longest message that is copied through the ring without being announced.
 pub const EAGER_LIMIT: usize = 1 << 14;
-/// Bytes of a fragment; of a message of [`LONG`] bytes and more twice as many.
-const FRAGMENT_BYTES: u32 = 1 << 15;
-const LONG: usize = 1 << 18;
+/// Bytes of a fragment, where a ring's bulk has room for them. The receiver takes any.
+pub const FRAGMENT_BYTES: u32 = 1 << 15;
 /// Headers of all peers, and most and fewest of one.
 const HEADERS: u32 = 1 << 14;
 const HEADERS_MOST: u32 = 1024;
@@ -77,11 +76,6 @@ pub const fn headers(ranks: u32) -> u16 {
         _ => HEADERS_MOST,
     };
     if each < HEADERS_LEAST { HEADERS_LEAST as u16 } else { each as u16 }
-}
-
-/// Bytes of a fragment of a message that is so long, where the ring's bulk has room for them. The receiver takes any.
-pub const fn fragment(bytes: usize) -> u32 {
-    if bytes < LONG { FRAGMENT_BYTES } else { 2 * FRAGMENT_BYTES }
 }
 
 /// Where an announced message waits.

@@ -15,10 +15,10 @@ use unisono_core::message::admission::Head as MessageHead;
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
-use unisono_shmem::copy::copy;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::note::{
-    self, EAGER_LIMIT, FRAGMENT, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check, private,
+    self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check,
+    private,
 };
 use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
@@ -354,7 +354,7 @@ impl Neighbour {
             }
         }
         while let Some(Stream { placing, from, sent, request }) = self.streams.front().copied() {
-            let part = from.part(sent, self.fragment(from.bytes));
+            let part = from.part(sent, self.fragment());
             let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
             match put {
                 Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {
@@ -374,9 +374,9 @@ impl Neighbour {
         Ok(moved)
     }
 
-    /// Bytes of a fragment of a message that is so long.
-    fn fragment(&self, bytes: usize) -> usize {
-        note::fragment(bytes).min(self.longest()) as usize
+    /// Bytes of a fragment.
+    fn fragment(&self) -> usize {
+        FRAGMENT_BYTES.min(self.longest()) as usize
     }
 
     /// Bytes of the longest piece.
@@ -433,7 +433,7 @@ pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) 
         unsafe { to.copy_from_nonoverlapping(from, 8) };
     } else {
         // SAFETY: as above.
-        unsafe { copy(from, to, bytes) };
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }
 

@@ -4,7 +4,7 @@ use unisono_core::device::PeerId;
 use unisono_core::message::admission::{Action, Head};
 use unisono_core::message::matching::ReceiveId;
 use unisono_core::placement::{Key, PlacementId};
-use unisono_shmem::note::{self, FRAGMENT, HEAD, HEADED, Place};
+use unisono_shmem::note::{self, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, Place};
 use unisono_shmem::ring::PutError;
 use unisono_shmem::segment::Cells;
 
@@ -212,7 +212,7 @@ impl<'a> Messages<'a> {
                 let Some(channel) = channel.filter(|channel| !channel.is_blocked && channel.ended.is_none()) else {
                     break;
                 };
-                let longest = usize::try_from(note::fragment(bytes).min(channel.outward.longest())).unwrap_or(0);
+                let longest = usize::try_from(FRAGMENT_BYTES.min(channel.outward.longest())).unwrap_or(0);
                 let part = bytes.saturating_sub(sent).min(longest);
                 let end = sent.saturating_add(part);
                 let from = self.requests.payload(request, held).get(sent..end).unwrap_or_default();
