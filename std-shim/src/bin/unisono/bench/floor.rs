@@ -25,11 +25,20 @@ const WORKING_SETS: [(usize, usize); 2] = [(1, 1), (16, 64)];
 const VOLUME: usize = 96 << 20;
 
 /// Bytes of several messages that are timed together, many times what is under way.
-const SPAN: usize = 1 << 20;
+const SPAN: usize = 8 << 20;
 
-/// Chunks of the pipelined copy, and bytes of all that are under way, as far as there are 2 to 16.
-const CHUNKS: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
-const UNDER_WAY: usize = 128 << 10;
+/// Chunks of the pipelined copy, and how many are under way: what stays in the nearest caches, and what does not, whose lines the sender
+/// writes again without taking them from the receiver's.
+const PIPELINES: [(usize, u32); 8] = [
+    (4 << 10, 16),
+    (8 << 10, 16),
+    (16 << 10, 8),
+    (32 << 10, 4),
+    (64 << 10, 2),
+    (16 << 10, 64),
+    (32 << 10, 32),
+    (64 << 10, 16),
+];
 
 /// Figures of a machine.
 pub(super) struct Floor {
@@ -53,11 +62,12 @@ struct Copies {
     readv: Option<f64>,
     /// From private to private memory through shared memory in chunks, both processes copying at a time.
     two_copy: f64,
-    /// The chunk that does it best.
+    /// The chunk that does it best, and how many are under way.
     chunk: usize,
+    slots: u32,
 }
 
-/// Measures, in about three seconds and with 400 MB. The process must have one thread.
+/// Measures, in about four seconds and with 400 MB. The process must have one thread.
 pub(super) fn measure() -> io::Result<Floor> {
     let most = SIZES.into_iter().max().unwrap_or(0);
     let sources = WORKING_SETS.map(|(sources, _)| sources).into_iter().max().unwrap_or(0);
@@ -132,10 +142,9 @@ impl Copies {
             }
             pair.meet()?;
         }
-        let mut best = (0.0, 0);
+        let mut best = (0.0, 0, 0);
         let span = (SPAN / bytes).max(1);
-        for chunk in CHUNKS {
-            let slots = (UNDER_WAY / chunk).clamp(2, 16) as u32;
+        for (chunk, slots) in PIPELINES {
             pair.restart()?;
             // As a stream goes: no message has a time of its own, but spans of them have.
             let (mut spans, mut start) = (Vec::new(), Instant::now());
@@ -149,11 +158,12 @@ impl Copies {
                 }
             }
             let speed = (span * bytes) as f64 / median(spans);
-            best = if speed > best.0 { (speed, chunk) } else { best };
+            best = if speed > best.0 { (speed, chunk, slots) } else { best };
         }
         let speed = |times| bytes as f64 / median(times);
         let (memcpy, readv) = (speed(memcpy), readable.then(|| speed(readv)));
-        Ok(Self { bytes, places, memcpy, readv, two_copy: best.0, chunk: best.1 })
+        let (two_copy, chunk, slots) = best;
+        Ok(Self { bytes, places, memcpy, readv, two_copy, chunk, slots })
     }
 
     fn to_json(&self) -> Value {
@@ -164,6 +174,7 @@ impl Copies {
             "readv_bytes_per_s": self.readv.map(|speed| speed as u64),
             "two_copy_bytes_per_s": self.two_copy as u64,
             "two_copy_chunk_bytes": self.chunk,
+            "two_copy_chunks_under_way": self.slots,
         })
     }
 }
@@ -189,11 +200,11 @@ impl Floor {
             "floor a line there and back {line_rtt:.0} ns, 8 bytes through rings {ring_rtt:.0} ns, a barrier {barrier:.0} ns; in GB/s"
         );
         println!("{:>8} {:>7} {:>8} {:>8} {:>9}  of chunks", "message", "places", "memcpy", "readv", "two-copy");
-        for Copies { bytes, places, memcpy, readv, two_copy, chunk } in copies {
+        for Copies { bytes, places, memcpy, readv, two_copy, chunk, slots } in copies {
             let readv = readv.map_or("refused".to_owned(), |speed| format!("{:.2}", speed / 1e9));
             let [message, chunk] = [*bytes, *chunk].map(|bytes| super::Bytes(bytes as u64).to_string());
             let (memcpy, two_copy) = (memcpy / 1e9, two_copy / 1e9);
-            println!("{message:>8} {places:>7} {memcpy:>8.2} {readv:>8} {two_copy:>9.2}  {chunk}");
+            println!("{message:>8} {places:>7} {memcpy:>8.2} {readv:>8} {two_copy:>9.2}  {slots} × {chunk}");
         }
     }
 }
