@@ -266,12 +266,12 @@ impl World {
         }
         self.shared.change(Process::retire_at_end);
         self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
-        self.shared.lock().stand_at_end();
+        self.shared.change(Process::stand_at_end);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
         // The job may have been ended meanwhile.
-        process.hear();
+        self.shared.tell(&mut process, Process::hear);
         process.endpoint.leave();
         process.part(false);
         drop(process);

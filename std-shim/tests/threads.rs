@@ -3,6 +3,7 @@
 mod job;
 
 use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
 use std::time::Instant;
@@ -195,4 +196,55 @@ fn revoke_beside_a_sleeper(world: &World, receives: bool) -> Duration {
         other.revoke();
         sleeper.join().expect("no panic").duration_since(revoked)
     })
+}
+
+#[test]
+fn threads_that_sleep_hear_at_once_what_another_does() {
+    let (own, tag) = (Rank(0), Tag(1));
+    wake_sleepers(
+        "receives",
+        |world| world.send(&[1_u8], own, tag),
+        |world| world.receive_into(&mut [0_u8], own, tag).map(drop),
+    );
+    wake_sleepers(
+        "probes",
+        |world| world.send(&[1_u8], own, tag),
+        |world| world.probe(own, tag).and_then(|_| world.receive_into(&mut [0_u8], own, tag)).map(drop),
+    );
+    wake_sleepers(
+        "sends",
+        |world| world.receive_into(&mut [0_u8], own, tag).map(drop),
+        |world| world.synchronous_send(&[1_u8], own, tag),
+    );
+}
+
+/// One thread wakes another one again and again, which sleeps by then: that looks by itself every 20 ms.
+fn wake_sleepers(
+    what: &str,
+    wake: impl Fn(&World) -> Result<(), Failure> + Sync,
+    sleep: impl Fn(&World) -> Result<(), Failure> + Sync,
+) {
+    const TIMES: u32 = 200;
+    job(1, &[], |world| {
+        let (woken, mut took) = (AtomicU32::new(0), Duration::ZERO);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..TIMES {
+                    sleep(&world).expect("all is well");
+                    woken.fetch_add(1, Ordering::Release);
+                }
+            });
+            for times in 1..=TIMES {
+                thread::sleep(Duration::from_millis(1));
+                let started = Instant::now();
+                wake(&world).expect("all is well");
+                while woken.load(Ordering::Acquire) < times {
+                    thread::yield_now();
+                }
+                took += started.elapsed();
+            }
+        });
+        assert!(took < TIMES * Duration::from_millis(10), "{what}: {took:?}");
+        world.finish().expect("a good end");
+    });
 }

@@ -265,8 +265,11 @@ impl Communicator {
                 self.shared.yield_if_crowded();
                 continue;
             }
-            // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
-            match unsafe { process.send(posting, start, bytes.len()) } {
+            let sent = self.shared.tell(&mut process, |process| {
+                // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+                unsafe { process.send(posting, start, bytes.len()) }
+            });
+            match sent {
                 Ok(sent) => {
                     let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
                     return Ok(
@@ -295,8 +298,10 @@ impl Communicator {
     ) -> Result<R, Failure> {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
-        // SAFETY: as in `start_send`; the borrow is exclusive.
-        let received = unsafe { process.receive(what, NonNull::from(bytes).cast(), count) };
+        let received = self.shared.tell(&mut process, |process| {
+            // SAFETY: as in `start_send`; the borrow is exclusive.
+            unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
+        });
         let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
         let (peer, tag) = match what {
             Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
@@ -322,6 +327,6 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.shared.lock().free_context(self.context);
+        self.shared.change(|process| process.free_context(self.context));
     }
 }

@@ -84,7 +84,23 @@ impl Communicator {
         let pattern = self.pattern(source, tag)?;
         let awaits = pattern.source.map_or(Awaits::Anyone, |source| Awaits::Rank(source.into()));
         let what = Doing::Probe { source: pattern.source.map(Rank::from), tag };
-        let found = self.shared.until_told(awaits, what, |process| process.find(look, self.context, pattern));
+        let mut waits = false;
+        let found = self.shared.until_told(awaits, what, |process| {
+            let found = process.find(look, self.context, pattern);
+            let probed = &mut process.requests.probed;
+            match &found {
+                None if !waits => {
+                    probed.push(pattern);
+                    waits = true;
+                }
+                Some(_) if waits => {
+                    let over = probed.iter().position(|probed| *probed == pattern);
+                    over.into_iter().for_each(|over| _ = probed.swap_remove(over));
+                }
+                _ => {}
+            }
+            found
+        });
         found.map_err(|failure| self.own_failure(failure))
     }
 }
@@ -98,6 +114,12 @@ impl Process {
         let (id, status) = self.mailbox.machine.matched_probe(pattern)?;
         self.taken_out.push((id, status.envelope));
         Some((id, status))
+    }
+
+    /// Whether a message is there that a thread waits for in a probe.
+    #[cold]
+    pub(super) fn finds_what_is_probed(&self) -> bool {
+        self.requests.probed.iter().any(|pattern| self.mailbox.machine.finds(pattern))
     }
 
     /// What is found, or why nothing will be.
@@ -137,7 +159,7 @@ impl Message<'_> {
         self.communicator.shared.lock().taken_out.retain(|(id, _)| *id != self.id);
         let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
             // Nobody else can receive it, and its sender may wait.
-            self.communicator.shared.lock().drop_message(self.id, source.into());
+            self.communicator.shared.change(|process| process.drop_message(self.id, source.into()));
         })?;
         self.communicator.wait(request)
     }

@@ -155,7 +155,7 @@ impl Shared {
         let (spins, mut words) = (node.waiting() == Waiting::Dedicated, Vec::new());
         loop {
             let mut process = self.process.lock();
-            if let Some(result) = done(&mut process) {
+            if let Some(result) = self.tell(&mut process, &mut done) {
                 return result;
             }
             let in_memory = match awaits {
@@ -212,31 +212,37 @@ impl Shared {
 
     /// One round, of which other threads hear if it ended something.
     pub(super) fn progress(&self, process: &mut Process) -> bool {
-        let finished = process.requests.finished();
-        let moved = process.progress(false);
-        self.wake_sleepers(process, finished);
-        moved
+        self.tell(process, |process| process.progress(false))
     }
 
     /// As that, mostly over what leads to this rank.
     pub(super) fn progress_towards(&self, process: &mut Process, to: Rank) {
-        let finished = process.requests.finished();
-        process.progress_towards(to);
-        self.wake_sleepers(process, finished);
+        self.tell(process, |process| process.progress_towards(to));
     }
 
     /// Does something else than progress that may end what other threads wait for: they hear of it.
     pub(super) fn change<R>(&self, what: impl FnOnce(&mut Process) -> R) -> R {
-        let mut process = self.lock();
+        self.tell(&mut self.lock(), what)
+    }
+
+    /// As that, for whoever has the lock.
+    #[inline(always)]
+    pub(super) fn tell<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();
-        let result = what(&mut process);
-        self.wake_sleepers(&process, finished);
+        let result = what(process);
+        self.wake_sleepers(process, finished);
         result
     }
 
-    /// Ends the sleep of another thread if more has ended than this: it may be what that waits for.
+    /// Ends the sleep of another thread if more has ended than this, or a message is there that one probes for: it may be what that
+    /// waits for.
+    #[inline]
     fn wake_sleepers(&self, process: &Process, finished: u64) {
-        if process.requests.finished() != finished && self.sleepers.load(Ordering::Relaxed) > 0 {
+        let requests = &process.requests;
+        if (requests.finished() != finished || !requests.probed.is_empty())
+            && self.sleepers.load(Ordering::Relaxed) > 0
+            && (requests.finished() != finished || process.finds_what_is_probed())
+        {
             self.polled.ring();
         }
     }
@@ -263,7 +269,7 @@ impl Shared {
         let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
             let mut process = self.process.lock();
-            if let Some(result) = done(&mut process) {
+            if let Some(result) = self.tell(&mut process, &mut done) {
                 return result;
             }
             if glances > 0 {
@@ -272,10 +278,8 @@ impl Shared {
                     continue;
                 }
                 // The shortest way back to whom waits; its next call makes a whole round.
-                let finished = process.requests.finished();
-                let may_end = process.take_arrivals();
-                self.wake_sleepers(&process, finished);
-                if may_end && let Some(result) = done(&mut process) {
+                let may_end = self.tell(&mut process, Process::take_arrivals);
+                if may_end && let Some(result) = self.tell(&mut process, &mut done) {
                     return result;
                 }
             }
@@ -350,11 +354,9 @@ impl Shared {
     /// One round of the progress thread. Returns for how long it may sleep.
     fn serve(&self) -> Duration {
         let mut process = self.process.lock_rarely();
-        let before = process.requests.finished();
         // Others want the lock, too.
         let mut rounds = 0..ROUNDS;
-        while rounds.next().is_some() && process.progress(true) {}
-        self.wake_sleepers(&process, before);
+        self.tell(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
         if !rounds.is_empty() && process.arm(Lane::Interrupt) {
             let longest = if self.node.is_some() { INTERVAL } else { LONGEST };
             process.rest().map_or(longest, Duration::from_nanos).min(longest)

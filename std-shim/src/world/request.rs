@@ -3,6 +3,8 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
+use unisono_core::message::Pattern;
+
 use crate::rank::Rank;
 
 /// Distinguishes messages between the same two ranks.
@@ -87,6 +89,8 @@ pub(super) struct Requests {
     pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
     /// Parcels that were read once more, or will not be.
     pub(super) read: VecDeque<(u32, Option<Failure>)>,
+    /// What threads wait for in probes.
+    pub(super) probed: Vec<Pattern>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -116,7 +120,14 @@ pub(super) const fn message_of(request: u32) -> Option<u32> {
 
 impl Requests {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, finished: 0, moved: VecDeque::new(), read: VecDeque::new() }
+        Self {
+            entries: Vec::new(),
+            free: NONE,
+            finished: 0,
+            moved: VecDeque::new(),
+            read: VecDeque::new(),
+            probed: Vec::new(),
+        }
     }
 
     /// A request that is under way.

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use unisono_core::message::admission::Mode;
 
 use super::ledger::{Ledger, Lent};
+use super::process::Process;
 use super::progress::Leaves;
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
@@ -214,7 +215,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Lets the sends that were collected leave.
     pub fn flush(&self) {
-        self.communicator().shared.lock().uncork();
+        self.communicator().shared.change(Process::uncork);
     }
 
     /// Whose it is.

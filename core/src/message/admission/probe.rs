@@ -49,6 +49,12 @@ impl<S: Storage> Admission<S> {
         None
     }
 
+    /// Whether [`probe`](Self::probe) would tell of a message. Asks nobody.
+    pub fn finds(&self, pattern: &Pattern) -> bool {
+        let is_promised = |probe: &Probe| probe.pattern == *pattern && probe.found.is_some();
+        self.matching.first_message(pattern).is_some() || self.probe.as_ref().is_some_and(is_promised)
+    }
+
     /// As [`probe`](Self::probe), and takes the message out: only [`receive_matched`](Self::receive_matched) receives it.
     /// A message that its sender holds takes a record of those beyond headers × peers; `None` as long as there is none.
     pub fn matched_probe(&mut self, pattern: Pattern) -> Option<(MessageId, Status)> {
