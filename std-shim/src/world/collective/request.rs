@@ -117,7 +117,7 @@ impl<'scope> CollectiveRequest<'scope> {
         Self { ledger, begun: Cell::new(begun) }
     }
 
-    /// Waits for the end.
+    /// Waits for the end; returns at once, and well, when that was told before.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -125,7 +125,8 @@ impl<'scope> CollectiveRequest<'scope> {
         self.end()
     }
 
-    /// Makes progress once and tells whether and how it has ended; then it must not be asked again.
+    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say. How, it tells once: asked again it
+    /// says `Some(Ok(()))`.
     pub fn test(&self) -> Option<Result<(), CollectiveError>> {
         self.is_done().then(|| self.end())
     }
