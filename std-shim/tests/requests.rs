@@ -2,10 +2,14 @@
 
 mod job;
 
-use job::{EVERY_WAY, job_over};
+use job::{EVERY_WAY, data, job_over};
 use unisono::rank::Rank;
-use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::world::{Status, Tag, World};
+
+/// Words of a message in the entry, in the bulk, announced.
+const KINDS: [usize; 3] = [1, 700, 40_000];
+const GO: Tag = Tag(99);
 
 fn everywhere(size: u32, body: fn(&World)) {
     for over in EVERY_WAY {
@@ -16,6 +20,40 @@ fn everywhere(size: u32, body: fn(&World)) {
             });
         }
     }
+}
+
+fn of_rank_0(tag: usize, words: usize) -> Status {
+    Status { source: Rank(0), tag: Tag(tag as u32), bytes: words * 4 }
+}
+
+#[test]
+fn a_loan_is_taken_back_and_its_buffer_lent_again() {
+    everywhere(2, |world| {
+        let other = Rank(1 - world.rank().0);
+        for words in KINDS {
+            if world.rank() == Rank(0) {
+                world.receive_into(&mut [0_u8], other, GO).expect("arrives");
+                world.synchronous_send(&data(3, words), other, Tag(1)).expect("met");
+                continue;
+            }
+            let mut memory = vec![7; words];
+            world.scope(|scope| {
+                let loan = scope.lend(&mut memory, other, Tag(1)).expect("started");
+                assert!(!loan.is_done() && loan.test().is_none());
+                assert!(loan.cancel() && !loan.cancel() && loan.is_done());
+                let (ended, buffer) = loan.wait();
+                assert!(ended == Ok(None) && buffer.iter().all(|word| *word == 7), "as it was");
+                let loan = scope.lend(buffer, other, Tag(1)).expect("started");
+                world.send(&[1_u8], other, GO).expect("sent");
+                while !loan.is_done() {}
+                assert!(!loan.cancel(), "it has met its message");
+                assert_eq!(loan.test(), Some(Ok(Some(of_rank_0(1, words)))));
+                assert_eq!(loan.test(), Some(Ok(None)), "it was told");
+                let (ended, buffer) = loan.wait();
+                assert!(ended == Ok(None) && buffer == data(3, words));
+            });
+        }
+    });
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn begin_here_and_wait_there(world: &World, words: usize) {
             });
             threads.spawn(move || {
                 let (status, buffer) = loan.wait();
-                assert_eq!(status.expect("arrives").tag, Tag(2));
+                assert_eq!(status.expect("arrives").expect("a message").tag, Tag(2));
                 assert_eq!(buffer, data(3 - own, words));
                 buffer.fill(7);
             });
@@ -104,7 +104,7 @@ fn threads_share_a_scope(world: &World) {
                         let loan = scope.lend(buffer, other, tag).expect("started");
                         let send = scope.immediate_send(&sent[..words], other, tag).expect("started");
                         let (status, back) = loan.wait();
-                        assert_eq!(status.expect("arrives").bytes, words * 4);
+                        assert_eq!(status.expect("arrives").expect("a message").bytes, words * 4);
                         assert_eq!(back[..words], data((1 - own) * THREADS + number, words));
                         back.fill(0);
                         buffer = back;

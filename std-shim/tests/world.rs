@@ -207,7 +207,7 @@ fn lent_buffers_come_back_and_are_lent_again() {
                 let mut loans = vec![lend(first.as_mut_slice()), lend(second)];
                 for round in 0..ROUNDS {
                     let (status, buffer) = loans.remove(0).wait();
-                    assert_eq!(status.expect("arrives").bytes, 2000);
+                    assert_eq!(status.expect("arrives").expect("a message").bytes, 2000);
                     assert!(buffer.iter().all(|word| *word == round), "{round}");
                     buffer.fill(u32::MAX);
                     if round + 2 < ROUNDS {

@@ -130,7 +130,8 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
         }
         for (loan, place, wanted, letter) in loans {
             let (ended, buffer) = loan.wait();
-            let found = ended.map(|status| (status.source.0, status.tag.0, status.bytes))?;
+            let status = ended?.ok_or(Failure::Finished)?;
+            let found = (status.source.0, status.tag.0, status.bytes);
             judge(burst, wanted, letter, found, buffer, quarry)?;
             *place = Some(buffer);
             come += 1;

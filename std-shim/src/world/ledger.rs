@@ -30,6 +30,15 @@ struct Entries {
 /// on with every request: what is written in parts and read whole stalls the processor.
 pub(super) struct Lent(NonZeroUsize);
 
+impl Lent {
+    /// It ended well at once and is not noted; nobody was told.
+    pub(super) const AT_ONCE: Self = Self(NonZeroUsize::MAX);
+
+    pub(super) fn is_at_once(&self) -> bool {
+        self.0 == Self::AT_ONCE.0
+    }
+}
+
 impl<'env> Ledger<'env> {
     pub(super) fn new(communicator: &'env Communicator) -> Self {
         Self { communicator, entries: Beside::default() }

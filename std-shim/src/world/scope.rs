@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::marker::PhantomData;
+use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -61,15 +62,14 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[must_use = "a request that is not waited for tells nothing of its failure"]
 pub struct Request<'scope> {
     ledger: &'scope Ledger<'scope>,
-    /// `None`: it has ended, or did so well at once.
+    /// `None`: somebody was told how it ended.
     lent: Cell<Option<Lent>>,
 }
 
-/// A receive under way whose buffer comes back with it, to be lent again within the same scope.
+/// A receive under way, which is a [`Request`], whose buffer comes back with it, to be lent again within the same scope.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Loan<'scope, T> {
-    ledger: &'scope Ledger<'scope>,
-    lent: Lent,
+    request: Request<'scope>,
     buffer: NonNull<[T]>,
     borrow: PhantomData<&'scope mut [T]>,
 }
@@ -172,7 +172,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (ledger, communicator) = (&self.ledger, self.communicator());
         let posting = communicator.posting(to, tag, mode, Leaves::Together)?;
         let lent = communicator.start_send(bytes, &posting, |process, started| ledger.lend(process, started))?;
-        Ok(Request { ledger, lent: Cell::new(lent) })
+        Ok(Request::new(ledger, lent.unwrap_or(Lent::AT_ONCE)))
     }
 
     /// Starts receiving from `source`, or from anyone; with `tag`, or with any.
@@ -186,7 +186,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
         let lent = self.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
-        Ok(Request { ledger: &self.ledger, lent: Cell::new(Some(lent)) })
+        Ok(Request::new(&self.ledger, lent))
     }
 
     /// As [`immediate_receive_into`](Self::immediate_receive_into); the buffer comes back from [`Loan::wait`].
@@ -204,7 +204,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
         let lent = self.start_receive(bytes, source.into(), tag.into())?;
-        Ok(Loan { ledger: &self.ledger, lent, buffer, borrow: PhantomData })
+        Ok(Loan { request: Request::new(&self.ledger, lent), buffer, borrow: PhantomData })
     }
 
     #[inline]
@@ -229,22 +229,36 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-impl Request<'_> {
-    /// Waits for the end.
+impl<'scope> Request<'scope> {
+    const fn new(ledger: &'scope Ledger<'scope>, lent: Lent) -> Self {
+        Self { ledger, lent: Cell::new(Some(lent)) }
+    }
+
+    /// Waits for the end. `None`: a send that ended at once, or a receive that was [cancelled](Self::cancel), or the end was told
+    /// before.
     ///
     /// # Errors
     /// [`Failure`] when the communication failed.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
-        let Some(lent) = self.lent.take() else { return Ok(None) };
-        self.ledger.wait(&lent).map(Some)
+        self.end()
     }
 
-    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say; how, it tells once.
+    fn end(&self) -> Result<Option<Status>, Failure> {
+        match self.lent.take().filter(|lent| !lent.is_at_once()) {
+            Some(lent) => self.ledger.wait(&lent).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say. How, it tells once: asked again it
+    /// says `Some(Ok(None))`.
     pub fn test(&self) -> Option<Result<Option<Status>, Failure>> {
         match self.look(|lent| self.ledger.test(lent), Option::is_some) {
             Some(ended) => ended.map(|ended| ended.map(Some)),
-            // Before it was asked.
-            None => Some(Ok(None)),
+            None => {
+                self.lent.set(None);
+                Some(Ok(None))
+            }
         }
     }
 
@@ -259,19 +273,28 @@ impl Request<'_> {
         self.look(|lent| self.ledger.cancel(lent), |cancelled| *cancelled).unwrap_or(false)
     }
 
-    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended.
+    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended at once, or that was told.
     fn look<R>(&self, look: impl FnOnce(&Lent) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
         let lent = self.lent.take()?;
-        let seen = look(&lent);
-        self.lent.set(if is_over(&seen) { None } else { Some(lent) });
-        Some(seen)
+        let seen = if lent.is_at_once() { None } else { Some(look(&lent)) };
+        self.lent.set(if seen.as_ref().is_some_and(is_over) { None } else { Some(lent) });
+        seen
+    }
+}
+
+impl<'scope, T> Deref for Loan<'scope, T> {
+    type Target = Request<'scope>;
+
+    fn deref(&self) -> &Request<'scope> {
+        &self.request
     }
 }
 
 impl<'scope, T> Loan<'scope, T> {
-    /// Waits for the end. Tells how the receive ended, and gives the buffer back.
-    pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
-        let ended = self.ledger.wait(&self.lent);
+    /// Waits for the end. Tells how the receive ended, as [`Request::wait`] does, and gives the buffer back: of one that was
+    /// [cancelled](Request::cancel) at once, and as it was.
+    pub fn wait(mut self) -> (Result<Option<Status>, Failure>, &'scope mut [T]) {
+        let ended = self.request.end();
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })
