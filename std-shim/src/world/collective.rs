@@ -22,7 +22,7 @@ mod request;
 pub(super) mod rooms;
 pub(super) mod running;
 pub(super) mod schedule;
-mod store;
+pub(super) mod store;
 mod strided;
 pub(super) mod table;
 pub(super) mod transfer;

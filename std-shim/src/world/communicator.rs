@@ -2,6 +2,7 @@
 
 mod create;
 mod recover;
+mod send_receive;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -210,12 +211,16 @@ impl Communicator {
 
     /// A failure as this communicator numbers its members; who ends the job keeps its number there.
     pub(super) fn own_failure(&self, failure: Failure) -> Failure {
+        self.own_failure_if(failure, || self.is_revoked())
+    }
+
+    fn own_failure_if(&self, failure: Failure, is_revoked: impl FnOnce() -> bool) -> Failure {
         let number = |rank| self.members.number(rank).unwrap_or(rank);
         match failure {
             Failure::PeerFailed(rank) => Failure::PeerFailed(number(rank)),
             Failure::Parted(rank) => Failure::Parted(number(rank)),
             // Who has heard of it takes nothing any more.
-            Failure::TooLongForReceive(_) if self.is_revoked() => Failure::Revoked,
+            Failure::TooLongForReceive(_) if is_revoked() => Failure::Revoked,
             Failure::TooLongForReceive(rank) => Failure::TooLongForReceive(number(rank)),
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
             Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
@@ -243,6 +248,21 @@ impl Communicator {
             // It may have been dropped by who had heard of it, and told of that before.
             (Ok(_), Doing::Send { .. }) if self.is_revoked() => Err(Failure::Revoked),
             _ => self.own(ended),
+        }
+    }
+
+    /// As that, for whoever has the lock.
+    pub(super) fn ended_while(
+        &self,
+        process: &Process,
+        started: &Started,
+        ended: Result<Status, Failure>,
+    ) -> Result<Status, Failure> {
+        let is_revoked = || process.expect_open(self.context).is_err();
+        match (ended, started.what) {
+            (Ok(_), Doing::Send { .. }) if is_revoked() => Err(Failure::Revoked),
+            (Ok(status), _) => Ok(self.own_status(status)),
+            (Err(failure), _) => Err(self.own_failure_if(failure, is_revoked)),
         }
     }
 

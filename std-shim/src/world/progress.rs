@@ -329,6 +329,32 @@ impl Shared {
         })
     }
 
+    /// As that, of several requests that are under way, until `done` says what came of them.
+    #[inline(never)]
+    pub(super) fn wait_for_several<R>(&self, all: &[Started], mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let peer =
+            all.first().and_then(|first| first.peer).filter(|peer| all.iter().all(|one| one.peer == Some(*peer)));
+        let mut waits = false;
+        self.until(peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
+            let ended = done(process);
+            match &ended {
+                None if !waits => {
+                    for Started { request, what, .. } in all {
+                        process.note_waiting(Some(*request), *what);
+                        process.ask_for_word(*what);
+                    }
+                    waits = true;
+                }
+                // The last that was noted is found first.
+                Some(_) if waits => {
+                    all.iter().rev().for_each(|one| process.note_over(Some(one.request), one.what));
+                }
+                _ => {}
+            }
+            ended
+        })
+    }
+
     /// Makes progress once; tells whether and how the request has ended, if `take` takes it out.
     pub(super) fn test(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Taken {
         let mut process = self.process.lock();

@@ -46,7 +46,7 @@ pub enum Failure {
     /// There is no such rank.
     #[error("there is no rank {0}")]
     UnknownRank(Rank),
-    /// There is no record left for one more request, or the adapter does not take its memory.
+    /// There is no record left for one more request, no memory for a copy of its message, or the adapter does not take its memory.
     #[error("there is no room for one more request")]
     Refused,
     /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).

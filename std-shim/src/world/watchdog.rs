@@ -124,7 +124,7 @@ impl Watch {
 
     /// It waits for it no more.
     pub(super) fn note_over(&mut self, request: Option<u32>, what: Doing) {
-        if let Some(over) = self.waits.iter().position(|wait| (wait.request, wait.what) == (request, what)) {
+        if let Some(over) = self.waits.iter().rposition(|wait| (wait.request, wait.what) == (request, what)) {
             self.waits.remove(over);
         }
     }
@@ -134,9 +134,10 @@ impl Watch {
         self.waits.iter().filter(|wait| wait.since <= since).filter_map(|wait| wait.request).collect()
     }
 
-    /// What a thread waits for that is no collective.
-    pub(super) fn awaited(&self) -> Option<Doing> {
-        self.waits.last().map(|wait| wait.what)
+    /// What a thread waits for that is no collective; of several requests, one that is under way.
+    pub(super) fn awaited(&self, is_under_way: impl Fn(u32) -> bool) -> Option<Doing> {
+        let mut waits = self.waits.iter().rev();
+        waits.find(|wait| wait.request.is_none_or(&is_under_way)).map(|wait| wait.what)
     }
 
     /// What is stuck now: inquiries about anything else end, and those about this go on.
@@ -156,13 +157,15 @@ impl Watch {
         self.inquiries.iter_mut().find_map(|inquiry| Some((inquiry.poll(now)?, inquiry.subject())))
     }
 
-    /// What was found out, as a line for people.
-    pub(super) fn poll_finding(&mut self, now: u64) -> Option<String> {
+    /// What was found out, as a line for people; of several requests, about those that are under way.
+    pub(super) fn poll_finding(&mut self, now: u64, is_under_way: impl Fn(u32) -> bool) -> Option<String> {
         if let Some(found) = self.inquiries.iter_mut().find_map(|inquiry| inquiry.poll_finding(now)) {
             return Some(found);
         }
         let patience = self.patience?;
-        let late = |wait: &&mut Wait| !wait.told && now.saturating_sub(wait.since) >= patience;
+        let late = |wait: &&mut Wait| {
+            !wait.told && now.saturating_sub(wait.since) >= patience && wait.request.is_none_or(&is_under_way)
+        };
         let wait = self.waits.iter_mut().find(late)?;
         wait.told = true;
         Some(format!("{} since {}", wait.what, seconds(now.saturating_sub(wait.since))))
@@ -179,4 +182,26 @@ pub(super) fn say(rank: Rank, what: &str) {
     let mut line = String::new();
     let _ = writeln!(line, "unisono: rank {rank} {what}");
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Tag;
+
+    #[test]
+    fn of_several_requests_those_that_have_ended_are_not_told() {
+        let receive = |tag| Doing::Receive { source: Some(Rank(1)), tag: Some(Tag(tag)) };
+        let mut watch = Watch { patience: Some(100), ..Watch::default() };
+        (0..3).for_each(|request| watch.note_waiting(7, Some(request), receive(request)));
+        let is_under_way = |request| request == 1;
+        assert_eq!(watch.awaited(is_under_way), Some(receive(1)));
+        assert_eq!(watch.poll_finding(106, is_under_way), None, "not yet");
+        let found = watch.poll_finding(107, is_under_way);
+        assert_eq!(found, Some(format!("{} since 0.0 s", receive(1))));
+        assert_eq!(watch.poll_finding(108, is_under_way), None, "once");
+        assert!(watch.poll_finding(108, |_| true).is_some(), "the others, had they not ended");
+        (0..3).rev().for_each(|request| watch.note_over(Some(request), receive(request)));
+        assert_eq!((watch.awaited(|_| true), watch.waited(9)), (None, vec![]));
+    }
 }

@@ -14,6 +14,7 @@ use unisono_shmem::note::{Place, SHORT};
 use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;
 use crate::region::Extent;
+use crate::world::collective::store::Kept;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
 use crate::world::mailbox::{Arrival, Wanted};
 use crate::world::near::EAGER_SHARED;
@@ -545,6 +546,17 @@ impl Process {
         if self.rounds.is_multiple_of(TIMES) && self.requests.result(request).is_none() {
             self.ask_for_word(what);
         }
+    }
+
+    /// Memory for a copy of so many bytes that is sent while others come in their place; where it lies. `None`: the system has none.
+    pub(in crate::world) fn take_copy(&mut self, bytes: usize) -> Option<(Kept, NonNull<u8>)> {
+        let kept = self.collectives.store.try_take(bytes, self.regions.get_mut())?;
+        Some((kept, self.regions.get_mut().address(kept.part(0))?.start()))
+    }
+
+    /// Nothing is sent from it any more.
+    pub(in crate::world) fn give_back_copy(&mut self, kept: Kept) {
+        self.collectives.store.give_back(kept, self.regions.get_mut());
     }
 
     /// How a request has ended, if it has: then its memory is its owner's again.

@@ -20,7 +20,8 @@ impl Process {
         let stuck: Vec<Stuck> = self.collectives.waited_for().filter(is_late).chain(shown).collect();
         self.collectives.watch.look(now, self.rank, self.size, &stuck);
         self.ask_on(now);
-        while let Some(found) = self.collectives.watch.poll_finding(now) {
+        let is_under_way = |request| self.requests.result(request).is_none();
+        while let Some(found) = self.collectives.watch.poll_finding(now, is_under_way) {
             say(self.rank, &found);
         }
     }
@@ -113,7 +114,8 @@ impl Process {
             let (communicator, sequence) = (subject.communicator(), subject.sequence);
             Doing::Collective { verb, communicator, sequence }
         });
-        collective.or_else(|| self.collectives.watch.awaited()).unwrap_or(Doing::Nothing)
+        let is_under_way = |request| self.requests.result(request).is_none();
+        collective.or_else(|| self.collectives.watch.awaited(is_under_way)).unwrap_or(Doing::Nothing)
     }
 
     /// A thread waits for a message, or an agreement.
