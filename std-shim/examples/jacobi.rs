@@ -12,7 +12,7 @@ use core::ops::Range;
 
 use unisono::rank::Rank;
 use unisono::world::collective::SystemOperation;
-use unisono::world::{Failure, Tag, World};
+use unisono::world::{Failure, Tag, World, wait_all};
 
 /// Inner points of the grid per side; the boundary is around them.
 const N: usize = 24;
@@ -158,7 +158,7 @@ impl Part {
             }
             scope.flush();
             let inside = self.relax(2..self.rows, 2..self.columns);
-            requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))?;
+            wait_all(&requests).map_err(|failed| failed.failure)?;
             Ok(inside)
         })?;
         (self.halo, self.edges) = (halo, edges);

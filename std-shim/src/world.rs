@@ -28,6 +28,7 @@ mod link;
 mod lock;
 mod mail;
 mod mailbox;
+mod multiple;
 mod near;
 mod parcel;
 mod probe;
@@ -57,9 +58,10 @@ use unisono_shmem::layout::Waiting;
 
 pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
 pub use group::{Group, GroupError};
+pub use multiple::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use near::{AllocateError, Buffer};
 pub use probe::Message;
-pub use request::{Failure, Status, Tag};
+pub use request::{Failure, RequestFailed, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
 use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};

@@ -2,10 +2,17 @@
 
 mod job;
 
-use job::{EVERY_WAY, data, job_over};
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::thread;
+
+use job::{EVERY_WAY, data, job, job_over};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation};
-use unisono::world::{Status, Tag, World};
+use unisono::world::{
+    Failure, Loan, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all, wait_any,
+    wait_some,
+};
 
 /// Words of a message in the entry, in the bulk, announced.
 const KINDS: [usize; 3] = [1, 700, 40_000];
@@ -22,8 +29,265 @@ fn everywhere(size: u32, body: fn(&World)) {
     }
 }
 
+/// The messages that rank 0 sends, as soon as it is told to.
+fn send_when_told(world: &World, words: usize, tags: impl IntoIterator<Item = u32>) {
+    for tag in tags {
+        world.receive_into(&mut [0_u8], Rank(1), GO).expect("arrives");
+        world.send(&data(tag as usize, words), Rank(1), Tag(tag)).expect("sent");
+    }
+}
+
 fn of_rank_0(tag: usize, words: usize) -> Status {
     Status { source: Rank(0), tag: Tag(tag as u32), bytes: words * 4 }
+}
+
+#[test]
+fn one_after_the_other_ends_in_the_order_of_the_messages() {
+    everywhere(2, |world| {
+        const ORDER: [u32; 4] = [2, 0, 3, 1];
+        for words in KINDS {
+            if world.rank() == Rank(0) {
+                send_when_told(world, words, ORDER);
+                continue;
+            }
+            let mut buffers = vec![vec![0; words]; ORDER.len()];
+            world.scope(|scope| {
+                let lend = |(tag, buffer)| scope.lend(buffer, Rank(0), Tag(tag)).expect("started");
+                let mut loans: Vec<(u32, Loan<'_, u32>)> = (0..)
+                    .zip(buffers.iter_mut().map(Vec::as_mut_slice))
+                    .map(|(tag, buffer)| (tag, lend((tag, buffer))))
+                    .collect();
+                for tag in ORDER {
+                    let all = loans.iter().map(|(_, loan)| loan);
+                    assert_eq!(test_any(all.clone()), None, "nobody was told to send");
+                    world.send(&[1_u8], Rank(0), GO).expect("sent");
+                    let (index, status) = wait_any(all.clone()).expect("arrives").expect("one is left");
+                    assert_eq!((loans[index].0, status), (tag, Some(of_rank_0(tag as usize, words))));
+                    let (again, buffer) = loans.swap_remove(index).1.wait();
+                    assert_eq!(again, Ok(None), "it was told");
+                    assert_eq!(buffer, data(tag as usize, words));
+                }
+                assert_eq!(wait_any(loans.iter().map(|(_, loan)| loan)), Ok(None));
+            });
+        }
+    });
+}
+
+#[test]
+fn some_are_those_that_have_ended() {
+    everywhere(2, |world| {
+        for words in KINDS {
+            if world.rank() == Rank(0) {
+                send_when_told(world, words, [1]);
+                send_when_told(world, words, [0, 2]);
+                continue;
+            }
+            let mut buffers = vec![vec![0; words]; 3];
+            world.scope(|scope| {
+                let start = |(tag, buffer)| scope.immediate_receive_into(buffer, Rank(0), Tag(tag)).expect("started");
+                let requests: Vec<Request<'_>> =
+                    (0..).zip(buffers.iter_mut().map(Vec::as_mut_slice)).map(start).collect();
+                assert_eq!(test_some(&requests), None);
+                world.send(&[1_u8], Rank(0), GO).expect("sent");
+                assert_eq!(wait_some(&requests), Ok(vec![(1, Some(of_rank_0(1, words)))]));
+                assert_eq!(test_some(&requests), None, "the others are under way, and that was told");
+                world.send(&[1_u8; 1], Rank(0), GO).expect("sent");
+                world.send(&[1_u8; 1], Rank(0), GO).expect("sent");
+                let mut found = Vec::new();
+                while found.len() < 2 {
+                    let some = wait_some(&requests).expect("arrives");
+                    assert!(!some.is_empty(), "two are left");
+                    found.extend(some);
+                }
+                found.sort_unstable_by_key(|(index, _)| *index);
+                assert_eq!(found, [0, 2].map(|tag| (tag, Some(of_rank_0(tag, words)))));
+                assert_eq!((wait_some(&requests), test_some(&requests)), (Ok(vec![]), Some(Ok(vec![]))));
+            });
+        }
+    });
+}
+
+#[test]
+fn all_are_told_in_their_order() {
+    everywhere(2, |world| {
+        let other = Rank(1 - world.rank().0);
+        for words in KINDS {
+            let sent: Vec<Vec<u32>> = (0..5).map(|i| data(i, words + i)).collect();
+            let mut buffers: Vec<Vec<u32>> = (0..5).map(|i| vec![0; words + i]).collect();
+            world.scope(|scope| {
+                let start = |(i, into)| scope.immediate_receive_into(into, other, Tag(i)).expect("started");
+                let receives: Vec<Request<'_>> =
+                    (0..).zip(buffers.iter_mut().map(Vec::as_mut_slice)).map(start).collect();
+                let sends: Vec<Request<'_>> = (0..5)
+                    .rev()
+                    .map(|i| scope.immediate_send(&sent[i], other, Tag(i as u32)).expect("started"))
+                    .collect();
+                let statuses = if words == 1 {
+                    loop {
+                        if let Some(ended) = test_all(receives.iter().chain(&sends)) {
+                            break ended;
+                        }
+                    }
+                } else {
+                    wait_all(receives.iter().chain(&sends))
+                };
+                let statuses = statuses.expect("all is well");
+                for (i, status) in statuses[..5].iter().enumerate() {
+                    let expected = Status { source: other, tag: Tag(i as u32), bytes: (words + i) * 4 };
+                    assert_eq!(*status, Some(expected));
+                }
+                assert_eq!(statuses.len(), 10);
+                assert_eq!(wait_all(&receives), Ok(vec![None; 5]), "they were told");
+                assert_eq!((test_all(&sends), wait_any(&sends)), (Some(Ok(vec![None; 5])), Ok(None)));
+                receives.into_iter().chain(sends).for_each(|request| assert_eq!(request.wait(), Ok(None)));
+            });
+            assert_eq!(buffers, sent);
+        }
+    });
+}
+
+#[test]
+fn of_none_nothing_is_told_at_once() {
+    job(1, &[], |world| {
+        let none: [&Request<'_>; 0] = [];
+        assert_eq!((wait_any(none), test_any(none)), (Ok(None), Some(Ok(None))));
+        assert_eq!((wait_some(none), test_some(none)), (Ok(vec![]), Some(Ok(vec![]))));
+        assert_eq!((wait_all(none), test_all(none)), (Ok(vec![]), Some(Ok(vec![]))));
+        world.finish().expect("a good end");
+    });
+}
+
+#[test]
+fn a_send_that_ended_at_once_is_told_once_and_one_request_may_stand_twice() {
+    job(1, &[], |world| {
+        let own = world.rank();
+        let (mut first, mut second) = ([0_u32], [0_u32]);
+        world.scope(|scope| {
+            let [one, two] = [1, 2].map(|tag| scope.immediate_send(&[7_u32], own, Tag(tag)).expect("started"));
+            assert_eq!(wait_any([&one, &two]), Ok(Some((0, None))));
+            assert_eq!(wait_some([&one, &two]), Ok(vec![(1, None)]));
+            assert_eq!(wait_any([&one, &two]), Ok(None));
+            let one = scope.immediate_receive_into(&mut first, own, Tag(1)).expect("started");
+            let two = scope.immediate_receive_into(&mut second, own, Tag(2)).expect("started");
+            let status = |tag| Status { source: own, tag: Tag(tag), bytes: 4 };
+            assert_eq!(wait_all([&one, &two, &one]), Ok(vec![Some(status(1)), Some(status(2)), None]));
+        });
+        assert_eq!((first, second), ([7], [7]));
+        world.finish().expect("a good end");
+    });
+}
+
+#[test]
+fn requests_of_two_worlds_are_refused() {
+    job(1, &[], |one| {
+        job(1, &[], |two| {
+            let (own, mut first, mut second) = (Rank(0), [0_u32], [0_u32]);
+            one.scope(|scope| {
+                let here = scope.immediate_receive_into(&mut first, own, Tag(1)).expect("started");
+                two.scope(|scope| {
+                    let there = scope.immediate_receive_into(&mut second, own, Tag(1)).expect("started");
+                    let failed = RequestFailed { index: 1, failure: Failure::OtherWorld };
+                    assert_eq!(
+                        (wait_any([&here, &there]), test_any([&here, &there])),
+                        (Err(failed), Some(Err(failed)))
+                    );
+                    assert_eq!((wait_some([&here, &there]), wait_all([&there, &here])), (Err(failed), Err(failed)));
+                    assert!(there.cancel(), "nothing was lost");
+                });
+                assert!(here.cancel(), "nothing was lost");
+            });
+            two.finish().expect("a good end");
+        });
+        one.finish().expect("a good end");
+    });
+}
+
+#[test]
+fn what_fails_is_named_and_the_others_stand() {
+    for over in EVERY_WAY {
+        for progress in ["engine", "hybrid"] {
+            let survivors = AtomicU32::new(0);
+            let outcome = std::panic::catch_unwind(|| {
+                job_over(over, 3, &[("PROGRESS", progress), ("ON_DEATH", "tell")], |world| {
+                    match world.rank() {
+                        Rank(0) => survive_a_death(&world),
+                        Rank(1) => {
+                            world.send(&data(0, 9), Rank(0), Tag(0)).expect("sent");
+                            world.receive_into(&mut [0_u8], Rank(0), GO).expect("arrives");
+                            world.send(&data(3, 40_000), Rank(0), Tag(3)).expect("sent");
+                        }
+                        _ => {
+                            world.receive_into(&mut [0_u8], Rank(0), GO).expect("arrives");
+                            // Give the other time to wait.
+                            thread::sleep(Duration::from_millis(30));
+                            std::panic::resume_unwind(Box::new("given up"));
+                        }
+                    }
+                    world.finish().expect("the others finish");
+                    survivors.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+            assert!(outcome.is_err(), "rank 2 panics");
+            assert_eq!(survivors.into_inner(), 2, "the others do not panic; {over:?}, {progress}");
+        }
+    }
+}
+
+fn survive_a_death(world: &World) {
+    let (dead, other) = (Rank(2), Rank(1));
+    let mut buffers = vec![vec![0; 40_000]; 4];
+    world.scope(|scope| {
+        let from = [other, dead, dead, other];
+        let start = |((tag, from), into)| scope.immediate_receive_into(into, from, Tag(tag)).expect("started");
+        let requests: Vec<Request<'_>> =
+            (0..).zip(from).zip(buffers.iter_mut().map(Vec::as_mut_slice)).map(start).collect();
+        world.send(&[1_u8], dead, GO).expect("sent");
+        let failed = |index| RequestFailed { index, failure: Failure::PeerFailed(dead) };
+        assert_eq!(wait_all(&requests), Err(failed(1)));
+        assert_eq!(wait_some(&requests), Err(failed(2)), "this is told before what has ended well");
+        assert_eq!(wait_any(&requests), Ok(Some((0, Some(Status { source: other, tag: Tag(0), bytes: 36 })))));
+        assert_eq!(test_all(&requests), None, "one is under way");
+        world.send(&[1_u8], other, GO).expect("sent");
+        let last = Some(Status { source: other, tag: Tag(3), bytes: 160_000 });
+        assert_eq!(wait_all(&requests), Ok(vec![None, None, None, last]));
+    });
+    assert_eq!((&buffers[0][..9], &buffers[3]), (&*data(0, 9), &data(3, 40_000)));
+}
+
+#[test]
+fn revocation_fails_those_that_are_under_way() {
+    EVERY_WAY.into_iter().for_each(|over| {
+        job_over(over, 2, &[("PROGRESS", "hybrid")], |world| {
+            let (team, other) = (world.duplicate().expect("another communicator"), Rank(1 - world.rank().0));
+            if world.rank() == Rank(1) {
+                team.send(&[5_u32], other, Tag(1)).expect("sent");
+                world.receive_into(&mut [0_u8], other, GO).expect("arrives");
+                team.revoke();
+                world.finish().expect("everybody finishes");
+                return;
+            }
+            let (mut met, mut never, mut apart) = ([0_u32], [0_u32], [0_u32]);
+            world.scope(|scope| {
+                let on_team = scope.on(&team);
+                let send = on_team.immediate_send(&[1_u32; 60_000], other, Tag(1)).expect("started");
+                let never = on_team.immediate_receive_into(&mut never, other, Tag(2)).expect("started");
+                let met = on_team.immediate_receive_into(&mut met, other, Tag(1)).expect("started");
+                let apart = scope.immediate_receive_into(&mut apart, other, Tag(1)).expect("started");
+                let all = [&send, &never, &met, &apart];
+                // It has met its message before.
+                let (index, status) = wait_any(all).expect("arrives").expect("one is left");
+                assert_eq!((index, status.map(|status| status.bytes)), (2, Some(4)));
+                world.send(&[1_u8], other, GO).expect("sent");
+                let failed = [wait_all(all), wait_all(all)].map(|ended| ended.expect_err("revoked"));
+                assert_eq!(failed.map(|failed| failed.failure), [Failure::Revoked; 2], "{over:?}");
+                assert_eq!(failed[0].index + failed[1].index, 1, "each once; {over:?}");
+                assert_eq!(test_all(all), None, "another communicator's goes on");
+                assert!(apart.cancel());
+                assert_eq!(wait_all(all), Ok(vec![None; 4]));
+            });
+            world.finish().expect("everybody finishes");
+        });
+    });
 }
 
 #[test]
@@ -41,6 +305,7 @@ fn a_loan_is_taken_back_and_its_buffer_lent_again() {
                 let loan = scope.lend(&mut memory, other, Tag(1)).expect("started");
                 assert!(!loan.is_done() && loan.test().is_none());
                 assert!(loan.cancel() && !loan.cancel() && loan.is_done());
+                assert_eq!(wait_any([&loan]), Ok(None));
                 let (ended, buffer) = loan.wait();
                 assert!(ended == Ok(None) && buffer.iter().all(|word| *word == 7), "as it was");
                 let loan = scope.lend(buffer, other, Tag(1)).expect("started");

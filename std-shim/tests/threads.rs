@@ -12,7 +12,7 @@ use job::{EVERY_WAY, data, job, job_over};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::world::{Communicator, Failure, Loan, Request, Scope, Tag, World};
+use unisono::world::{Communicator, Failure, Loan, Request, Scope, Tag, World, wait_any};
 
 assert_impl_all!(Scope<'static, 'static>: Send, Sync);
 assert_impl_all!(Request<'static>: Send);
@@ -200,7 +200,7 @@ fn revoke_beside_a_sleeper(world: &World, receives: bool) -> Duration {
 
 #[test]
 fn threads_that_sleep_hear_at_once_what_another_does() {
-    let (own, tag) = (Rank(0), Tag(1));
+    let (own, tag, done) = (Rank(0), Tag(1), Tag(2));
     wake_sleepers(
         "receives",
         |world| world.send(&[1_u8], own, tag),
@@ -215,6 +215,20 @@ fn threads_that_sleep_hear_at_once_what_another_does() {
         "sends",
         |world| world.receive_into(&mut [0_u8], own, tag).map(drop),
         |world| world.synchronous_send(&[1_u8], own, tag),
+    );
+    wake_sleepers(
+        "waits for any",
+        |world| world.send(&[1_u8], own, tag),
+        |world| {
+            let (mut one, mut two) = ([0_u8], [0_u8]);
+            world.scope(|scope| {
+                let one = scope.immediate_receive_into(&mut one, own, done)?;
+                let two = scope.immediate_receive_into(&mut two, own, tag)?;
+                assert!(matches!(wait_any([&one, &two]), Ok(Some((1, _)))));
+                assert!(one.cancel());
+                Ok(())
+            })
+        },
     );
 }
 

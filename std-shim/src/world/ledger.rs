@@ -68,7 +68,7 @@ impl<'env> Ledger<'env> {
 
     /// What was noted, unless it was struck out.
     #[inline]
-    fn started(&self, process: &mut Process, Lent(place): &Lent) -> Option<Started> {
+    pub(super) fn started(&self, process: &mut Process, Lent(place): &Lent) -> Option<Started> {
         self.entries(process).started.get(place.get() - 1).copied().flatten()
     }
 
@@ -88,6 +88,21 @@ impl<'env> Ledger<'env> {
         let ended = process.take_ended(started)?;
         self.strike_out(process, lent);
         Some(ended)
+    }
+
+    /// How a request has ended, if it has; it stays noted.
+    pub(super) fn look(&self, process: &mut Process, lent: &Lent) -> Option<Result<Status, Failure>> {
+        let started = self.started(process, lent)?;
+        let ended = process.requests.result(started.request)?;
+        Some(self.communicator.ended_while(process, &started, ended))
+    }
+
+    /// Strikes a request out that has ended: its memory is its owner's again.
+    pub(super) fn settle(&self, process: &mut Process, lent: &Lent) {
+        if let Some(started) = self.started(process, lent) {
+            let ended = self.take_ended(process, lent, &started);
+            debug_assert!(ended.is_some(), "it has ended");
+        }
     }
 
     /// Waits for a request.

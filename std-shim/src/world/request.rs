@@ -55,6 +55,9 @@ pub enum Failure {
     /// The device to other nodes is gone: nothing comes from there, and nothing arrives.
     #[error("the network device is gone")]
     NoDevice,
+    /// Requests of one World are waited for at once, and this one is another's.
+    #[error("the request is of another World")]
+    OtherWorld,
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -66,6 +69,16 @@ pub enum Failure {
         /// The exit code to end with.
         code: i32,
     },
+}
+
+/// One of several requests failed. The others stand as they stood: they can be waited for again, and so can those that had ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[error("request {index}: {failure}")]
+pub struct RequestFailed {
+    /// Which: its place among those that were waited for, from 0 on.
+    pub index: usize,
+    /// Why.
+    pub failure: Failure,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +98,7 @@ pub(super) struct Requests {
     entries: Vec<Entry>,
     free: u32,
     finished: u64,
+    failed: u64,
     /// Messages of collectives that have ended, in that order.
     pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
     /// Parcels that were read once more, or will not be.
@@ -124,6 +138,7 @@ impl Requests {
             entries: Vec::new(),
             free: NONE,
             finished: 0,
+            failed: 0,
             moved: VecDeque::new(),
             read: VecDeque::new(),
             probed: Vec::new(),
@@ -154,6 +169,7 @@ impl Requests {
         if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
             *entry = Entry::Done(result);
             self.finished += 1;
+            self.failed += u64::from(result.is_err());
         } else {
             self.finish_other(request, result);
         }
@@ -219,6 +235,11 @@ impl Requests {
         self.finished
     }
 
+    /// How many of those have failed.
+    pub(super) const fn failed(&self) -> u64 {
+        self.failed
+    }
+
     /// Ends all that are under way, and whatever else a thread may wait for.
     pub(super) fn fail_all(&mut self, failure: Failure) {
         self.finished += 1;
@@ -226,6 +247,7 @@ impl Requests {
             if matches!(entry, Entry::Pending) {
                 *entry = Entry::Done(Err(failure));
                 self.finished += 1;
+                self.failed += 1;
             }
         }
     }

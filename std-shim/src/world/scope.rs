@@ -1,5 +1,6 @@
 //! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
 
+use alloc::sync::Arc;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -12,7 +13,7 @@ use unisono_core::message::admission::Mode;
 
 use super::ledger::{Ledger, Lent};
 use super::process::Process;
-use super::progress::Leaves;
+use super::progress::{Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
 use crate::rank::Rank;
@@ -64,6 +65,14 @@ pub struct Request<'scope> {
     ledger: &'scope Ledger<'scope>,
     /// `None`: somebody was told how it ended.
     lent: Cell<Option<Lent>>,
+}
+
+/// How far a request is.
+pub(super) enum Stage {
+    UnderWay(Started),
+    /// Nobody was told yet.
+    Ended(Result<Option<Status>, Failure>),
+    Told,
 }
 
 /// A receive under way, which is a [`Request`], whose buffer comes back with it, to be lent again within the same scope.
@@ -279,6 +288,44 @@ impl<'scope> Request<'scope> {
         let seen = if lent.is_at_once() { None } else { Some(look(&lent)) };
         self.lent.set(if seen.as_ref().is_some_and(is_over) { None } else { Some(lent) });
         seen
+    }
+
+    /// For whoever has the lock: how far it is.
+    pub(super) fn stage(&self, process: &mut Process) -> Stage {
+        let Some(lent) = self.lent.take() else { return Stage::Told };
+        let stage = if lent.is_at_once() {
+            Stage::Ended(Ok(None))
+        } else if let Some(ended) = self.ledger.look(process, &lent) {
+            Stage::Ended(ended.map(Some))
+        } else {
+            self.ledger.started(process, &lent).map_or(Stage::Ended(Err(Failure::Finished)), Stage::UnderWay)
+        };
+        self.lent.set(Some(lent));
+        stage
+    }
+
+    /// As that: it has ended, and somebody is told.
+    pub(super) fn settle(&self, process: &mut Process) {
+        if let Some(lent) = self.lent.take() {
+            self.ledger.settle(process, &lent);
+        }
+    }
+
+    /// Whose World it is of.
+    pub(super) const fn shared(&self) -> &'scope Arc<Shared> {
+        &self.ledger.communicator.shared
+    }
+}
+
+impl<'scope> AsRef<Self> for Request<'scope> {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl<'scope, T> AsRef<Request<'scope>> for Loan<'scope, T> {
+    fn as_ref(&self) -> &Request<'scope> {
+        &self.request
     }
 }
 

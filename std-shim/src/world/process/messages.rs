@@ -542,10 +542,15 @@ impl Process {
 
     /// As that, once in a while, as long as it has not ended.
     pub(in crate::world) fn ask_at_times(&mut self, request: u32, what: Doing) {
-        self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(TIMES) && self.requests.result(request).is_none() {
+        if self.is_time_to_ask() && self.requests.result(request).is_none() {
             self.ask_for_word(what);
         }
+    }
+
+    /// Whether a test is one that asks.
+    pub(in crate::world) const fn is_time_to_ask(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        self.rounds.is_multiple_of(TIMES)
     }
 
     /// Memory for a copy of so many bytes that is sent while others come in their place; where it lies. `None`: the system has none.

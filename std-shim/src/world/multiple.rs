@@ -1,0 +1,269 @@
+//! Several requests at once: until one has ended, or some, or all (MPI's multiple completions).
+//!
+//! Each function takes [`Request`]s and [`Loan`](super::Loan)s of one World, by reference: they tell how each ended once, and skip
+//! those that have told it. What of them is under way stays so.
+
+use alloc::sync::Arc;
+
+use super::process::Process;
+use super::progress::{Shared, Started};
+use super::request::{Failure, RequestFailed, Status};
+use super::scope::{Request, Stage};
+
+/// Which request has ended well, and what its `wait` would have said.
+type Ended = (usize, Option<Status>);
+
+/// Waits until one of the requests has ended; tells which, counted from 0, and how. `None`: all have told how they ended, or there are
+/// none.
+///
+/// ```
+/// use unisono::world::{Tag, World, wait_any};
+///
+/// let world = World::join()?;
+/// let mut buffers = [[0_u32; 4]; 3];
+/// world.scope(|scope| {
+///     let lend = |buffer| scope.lend(buffer, world.rank(), None);
+///     let mut loans = buffers.iter_mut().map(|buffer| lend(buffer)).collect::<Result<Vec<_>, _>>()?;
+///     (0..3).try_for_each(|number| world.send(&[number; 4], world.rank(), Tag(number)))?;
+///     while let Some((index, status)) = wait_any(&loans)? {
+///         let (_, buffer) = loans.swap_remove(index).wait();
+///         assert_eq!(status.map(|status| status.tag), Some(Tag(buffer[0])));
+///     }
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`]: the one that has ended failed. Called again it tells of the others.
+pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Result<Option<Ended>, RequestFailed> {
+    match Several::of(requests.into_iter().map(R::as_ref))? {
+        Some(several) => several.wait(|process| several.any(process)),
+        None => Ok(None),
+    }
+}
+
+/// Makes progress once; `None` where [`wait_any`] would wait, else what it would say.
+pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Option<Result<Option<Ended>, RequestFailed>> {
+    match Several::of(requests.into_iter().map(R::as_ref)) {
+        Ok(Some(several)) => several.test(|process| several.any(process)),
+        Ok(None) => Some(Ok(None)),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// Waits until at least one of the requests has ended; tells of all that have, in their order. Nothing: all have told how they ended,
+/// or there are none.
+///
+/// # Errors
+/// [`RequestFailed`]: the first of them that failed. Called again it tells of the others that have ended.
+pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Result<Vec<Ended>, RequestFailed> {
+    match Several::of(requests.into_iter().map(R::as_ref))? {
+        Some(several) => several.wait(|process| several.some(process)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Makes progress once; `None` where [`wait_some`] would wait, else what it would say.
+pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Option<Result<Vec<Ended>, RequestFailed>> {
+    match Several::of(requests.into_iter().map(R::as_ref)) {
+        Ok(Some(several)) => several.test(|process| several.some(process)),
+        Ok(None) => Some(Ok(Vec::new())),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// Waits until all requests have ended, or one has failed. Tells how each ended, in their order, as its `wait` would have.
+///
+/// ```
+/// use unisono::world::{Tag, World, wait_all};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///     let statuses = wait_all([&receive, &send])?;
+///     assert_eq!(statuses[0].map(|status| status.bytes), Some(8));
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// assert_eq!(received, sent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`], at once: the first that failed. The others can be waited for, as if they had not been; what they need may be that
+/// this failure is answered, as by [`revoke`](super::Communicator::revoke).
+pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Result<Vec<Option<Status>>, RequestFailed> {
+    match Several::of(requests.into_iter().map(R::as_ref))? {
+        Some(several) => {
+            let mut all = several.all();
+            several.wait(|process| all.look(process))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Makes progress once; `None` where [`wait_all`] would wait, else what it would say.
+pub fn test_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
+    match Several::of(requests.into_iter().map(R::as_ref)) {
+        Ok(Some(several)) => several.test(|process| several.all().look(process)),
+        Ok(None) => Some(Ok(Vec::new())),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// At least one request, all of one World.
+struct Several<'a, I> {
+    requests: I,
+    shared: &'a Shared,
+}
+
+/// A look at them until all have ended.
+struct All<I: Iterator> {
+    /// From the first one on that is under way.
+    rest: core::iter::Peekable<I>,
+    requests: I,
+    /// Failures of this process when they were looked for among these.
+    failures: Option<u64>,
+}
+
+impl<'a, 'scope: 'a, I: Iterator<Item = &'a Request<'scope>> + Clone> Several<'a, I> {
+    fn of(requests: I) -> Result<Option<Self>, RequestFailed> {
+        let Some(shared) = requests.clone().next().map(Request::shared) else { return Ok(None) };
+        match requests.clone().position(|request| !Arc::ptr_eq(request.shared(), shared)) {
+            Some(index) => Err(RequestFailed { index, failure: Failure::OtherWorld }),
+            None => Ok(Some(Self { requests, shared })),
+        }
+    }
+
+    /// Waits until a look finds what it looks for.
+    fn wait<R>(&self, mut look: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let mut process = self.shared.lock();
+        if let Some(found) = look(&mut process) {
+            return found;
+        }
+        let (under_way, mut seen) = (self.under_way(&mut process), process.requests.finished());
+        drop(process);
+        self.shared.wait_for_several(&under_way, |process| {
+            let finished = process.requests.finished();
+            if core::mem::replace(&mut seen, finished) == finished { None } else { look(process) }
+        })
+    }
+
+    /// Makes progress once, and looks.
+    fn test<R>(&self, look: impl FnOnce(&mut Process) -> Option<R>) -> Option<R> {
+        let mut process = self.shared.lock();
+        self.shared.progress(&mut process);
+        if process.is_time_to_ask() {
+            let under_way = self.under_way(&mut process);
+            under_way.into_iter().for_each(|started| process.ask_for_word(started.what));
+        }
+        look(&mut process)
+    }
+
+    fn under_way(&self, process: &mut Process) -> Vec<Started> {
+        let under_way = |request: &Request<'_>| match request.stage(process) {
+            Stage::UnderWay(started) => Some(started),
+            Stage::Ended(_) | Stage::Told => None,
+        };
+        self.requests.clone().filter_map(under_way).collect()
+    }
+
+    fn any(&self, process: &mut Process) -> Option<Result<Option<Ended>, RequestFailed>> {
+        let mut is_under_way = false;
+        for (index, request) in self.requests.clone().enumerate() {
+            match request.stage(process) {
+                Stage::Told => {}
+                Stage::UnderWay(_) => is_under_way = true,
+                Stage::Ended(ended) => {
+                    request.settle(process);
+                    return Some(match ended {
+                        Ok(status) => Ok(Some((index, status))),
+                        Err(failure) => Err(RequestFailed { index, failure }),
+                    });
+                }
+            }
+        }
+        if is_under_way { None } else { Some(Ok(None)) }
+    }
+
+    fn some(&self, process: &mut Process) -> Option<Result<Vec<Ended>, RequestFailed>> {
+        let (mut is_under_way, mut found) = (false, Vec::new());
+        for (index, request) in self.requests.clone().enumerate() {
+            match request.stage(process) {
+                Stage::Told => {}
+                Stage::UnderWay(_) => is_under_way = true,
+                Stage::Ended(Ok(status)) => found.push((index, status)),
+                Stage::Ended(Err(failure)) => {
+                    request.settle(process);
+                    return Some(Err(RequestFailed { index, failure }));
+                }
+            }
+        }
+        if is_under_way && found.is_empty() {
+            return None;
+        }
+        let mut told = found.iter().map(|(index, _)| *index).peekable();
+        for (index, request) in self.requests.clone().enumerate() {
+            if told.next_if_eq(&index).is_some() {
+                request.settle(process);
+            }
+        }
+        Some(Ok(found))
+    }
+
+    fn all(&self) -> All<I> {
+        All { rest: self.requests.clone().peekable(), requests: self.requests.clone(), failures: None }
+    }
+}
+
+impl<'a, 'scope: 'a, I: Iterator<Item = &'a Request<'scope>> + Clone> All<I> {
+    fn look(&mut self, process: &mut Process) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
+        let failures = process.requests.failed();
+        if self.failures.replace(failures) != Some(failures)
+            && let Some(failed) = self.failed(process)
+        {
+            return Some(Err(failed));
+        }
+        while let Some(request) = self.rest.peek() {
+            if let Stage::UnderWay(_) = request.stage(process) {
+                return None;
+            }
+            self.rest.next();
+        }
+        // A send that ended well may have been dropped by who has revoked its communicator since.
+        if let Some(failed) = self.failed(process) {
+            return Some(Err(failed));
+        }
+        let tell = |request: &'a Request<'scope>| {
+            let stage = request.stage(process);
+            request.settle(process);
+            if let Stage::Ended(Ok(status)) = stage { status } else { None }
+        };
+        Some(Ok(self.requests.clone().map(tell).collect()))
+    }
+
+    /// The first that has failed; somebody is told.
+    fn failed(&self, process: &mut Process) -> Option<RequestFailed> {
+        self.requests.clone().enumerate().find_map(|(index, request)| match request.stage(process) {
+            Stage::Ended(Err(failure)) => {
+                request.settle(process);
+                Some(RequestFailed { index, failure })
+            }
+            _ => None,
+        })
+    }
+}
