@@ -239,17 +239,17 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
 
 /// An acknowledgement that data carried: it is looked at behind what follows from the data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Said {
+struct Said<I> {
     from: u32,
     incarnation: Incarnation,
     acknowledged: u32,
     credit: u16,
-    /// It came within the timeout, if that is known.
-    is_prompt: Option<bool>,
+    /// When it arrived; `None` when there is none.
+    at: Option<I>,
 }
 
-impl Said {
-    const NOTHING: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, is_prompt: None };
+impl<I> Said<I> {
+    const NOTHING: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, at: None };
 }
 
 /// Where a leaving endpoint stands.
@@ -305,7 +305,7 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Some acknowledgement must not wait.
     urgent: bool,
     /// What data said that arrived last, while that is not looked at.
-    said: Said,
+    said: Said<<S::Time as Time>::Instant>,
     /// Receive windows whose front has arrived, and those to be emptied.
     deferred: List,
     held: u32,

@@ -118,7 +118,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if cfg!(feature = "optimize_for_size") {
             return false;
         }
-        let pace = self.pace();
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let Some(record) = self.senders.as_ref().get(usize::from(peer.sender())) else { return false };
         let waits = peer.queue != NONE || record.flags & ORPHAN != 0 || record.window.room() < 2;
@@ -127,9 +126,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if waits || newest >= record.window.next().since(record.window.base()) {
             return false;
         }
-        let is_prompt = record.window.is_prompt(now, Psn::new(header.acknowledged), &pace);
         let Header { rank: from, incarnation, acknowledged, credit, .. } = *header;
-        self.said = Said { from, incarnation, acknowledged, credit, is_prompt };
+        self.said = Said { from, incarnation, acknowledged, credit, at: Some(now) };
         true
     }
 
@@ -158,14 +156,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     #[inline(never)]
     fn take_said(&mut self, now: Now<S, W, BITS>) {
-        let Said { from, incarnation, acknowledged, credit, is_prompt } =
-            core::mem::replace(&mut self.said, Said::NOTHING);
+        let Said { from, incarnation, acknowledged, credit, at } = core::mem::replace(&mut self.said, Said::NOTHING);
+        let pace = self.pace();
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return };
         if !peer.is_alive() || peer.incarnation != incarnation {
             return;
         }
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) {
-            record.note_prompt(is_prompt);
+            // What left meanwhile is newer than what it acknowledges.
+            record.note_prompt(at.and_then(|at| record.window.is_prompt(at, Psn::new(acknowledged), &pace)));
         }
         let ack = Acknowledgement::cumulative(Psn::new(acknowledged), credit);
         // Without an echo there is nothing to count. One that ended the peer is reported by that.
