@@ -3,7 +3,6 @@
 use super::transmit::{BURST, data, emit, header_of, is_to_ask};
 use super::{Endpoint, Now, ORPHAN, POSTING};
 use crate::device::{Cause, HEAD, PeerId, Ticket, Transmit};
-use crate::list::NONE;
 use crate::peer::{NEWS, WANTS};
 use crate::send_window::Piece;
 use crate::storage::Storage;
@@ -20,6 +19,8 @@ pub(crate) struct Run<const BITS: u32> {
     left: u32,
     /// New data left last: a run may begin.
     is_due: bool,
+    /// Nothing is left of their window.
+    is_end: bool,
 }
 
 impl<const BITS: u32> Run<BITS> {
@@ -38,6 +39,7 @@ impl<const BITS: u32> Run<BITS> {
         },
         left: 0,
         is_due: false,
+        is_end: false,
     };
 
     #[cfg(test)]
@@ -59,6 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if cfg!(feature = "optimize_for_size") {
             return self.poll_transmit(now, ticket, head);
         }
+        run.is_end = false;
         if core::mem::take(&mut run.is_due) {
             self.begin_run(now, run);
         }
@@ -68,7 +71,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Some(transmit);
         }
         run.left = 0;
-        let transmit = self.poll_transmit(now, ticket, head);
+        let transmit = self.poll_first(now, ticket, head, &mut run.is_end);
         run.is_due = transmit.is_some_and(|transmit| transmit.cause == Cause::First);
         transmit
     }
@@ -77,14 +80,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// follow all the same, such as an acknowledgement that is owed, [`poll_next`](Self::poll_next) tells.
     #[inline(always)]
     pub(crate) fn is_last(&self, run: &mut Run<BITS>) -> bool {
-        if cfg!(feature = "optimize_for_size") || !run.is_due || self.noticed > 0 || self.urgent {
-            return false;
-        }
-        let record = self.ready.only().and_then(|sender| self.senders.as_ref().get(sender as usize));
-        let Some(record) = record else { return false };
-        let is_empty = self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| peer.queue == NONE);
-        let is_last = is_empty && !record.window.has_lost() && (self.acks_due.is_empty() || self.is_carried());
-        run.is_due = !is_last;
+        let is_last = !cfg!(feature = "optimize_for_size")
+            && run.is_end
+            && self.noticed == 0
+            && !self.urgent
+            && self.ready.only().is_some()
+            && (self.acks_due.is_empty() || self.is_carried());
+        run.is_due &= !is_last;
         is_last
     }
 

@@ -18,6 +18,18 @@ const RARER: u32 = 16;
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The next datagram to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be sent.
     pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEAD]) -> Option<Transmit> {
+        self.poll_first(now, ticket, head, &mut false)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit). `is_end` is set when these are new data and their window has no more to send.
+    #[inline]
+    pub(super) fn poll_first(
+        &mut self,
+        now: Now<S, W, BITS>,
+        ticket: Ticket,
+        head: &mut [u8; HEAD],
+        is_end: &mut bool,
+    ) -> Option<Transmit> {
         if self.noticed > 0
             && let Some(transmit) = self.transmit_notice(head)
         {
@@ -33,7 +45,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         while !self.gives_up()
             && let Some(sender) = self.ready.first()
         {
-            if let Some(transmit) = self.transmit_from(now, sender, ticket, head) {
+            if let Some(transmit) = self.transmit_from(now, sender, (ticket, head), is_end) {
                 self.burst = self.burst.wrapping_add(1);
                 if self.burst >= BURST {
                     self.rotate();
@@ -133,8 +145,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         sender: u32,
-        ticket: Ticket,
-        head: &mut [u8; HEAD],
+        (ticket, head): (Ticket, &mut [u8; HEAD]),
+        is_end: &mut bool,
     ) -> Option<Transmit> {
         let pace = self.pace();
         let record = self.senders.as_mut().get_mut(sender as usize)?;
@@ -161,6 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     super::send::take_first(peer, operations);
                     super::send::first_of(peer, operations).is_none()
                 };
+                *is_end = empty && !record.window.has_lost();
                 if empty && record.window.is_scarce() {
                     record.window.drain(segment.psn);
                     flags |= Flags::DRAINED;
@@ -306,7 +319,9 @@ pub(super) fn emit<const BITS: u32>(
             };
             if header.kind != Kind::Void {
                 // All that there is room for: what lies behind is not sent, or overwritten by the payload.
-                if let Some(rest) = head.last_chunk_mut() {
+                if operation.head_bytes > 0
+                    && let Some(rest) = head.last_chunk_mut()
+                {
                     *rest = operation.head;
                 }
                 length = length.wrapping_add(usize::from(operation.head_bytes));
