@@ -198,6 +198,19 @@ struct Handle {
     used: u64,
 }
 
+/// The peer that was posted to last, its queue pairs, and where its handle is.
+#[derive(Clone, Copy)]
+struct Last {
+    peer: u32,
+    numbers: [u32; 2],
+    place: usize,
+}
+
+impl Last {
+    /// Nobody was.
+    const NONE: Self = Self { peer: 0, numbers: [0; 2], place: usize::MAX };
+}
+
 /// Records by peer, handles by use.
 pub(super) struct AddressTable {
     records: Vec<Record>,
@@ -205,8 +218,8 @@ pub(super) struct AddressTable {
     places: HashMap<u32, usize>,
     /// Handles of paths that changed, and how many postings there were then.
     retired: Vec<(Way, u64)>,
-    /// The last peer and where its handle is: most datagrams go where the one before went.
-    last: (u32, usize),
+    /// Most datagrams go where the one before went.
+    last: Last,
     postings: u64,
     /// Makes handles. `None`: the domain is closed.
     resolver: Option<Resolver<Made>>,
@@ -231,7 +244,7 @@ impl AddressTable {
             handles: Vec::new(),
             places: HashMap::new(),
             retired: Vec::new(),
-            last: (0, usize::MAX),
+            last: Last::NONE,
             postings: 0,
         })
     }
@@ -275,30 +288,30 @@ impl AddressTable {
     /// Where a posting to the peer's lane goes. A handle that there is not is asked for.
     #[inline]
     pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination<'_> {
-        let Some(record) = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0) else {
-            return Destination::Nowhere;
-        };
-        let [polled, interrupt] = record.numbers();
-        let number = if lane == Lane::Polled { polled } else { interrupt };
-        let (last, place) = self.last;
-        if last != peer.0 || place >= self.handles.len() {
-            let gid = record.gid;
-            match self.find(peer.0, gid) {
-                Ok(place) => self.last = (peer.0, place),
-                Err(nowhere) => return nowhere,
-            }
+        // What is found stays until a path or a handle changes.
+        if (self.last.peer != peer.0 || self.last.place >= self.handles.len())
+            && let Err(nowhere) = self.find(peer.0)
+        {
+            return nowhere;
         }
-        let Some(handle) = self.handles.get_mut(self.last.1) else { return Destination::Nowhere };
+        let Some(handle) = self.handles.get_mut(self.last.place) else { return Destination::Nowhere };
+        let [polled, interrupt] = self.last.numbers;
+        let number = if lane == Lane::Polled { polled } else { interrupt };
         self.postings += 1;
         handle.used = self.postings;
         Destination::Ready(To { way: &handle.way, lane, number })
     }
 
-    /// The place of the peer's handle, which is asked for if there is none.
+    /// Finds the peer's queue pairs, and its handle, which is asked for if there is none.
     #[inline(never)]
-    fn find(&mut self, peer: u32, gid: Gid) -> Result<usize, Destination<'static>> {
+    fn find(&mut self, peer: u32) -> Result<(), Destination<'static>> {
+        let record = self.records.get(peer as usize).filter(|record| record.mtu != 0);
+        let (gid, numbers) = record.map(|record| (record.gid, record.numbers())).ok_or(Destination::Nowhere)?;
         match self.places.get(&peer).copied() {
-            Some(place) => Ok(place),
+            Some(place) => {
+                self.last = Last { peer, numbers, place };
+                Ok(())
+            }
             None if self.ask(peer, gid, false) => Err(Destination::Pending),
             None => Err(Destination::Nowhere),
         }
@@ -383,7 +396,7 @@ impl AddressTable {
 
     /// Takes the peer's handle out. What was posted with it may still be under way.
     fn retire(&mut self, peer: PeerId) {
-        self.last = (0, usize::MAX);
+        self.last = Last::NONE;
         let Some(place) = self.places.remove(&peer.0).filter(|place| *place < self.handles.len()) else { return };
         let handle = self.handles.swap_remove(place);
         if let Some(moved) = self.handles.get(place) {
@@ -411,7 +424,7 @@ impl AddressTable {
         }
         self.asked.clear();
         self.places.clear();
-        self.last = (0, usize::MAX);
+        self.last = Last::NONE;
         let retired = self.retired.drain(..).map(|(way, _)| way);
         for way in self.handles.drain(..).map(|handle| handle.way).chain(retired) {
             // SAFETY: nothing is posted any more.
