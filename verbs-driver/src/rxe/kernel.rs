@@ -37,8 +37,9 @@ const ERROR: u32 = 6;
 const STATE: u32 = 1;
 const PARTITION_PORT_KEY: u32 = 1 << 4 | 1 << 5 | 1 << 6;
 const PSN: u32 = 1 << 16;
-/// Bytes of a send entry in the interface that is not used.
-const UNUSED_ENTRY: u32 = 128;
+/// Bytes of a send request in the interface that is not used (`ib_uverbs_send_wr`): the kernel takes no fewer, and clears as many for
+/// each doorbell.
+const UNUSED_ENTRY: u32 = 56;
 /// Words of the longest command, its own two and where the answer goes included.
 const COMMAND_MAX: usize = 32;
 /// The file's name of an adapter's network interface, which Soft-RoCE alone has there.
@@ -86,6 +87,7 @@ impl Bell {
 }
 
 impl Call for Bell {
+    #[inline]
     fn call(&mut self, value: [u8; 8]) {
         let pair = &self.pair;
         let [solicited, ..] = value;
@@ -378,6 +380,7 @@ fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
 }
 
 /// The doorbell of a send queue: a command without requests, of whose answer nothing is looked at.
+#[inline]
 fn ring(pair: &Pair) -> io::Result<()> {
     let mut answer = 0_u32;
     let at = (&raw mut answer).expose_provenance() as u64;
@@ -395,6 +398,7 @@ fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Res
 }
 
 /// Hands a command to the kernel.
+#[inline]
 fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
     let bytes = size_of_val(whole);
     // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
