@@ -85,8 +85,11 @@ pub(super) struct Send {
     progress: Progress,
 }
 
-/// The front of a send entry, in units.
-pub(super) type Front = [Unit; SEND / UNIT];
+/// Units at either end of the front of a send entry that are each datagram's own, and those between them, of the way.
+pub(super) const OWN: usize = 2;
+pub(super) const COMMON: usize = SEND / UNIT - 2 * OWN;
+/// What all entries that go the same way have in common.
+pub(super) type Front = [Unit; COMMON];
 
 impl Send {
     /// Of a datagram without flags and bytes.
@@ -109,8 +112,11 @@ impl Send {
         }
     }
 
+    /// What is not each datagram's own.
     pub(super) fn front(self) -> Front {
-        transmute!(self)
+        let units: [Unit; SEND / UNIT] = transmute!(self);
+        let [_, _, front @ .., _, _] = units;
+        front
     }
 }
 
@@ -122,18 +128,18 @@ struct Tagged {
     opcode: u32,
 }
 
-/// The entry of a datagram: what all that go the same way have in common, and what is its own, in the first two units and the last two.
+/// What is a datagram's own in front of what all that go the same way have in common.
 #[inline]
-pub(super) fn filled(common: &Front, (tag, flagged): (u32, Unit), (length, pieces): (u32, u32)) -> Front {
-    let mut front = *common;
-    let [first, second, .., before, last] = &mut front;
-    *first = transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND });
-    *second = flagged;
+pub(super) fn own_first(tag: u32, flagged: Unit) -> [Unit; OWN] {
+    [transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND }), flagged]
+}
+
+/// What is its own behind that.
+#[inline]
+pub(super) fn own_last(length: u32, pieces: u32) -> [Unit; OWN] {
     // Two words of the kernel's are in front of the progress.
     let Progress { length, left, piece, pieces, offset, reserved } = Progress::new(length, pieces);
-    *before = transmute!([0, 0, length, left]);
-    *last = transmute!([piece, pieces, offset, reserved]);
-    front
+    transmute!([0, 0, length, left, piece, pieces, offset, reserved])
 }
 
 /// The unit at [`FLAGS`].

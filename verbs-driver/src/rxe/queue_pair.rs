@@ -3,7 +3,8 @@
 use unisono_core::device::Lane;
 
 use super::entry::{
-    Completion, FLAGS, INLINE, RECEIVE, SEND, SIGNALLED, SOLICITED, filled, flagged, piece, receive, send_room,
+    COMMON, Completion, FLAGS, INLINE, OWN, RECEIVE, SEND, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
+    receive, send_room,
 };
 use super::path::Path;
 use super::ring::{Consumer, Producer, Shape};
@@ -68,6 +69,52 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
     pub const fn inline_max(&self) -> usize {
         send_room(self.send.shape().entry)
     }
+
+    /// Posts a datagram of the first `bytes` of these units, which are copied to the entry. Says whether there was room.
+    #[inline]
+    pub fn post_units(
+        &mut self,
+        to: (&Path, Lane),
+        (units, bytes): (&[Unit], usize),
+        solicited: bool,
+        tag: u32,
+    ) -> bool {
+        let length = bytes.min(size_of_val(units)) as u32;
+        if !self.begin(to, (INLINE, solicited, tag), (length, 0), size_of_val(units)) {
+            return false;
+        }
+        self.send.store_all(SEND / UNIT, units);
+        self.send.put();
+        true
+    }
+
+    /// The next of the datagrams that the look which brought the one before has found.
+    #[inline]
+    pub fn received_more(&mut self) -> Option<Fate<Got>> {
+        if self.received.has_more() { self.received() } else { None }
+    }
+
+    /// Stores the front of the next entry, if that has room for it and so many bytes behind it.
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        (path, lane): (&Path, Lane),
+        (flags, solicited, tag): (u32, bool, u32),
+        (length, pieces): (u32, u32),
+        behind: usize,
+    ) -> bool {
+        if behind > self.inline_max() || !self.send.has_room() {
+            return false;
+        }
+        let [polled, interrupt] = path.qpns;
+        let qpn = if lane == Lane::Polled { polled } else { interrupt };
+        let (flags, to) = (flags | if solicited { SOLICITED } else { 0 }, (qpn, path.qkey));
+        self.send.store_some(0, &own_first(tag, flagged(flags, to)));
+        self.send.store_some(OWN, &path.front);
+        self.send.store_some(OWN + COMMON, &own_last(length, pieces));
+        (self.last, self.posted) = (Some(flagged(flags | SIGNALLED, to)), tag);
+        true
+    }
 }
 
 /// Slices one behind the other, in units; the last is filled up with zeros.
@@ -127,48 +174,32 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
     }
 
     #[inline]
-    fn post(&mut self, (path, lane): (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
-        let [polled, interrupt] = path.qpns;
-        let qpn = if lane == Lane::Polled { polled } else { interrupt };
-        let mut flags = if solicited { SOLICITED } else { 0 };
-        let (length, pieces) = match payload {
+    fn post(&mut self, to: (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
+        let front = SEND / UNIT;
+        let room = match payload {
             Payload::Gather(data) => {
                 let data = data.iter().filter(|data| data.bytes > 0);
-                data.fold((0, 0), |(length, pieces), data| (data.bytes.saturating_add(length), pieces + 1))
+                let sum = |(length, pieces), data: &Data| (data.bytes.saturating_add(length), pieces + 1);
+                let (length, pieces) = data.clone().fold((0, 0), sum);
+                let room = self.begin(to, (0, solicited, tag), (length, pieces), pieces as usize * UNIT);
+                if room {
+                    self.send.store(front, data.map(|data| piece(*data)));
+                }
+                room
             }
             Payload::Inline(slices) => {
-                flags |= INLINE;
-                (slices.iter().map(|slice| slice.len()).sum::<usize>().try_into().unwrap_or(u32::MAX), 0)
-            }
-        };
-        let room = match payload {
-            Payload::Gather(_) => pieces as usize * UNIT,
-            Payload::Inline(_) => length as usize,
-        };
-        if room > self.inline_max() || !self.send.has_room() {
-            return false;
-        }
-        let to = (qpn, path.qkey);
-        self.send.store_all(0, &filled(&path.front, (tag, flagged(flags, to)), (length, pieces)));
-        let front = SEND / UNIT;
-        match payload {
-            Payload::Gather(data) => {
-                self.send.store(front, data.iter().filter(|data| data.bytes > 0).map(|data| piece(*data)));
-            }
-            Payload::Inline([slice]) => {
-                let (whole, rest) = slice.as_chunks();
-                self.send.store_all(front, whole);
-                let mut last = Unit::default();
-                if let Some(to) = last.get_mut(..rest.len()).filter(|to| !to.is_empty()) {
-                    to.copy_from_slice(rest);
-                    self.send.store_all(front + whole.len(), &[last]);
+                let length = slices.iter().map(|slice| slice.len()).sum::<usize>().try_into().unwrap_or(u32::MAX);
+                let room = self.begin(to, (INLINE, solicited, tag), (length, 0), length as usize);
+                if room {
+                    self.send.store(front, Units { slices, taken: 0 });
                 }
+                room
             }
-            Payload::Inline(slices) => self.send.store(front, Units { slices, taken: 0 }),
+        };
+        if room {
+            self.send.put();
         }
-        self.send.put();
-        (self.last, self.posted) = (Some(flagged(flags | SIGNALLED, to)), tag);
-        true
+        room
     }
 
     #[inline]
@@ -180,6 +211,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         self.send.publish(true);
     }
 
+    #[inline(never)]
     fn sent(&mut self) -> Option<Fate<u32>> {
         let completion = Completion::parse(self.sent.poll()?);
         let outstanding = self.posted.wrapping_sub(self.done);

@@ -111,6 +111,14 @@ impl<S: Seam> Producer<S> {
         self.seam.store_all(self.shape.at(self.next) + first * UNIT, units);
     }
 
+    /// As [`store_all`](Self::store_all), of so many units that the stores stand one behind the other.
+    #[inline(always)]
+    pub fn store_some<const N: usize>(&mut self, first: usize, units: &[Unit; N]) {
+        if (first + N) * UNIT <= self.shape.entry {
+            self.seam.store_all(self.shape.at(self.next) + first * UNIT, units);
+        }
+    }
+
     /// Stores a unit of the entry before the next once more. The kernel must not know of it yet.
     pub fn restore(&mut self, place: usize, unit: Unit) {
         if self.next != self.told && place < self.shape.entry / UNIT {
@@ -199,8 +207,14 @@ impl<S: Seam> Consumer<S> {
         true
     }
 
-    /// The first bytes of the next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    /// Whether an entry is known of, without a look at the kernel's index.
     #[inline]
+    pub const fn has_more(&self) -> bool {
+        self.next != self.put
+    }
+
+    /// The first bytes of the next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    #[inline(always)]
     pub fn poll(&mut self) -> Option<Block> {
         if !self.has_news() {
             self.give_back();

@@ -51,25 +51,35 @@ impl<R: Link, const N: usize> Chain<R, N> {
     }
 
     /// The next request, linked to the one before it, the list of its pieces and how many they are. `None`: there is no room.
-    fn next(&mut self, pieces: &[Piece]) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
+    #[inline(always)]
+    fn next(&mut self, first: Piece, second: Option<Piece>) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
         let (before, behind) = self.requests.split_at_mut_checked(self.count)?;
         let (request, list) = (behind.first_mut()?, self.pieces.get_mut(self.count)?);
         if let Some(before) = before.last_mut() {
             before.link(request);
         }
         request.link(ptr::null_mut());
-        for (to, piece) in list.iter_mut().zip(pieces) {
-            let addr = piece.start.expose_provenance().get() as u64;
-            *to = sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key };
+        let all = list.as_mut_ptr();
+        let mut places = list.iter_mut();
+        *places.next()? = entry(first);
+        let mut count = 1;
+        if let Some(second) = second {
+            *places.next()? = entry(second);
+            count = 2;
         }
         self.count += 1;
-        Some((request, list.as_mut_ptr(), pieces.len().min(N) as c_int))
+        Some((request, all, count))
     }
 
     /// All requests so far. The chain is empty afterwards.
     fn take(&mut self) -> &mut [R] {
         self.requests.get_mut(..mem::take(&mut self.count)).unwrap_or_default()
     }
+}
+
+fn entry(piece: Piece) -> sys::ibv_sge {
+    let addr = piece.start.expose_provenance().get() as u64;
+    sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key }
 }
 
 /// Completions that were taken from their queue and not looked at.
@@ -208,8 +218,8 @@ impl Library {
 
     /// Adds a datagram to the chain. Says whether there was room.
     #[inline]
-    pub(super) fn post(&mut self, to: NonNull<sys::ibv_ah>, number: u32, posting: &Posting<'_>) -> bool {
-        let Some((request, list, count)) = self.sends.next(posting.pieces) else { return false };
+    pub(super) fn post(&mut self, to: NonNull<sys::ibv_ah>, number: u32, posting: &Posting) -> bool {
+        let Some((request, list, count)) = self.sends.next(posting.head, posting.payload) else { return false };
         request.wr_id = posting.tag.into();
         (request.sg_list, request.num_sge) = (list, count);
         request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND;
@@ -240,7 +250,7 @@ impl Library {
 
     /// Adds memory to the chain. Says whether there was room.
     pub(super) fn lend(&mut self, piece: Piece, tag: u32) -> bool {
-        let Some((request, list, count)) = self.receives.next(&[piece]) else { return false };
+        let Some((request, list, count)) = self.receives.next(piece, None) else { return false };
         (request.wr_id, request.sg_list, request.num_sge) = (tag.into(), list, count);
         true
     }

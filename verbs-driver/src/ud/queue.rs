@@ -13,6 +13,7 @@ use super::bell::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::library::Library;
 use super::multicast::Member;
+use crate::order::{UNIT, Unit};
 use crate::raw::{Data, Fate, Got, Payload, QueuePair};
 use crate::rxe;
 use crate::rxe::kernel::{self, Pair, Ring};
@@ -81,8 +82,9 @@ impl From<Piece> for Data {
 
 /// A datagram that is posted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Posting<'a> {
-    pub(super) pieces: &'a [Piece],
+pub(super) struct Posting {
+    pub(super) head: Piece,
+    pub(super) payload: Option<Piece>,
     /// Its bytes travel in the entry.
     pub(super) inline: bool,
     pub(super) solicited: bool,
@@ -99,6 +101,8 @@ pub(super) enum Queue {
 pub(super) struct Mapped {
     pair: Arc<Pair>,
     queues: rxe::Queues<Ring, Ring, Ring>,
+    /// Where the pieces of a datagram that travels in its entry are put together.
+    copied: [Unit; INLINE_MAX / UNIT],
 }
 
 impl Queue {
@@ -118,7 +122,7 @@ impl Queue {
         let element = 2 * lane as u32 + 1;
         let made = Pair::new(domain, depth, key, element).and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
-            Ok(Self::Rxe(Box::new(Mapped { pair, queues })))
+            Ok(Self::Rxe(Box::new(Mapped { pair, queues, copied: [Unit::default(); INLINE_MAX / UNIT] })))
         });
         made.map_err(|error| OpenError::Refused { what: "a mapped queue pair", error })
     }
@@ -160,19 +164,18 @@ impl Queue {
     /// # Safety
     /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed. The way lives as long.
     #[inline]
-    pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting<'_>) -> bool {
+    pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting) -> bool {
         match (self, to.way) {
             (Self::Library(library), Way::Handle(handle)) => library.post(*handle, to.number, posting),
             (Self::Rxe(mapped), Way::Entry(path)) => {
                 let to = (&**path, to.lane);
                 if posting.inline {
-                    let mut copied = [0; INLINE_MAX];
                     // SAFETY: the caller's promise.
-                    let Some(bytes) = (unsafe { copy(posting.pieces, &mut copied) }) else { return false };
-                    return mapped.queues.post(to, Payload::Inline(&[bytes]), posting.solicited, posting.tag);
+                    let Some(bytes) = (unsafe { copy(posting, &mut mapped.copied) }) else { return false };
+                    let units = mapped.copied.get(..bytes.div_ceil(UNIT)).unwrap_or_default();
+                    return mapped.queues.post_units(to, (units, bytes), posting.solicited, posting.tag);
                 }
-                let mut data = [Data::default(); PIECES];
-                data.iter_mut().zip(posting.pieces).for_each(|(data, piece)| *data = (*piece).into());
+                let data = [posting.head.into(), posting.payload.map(Data::from).unwrap_or_default()];
                 mapped.queues.post(to, Payload::Gather(&data), posting.solicited, posting.tag)
             }
             _ => false,
@@ -235,6 +238,16 @@ impl Queue {
         }
     }
 
+    /// The next datagram of those that the look which brought the one before has found. After `None`, [`received`](Self::received)
+    /// looks again.
+    #[inline]
+    pub(super) fn received_more(&mut self) -> Option<Fate<Got>> {
+        match self {
+            Self::Library(library) => library.received(),
+            Self::Rxe(mapped) => mapped.queues.received_more(),
+        }
+    }
+
     /// Asks for an event at the next receive, or at the next one whose sender solicits it.
     pub(super) fn arm(&mut self, solicited: bool) {
         match self {
@@ -279,17 +292,47 @@ const fn refused(error: std::io::Error) -> OpenError {
     OpenError::Refused { what: "MODIFY_QP", error }
 }
 
-/// The pieces, one behind the other. `None`: there is no room for them.
+/// Its pieces, one behind the other. Gives their bytes. `None`: there is no room for them.
 ///
 /// # Safety
 /// The pieces are live.
-unsafe fn copy<'a>(pieces: &[Piece], to: &'a mut [u8; INLINE_MAX]) -> Option<&'a [u8]> {
-    let mut filled = 0;
-    for piece in pieces {
-        let room = to.get_mut(filled..)?.get_mut(..piece.bytes)?;
-        // SAFETY: as many bytes as both have; the room is ours alone.
-        unsafe { piece.start.as_ptr().copy_to_nonoverlapping(room.as_mut_ptr(), piece.bytes) };
-        filled += piece.bytes;
+#[inline(always)]
+unsafe fn copy(posting: &Posting, to: &mut [Unit; INLINE_MAX / UNIT]) -> Option<usize> {
+    let head = posting.head;
+    let bytes = head.bytes + posting.payload.map_or(0, |payload| payload.bytes);
+    // The last unit is filled up with zeros.
+    if let Some(last) = to.get_mut(bytes / UNIT) {
+        *last = Unit::default();
     }
-    to.get(..filled)
+    let to = to.as_flattened_mut();
+    // SAFETY: the caller's promise.
+    unsafe { copy_piece(head, to.get_mut(..head.bytes)?) };
+    if let Some(payload) = posting.payload {
+        // SAFETY: as above.
+        unsafe { copy_piece(payload, to.get_mut(head.bytes..bytes)?) };
+    }
+    Some(bytes)
+}
+
+/// Word by word where the piece is aligned: it is short, and a call costs more.
+///
+/// # Safety
+/// The piece is live, and as long as the room for it.
+#[inline(always)]
+unsafe fn copy_piece(piece: Piece, to: &mut [u8]) {
+    let (mut from, mut rest) = (piece.start, to);
+    if from.addr().get().is_multiple_of(align_of::<u64>()) {
+        let (words, behind) = rest.as_chunks_mut();
+        for word in words {
+            // SAFETY: one of the words that are within the piece, aligned.
+            *word = unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
+            // SAFETY: as above, or just behind the last.
+            from = unsafe { from.add(size_of::<u64>()) };
+        }
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        // SAFETY: as many bytes as both have left; the room is ours alone.
+        unsafe { from.as_ptr().copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len()) };
+    }
 }

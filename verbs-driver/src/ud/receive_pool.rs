@@ -46,7 +46,9 @@ enum Owner {
 struct Filling {
     owner: Owner,
     bytes: u32,
-    source: Source,
+    /// The queue pair that it came from, and whether a routing header is in front.
+    queue: u32,
+    grh: bool,
 }
 
 /// Receive slots and what is in them.
@@ -89,7 +91,7 @@ impl ReceivePool {
         let memory = Pages::map(stride * count as usize).map_err(refused("mmap"))?;
         // SAFETY: the pool keeps its pages until the registration is dropped.
         let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
-        let nobody = Filling { owner: Owner::Spare, bytes: 0, source: Source { gid: None, queue: 0 } };
+        let nobody = Filling { owner: Owner::Spare, bytes: 0, queue: 0, grh: false };
         let mut fillings = alloc::vec![nobody; count as usize].into_boxed_slice();
         for filling in fillings.iter_mut().take(slots as usize) {
             filling.owner = Owner::Adapter;
@@ -180,7 +182,9 @@ impl ReceivePool {
     pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
         self.is_drained = false;
         for taken in 0..LOOK {
-            let Some(fate) = queue.received() else {
+            // The look that brought the first has found all that there was.
+            let found = if taken == 0 { queue.received() } else { queue.received_more() };
+            let Some(fate) = found else {
                 self.is_drained = taken > 0;
                 if taken == 0 {
                     self.repost(Some(queue));
@@ -199,10 +203,9 @@ impl ReceivePool {
                 self.post(slot, Some(&mut *queue));
                 continue;
             };
-            let gid = if got.origin.grh { self.source_of(slot) } else { None };
             if let Some(filling) = self.fillings.get_mut(slot as usize) {
                 filling.bytes = bytes;
-                filling.source = Source { gid, queue: got.origin.qpn };
+                (filling.queue, filling.grh) = (got.origin.qpn, got.origin.grh);
                 self.waiting.push_back(slot);
             }
             tally.received.add(1);
@@ -226,8 +229,15 @@ impl ReceivePool {
         self.waiting.is_empty() && mem::take(&mut self.is_drained)
     }
 
+    /// Where what is in a slot came from.
+    #[inline]
+    fn source_of(&self, slot: u32, filling: &Filling) -> Source {
+        Source { gid: if filling.grh { self.gid_of(slot) } else { None }, queue: filling.queue }
+    }
+
     /// The sender's GID, as the routing header says.
-    fn source_of(&self, slot: u32) -> Option<Gid> {
+    #[inline]
+    fn gid_of(&self, slot: u32) -> Option<Gid> {
         // SAFETY: completed and not posted again: the adapter is done with it.
         let header = unsafe { self.memory.get(slot as usize * self.stride + START - ROUTE, ROUTE) }?;
         if self.ipv4 {
@@ -244,7 +254,8 @@ impl ReceivePool {
         let own = self.waiting.pop_front()?;
         let filling = self.fillings.get_mut(own as usize)?;
         filling.owner = Owner::Receiver;
-        let Filling { bytes, source, .. } = *filling;
+        let filling = *filling;
+        let (bytes, source) = (filling.bytes, self.source_of(own, &filling));
         // SAFETY: completed, and not posted again before it is given back.
         let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
         Some(Datagram { slot: Slot(self.base + own), bytes, head: head.unwrap_or_default(), source, table })
@@ -291,7 +302,7 @@ impl ReceivePool {
         let filling = self.fillings.get(own as usize);
         let out = filling.filter(|filling| matches!(filling.owner, Owner::Receiver | Owner::Holder));
         let (bytes, source) =
-            out.map_or((0, Source { gid: None, queue: 0 }), |filling| (filling.bytes, filling.source));
+            out.map_or((0, Source { gid: None, queue: 0 }), |filling| (filling.bytes, self.source_of(own, filling)));
         // SAFETY: handed out, hence not posted.
         let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
         Datagram { slot, bytes, head: head.unwrap_or_default(), source, table }

@@ -18,7 +18,7 @@ use super::address_table::{AddressTable, Destination, To};
 use super::domain::{Domain, OpenError, Registration};
 use super::lent::Lent;
 use super::pages::Pages;
-use super::queue::{PIECES, Piece, Posting, Queue};
+use super::queue::{Piece, Posting, Queue};
 use super::tally::Tally;
 use crate::raw::Fate;
 
@@ -52,22 +52,21 @@ pub(super) struct SendRing {
     memory: Pages,
     mtu: usize,
     /// What each entry's payload is registered under, if the adapter reads it where it lies.
-    lent: Box<[Option<u32>]>,
-    /// Postings since the last flush. Entries that are lost have no part in it.
-    chained: u32,
+    lent: Box<[Option<u32>; ENTRIES as usize]>,
     /// Tickets of postings, by their serial numbers.
-    tickets: Box<[Ticket]>,
+    tickets: Box<[Ticket; ENTRIES as usize]>,
     last: Ticket,
     flushed: Ticket,
     /// The last posting that asked for a completion, while it has not come.
     signalled: Option<u32>,
     /// The last entry whose bytes the adapter reads from memory, while they may be read.
     gathered: Option<Ticket>,
-    /// Postings that may be in the queue, and those of them behind the last that asked for a completion.
-    occupied: u32,
-    behind: u32,
-    /// Postings that were ever in the queue, which knows each by its number.
+    /// Postings that were ever in the queue, which knows each by its number. Entries that are lost have no part in it.
     serial: u32,
+    /// How many there were at the last flush, and when a completion was asked for last; and those that the queue is done with.
+    handed: u32,
+    asked: u32,
+    done: u32,
     /// In the order of their tickets.
     parked: VecDeque<Parked>,
     /// Calls of `poll`.
@@ -87,16 +86,16 @@ impl SendRing {
             memory,
             registration,
             mtu,
-            lent: alloc::vec![None; ENTRIES as usize].into(),
-            chained: 0,
-            tickets: alloc::vec![Ticket::default(); ENTRIES as usize].into(),
+            lent: Box::new([None; ENTRIES as usize]),
+            tickets: Box::new([Ticket::default(); ENTRIES as usize]),
             last: Ticket::default(),
             flushed: Ticket::default(),
             signalled: None,
             gathered: None,
-            occupied: 0,
-            behind: 0,
             serial: 0,
+            handed: 0,
+            asked: 0,
+            done: 0,
             parked: VecDeque::new(),
             looks: 0,
             completed: Ticket::default(),
@@ -123,7 +122,7 @@ impl SendRing {
 
     /// Whether an entry is free, after a look at the completions if need be.
     pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
-        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.occupied);
+        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.serial.wrapping_sub(ring.done));
         if used(self) >= ENTRIES {
             self.poll(queue, tally);
         }
@@ -209,7 +208,7 @@ impl SendRing {
         } else {
             self.gathered = Some(self.last);
         }
-        self.hand(queue, to, [self.head_of(entry, head), second], fits, transmit.solicited);
+        self.hand(queue, to, (self.head_of(entry, head), second), fits, transmit.solicited);
     }
 
     fn head_of(&self, entry: usize, bytes: usize) -> Option<Piece> {
@@ -233,20 +232,22 @@ impl SendRing {
 
     /// Gives a posting to the queue.
     #[inline]
-    fn hand(&mut self, queue: &mut Queue, to: To<'_>, pieces: [Option<Piece>; PIECES], inline: bool, solicited: bool) {
-        let [Some(head), payload] = pieces else { return };
-        let pieces = [head, payload.unwrap_or(head)];
-        let pieces = pieces.get(..1 + usize::from(payload.is_some())).unwrap_or_default();
-        self.occupied = self.occupied.saturating_add(1);
-        self.chained = self.chained.saturating_add(1);
-        self.behind = self.behind.saturating_add(1);
+    fn hand(
+        &mut self,
+        queue: &mut Queue,
+        to: To<'_>,
+        pieces: (Option<Piece>, Option<Piece>),
+        inline: bool,
+        solicited: bool,
+    ) {
+        let (Some(head), payload) = pieces else { return };
         self.serial = self.serial.wrapping_add(1);
         if let Some(ticket) = self.tickets.get_mut((self.serial % ENTRIES) as usize) {
             *ticket = self.last;
         }
         // SAFETY: the entry's own memory, used by nothing else until it is complete; lent payload stays as the caller of
         // `post` promised; ways outlive what is posted with them.
-        let taken = unsafe { queue.post(to, &Posting { pieces, inline, solicited, tag: self.serial }) };
+        let taken = unsafe { queue.post(to, &Posting { head, payload, inline, solicited, tag: self.serial }) };
         // There is room for all entries, unless the adapter is at odds with itself.
         self.failed |= !taken;
     }
@@ -275,7 +276,7 @@ impl SendRing {
                     let entry = (one.ticket.0 % ENTRIES) as usize;
                     let payload = self.copied(entry, one.copied).filter(|_| one.copied > 0);
                     tally.sent_inline.add(1);
-                    self.hand(queue, to, [self.head_of(entry, one.head), payload], true, one.solicited);
+                    self.hand(queue, to, (self.head_of(entry, one.head), payload), true, one.solicited);
                     posted = true;
                 }
                 Destination::Pending if one.since.elapsed() < PATIENCE => self.parked.push_back(one),
@@ -299,14 +300,14 @@ impl SendRing {
 
     #[inline]
     fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
-        let count = mem::take(&mut self.chained);
+        let count = self.serial.wrapping_sub(mem::replace(&mut self.handed, self.serial));
         self.flushed = self.last;
         match queue {
             Some(queue) if count > 0 && !self.failed => {
-                let signal = self.gathered.is_some() || self.behind >= QUIET;
+                let signal = self.gathered.is_some() || self.behind() >= QUIET;
                 if signal {
                     self.signalled = Some(self.serial);
-                    self.behind = 0;
+                    self.asked = self.serial;
                 }
                 tally.send_calls.add(1);
                 // SAFETY: as in `hand`.
@@ -331,7 +332,7 @@ impl SendRing {
     /// is looked for now and then.
     pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
         self.looks = self.looks.wrapping_add(1);
-        let expected = self.signalled.is_some() || self.behind > 0 && self.looks.is_multiple_of(QUIET);
+        let expected = self.signalled.is_some() || self.behind() > 0 && self.looks.is_multiple_of(QUIET);
         let Some(queue) = queue.filter(|_| expected) else { return self.completed };
         while let Some(fate) = queue.sent() {
             let (tag, ok) = match fate {
@@ -355,11 +356,16 @@ impl SendRing {
             if self.signalled == Some(tag) {
                 self.signalled = None;
             }
-            self.occupied = self.serial.wrapping_sub(tag);
+            self.done = tag;
             self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
         }
         self.settle();
         self.completed
+    }
+
+    /// Postings behind the last that asked for a completion.
+    const fn behind(&self) -> u32 {
+        self.serial.wrapping_sub(self.asked)
     }
 
     /// What is flushed is complete when nothing of it is read from memory.
@@ -379,10 +385,10 @@ impl SendRing {
 
     /// The queue was made anew, or is gone: nothing is under way, and what was to be handed over is lost.
     pub(super) fn forget(&mut self, tally: &Tally) {
-        let left = mem::take(&mut self.chained) as usize + self.parked.len();
-        tally.lost_in_error.add(left as u64);
+        let left = self.serial.wrapping_sub(self.handed);
+        tally.lost_in_error.add(u64::from(left) + self.parked.len() as u64);
         (self.signalled, self.gathered) = (None, None);
-        (self.occupied, self.behind) = (0, 0);
+        (self.handed, self.asked, self.done) = (self.serial, self.serial, self.serial);
         self.flushed = self.last;
         self.parked.clear();
         self.failed = false;
