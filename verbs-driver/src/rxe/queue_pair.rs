@@ -341,6 +341,45 @@ mod tests {
     }
 
     #[test]
+    fn units_are_posted_as_slices_are() {
+        let path = path();
+        for bytes in [0, 1, 16, 24, 88, 303] {
+            let (mut slices, mut units) = (pair(), pair());
+            let mut whole = [Unit::default(); 19];
+            whole.as_flattened_mut()[..bytes].fill(7);
+            let to = (&path, Lane::Interrupt);
+            let (front, behind) = whole.as_flattened()[..bytes].split_at(bytes / 3);
+            assert!(slices.post(to, Payload::Inline(&[front, behind]), true, 9));
+            assert!(units.post_units(to, (&whole[..bytes.div_ceil(UNIT)], bytes), true, 9));
+            slices.flush(true);
+            units.flush(true);
+            let [slices, units] = [slices, units].map(|pair| pair.send.seam().entries.clone());
+            assert_eq!(slices, units, "{bytes}");
+        }
+        assert!(!pair().post_units((&path, Lane::Polled), (&[Unit::default(); 20], 1), false, 1));
+    }
+
+    #[test]
+    fn more_is_what_the_last_look_found() {
+        let mut pair = pair();
+        for tag in 1..4 {
+            assert!(pair.lend(Data { address: 0x2000, bytes: 1064, key: 9 }, tag));
+        }
+        pair.flush_lent();
+        let tag_of = |fate| match fate {
+            Some(Fate::Done(Got { tag, .. })) => tag,
+            _ => 0,
+        };
+        assert_eq!(tag_of(pair.received_more()), 0);
+        complete(pair.received.seam_mut(), 0, &[(0, 1), (20, 50)]);
+        complete(pair.received.seam_mut(), 1, &[(0, 2), (20, 50)]);
+        assert_eq!(tag_of(pair.received_more()), 0, "nobody has looked");
+        assert_eq!((tag_of(pair.received()), tag_of(pair.received_more())), (1, 2));
+        complete(pair.received.seam_mut(), 2, &[(0, 3), (20, 50)]);
+        assert_eq!((tag_of(pair.received_more()), tag_of(pair.received())), (0, 3));
+    }
+
+    #[test]
     fn full_queue_and_long_payload_are_refused() {
         let (mut pair, path) = (pair(), path());
         assert_eq!(pair.inline_max(), 304);

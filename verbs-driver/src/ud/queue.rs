@@ -336,3 +336,31 @@ unsafe fn copy_piece(piece: Piece, to: &mut [u8]) {
         unsafe { from.as_ptr().copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_put_together_wherever_they_lie() {
+        let mut memory: [u64; 48] = core::array::from_fn(|at| 0x0101_0101_0101_0101 * (at as u64 + 1));
+        let start = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: within the memory, as is everything that is named below.
+        let piece = |at: usize, bytes| Piece { start: unsafe { start.add(at) }, bytes, key: 0 };
+        let byte = |at: usize| (at / 8 + 1) as u8;
+        for (head, at, bytes) in (0..40).flat_map(|head| (0..9).map(move |at| (head, at, 97 - head))) {
+            let (head, payload) = (piece(at / 2, head), Some(piece(8 * 16 + at, bytes)));
+            let posting = Posting { head, payload, inline: true, solicited: false, tag: 0 };
+            let mut units = [[9; UNIT]; INLINE_MAX / UNIT];
+            // SAFETY: both are live.
+            assert_eq!(unsafe { copy(&posting, &mut units) }, Some(97));
+            let expected = (0..head.bytes).map(|i| byte(at / 2 + i)).chain((0..bytes).map(|i| byte(8 * 16 + at + i)));
+            assert!(units.as_flattened().iter().copied().take(97).eq(expected), "{posting:?}");
+            assert_eq!(units.as_flattened()[97..113], [[0; 15].as_slice(), &[9]].concat(), "{posting:?}");
+        }
+        let posting =
+            Posting { head: piece(0, 64), payload: Some(piece(0, 193)), inline: true, solicited: false, tag: 0 };
+        // SAFETY: both are live.
+        assert_eq!(unsafe { copy(&posting, &mut [[0; UNIT]; INLINE_MAX / UNIT]) }, None);
+    }
+}
