@@ -106,27 +106,34 @@ impl Counters {
     /// Counts one fact.
     #[inline(always)]
     pub fn count(&mut self, what: Happened) {
+        self.count_all(what, 1);
+    }
+
+    /// Counts a fact that happened so many times.
+    #[inline(always)]
+    pub fn count_all(&mut self, what: Happened, times: u32) {
+        let n = u64::from(times);
         match what {
             Happened::Accepted { kind, bytes } => {
-                add(self.accepted.get_mut(kind as usize), 1);
-                self.bytes_accepted = self.bytes_accepted.wrapping_add(u64::from(bytes));
-                add(self.sizes.get_mut(significant(bytes)), 1);
+                add(self.accepted.get_mut(kind as usize), n);
+                add(Some(&mut self.bytes_accepted), n.wrapping_mul(u64::from(bytes)));
+                add(self.sizes.get_mut(significant(bytes)), n);
             }
             Happened::Duplicate { resent } => {
-                add(Some(&mut self.duplicates), 1);
-                add(Some(&mut self.duplicates_resent), u64::from(resent));
+                add(Some(&mut self.duplicates), n);
+                add(Some(&mut self.duplicates_resent), if resent { n } else { 0 });
             }
-            Happened::Dropped(reason) => add(self.dropped.get_mut(reason as usize), 1),
-            Happened::Withdrawn => add(Some(&mut self.withdrawn), 1),
-            Happened::OutOfOrder => add(Some(&mut self.out_of_order), 1),
+            Happened::Dropped(reason) => add(self.dropped.get_mut(reason as usize), n),
+            Happened::Withdrawn => add(Some(&mut self.withdrawn), n),
+            Happened::OutOfOrder => add(Some(&mut self.out_of_order), n),
             Happened::Sent { cause, bytes } => {
-                add(self.sent.get_mut(cause as usize), 1);
-                add(Some(&mut self.bytes_sent), u64::from(bytes));
-                add(self.sizes.get_mut(significant(bytes)), 1);
+                add(self.sent.get_mut(cause as usize), n);
+                add(Some(&mut self.bytes_sent), n.wrapping_mul(u64::from(bytes)));
+                add(self.sizes.get_mut(significant(bytes)), n);
             }
-            Happened::Spurious => add(Some(&mut self.spurious), 1),
-            Happened::RoundTrip(units) => add(self.round_trips.get_mut(significant(units)), 1),
-            Happened::Granted(datagrams) => add(Some(&mut self.granted), u64::from(datagrams)),
+            Happened::Spurious => add(Some(&mut self.spurious), n),
+            Happened::RoundTrip(units) => add(self.round_trips.get_mut(significant(units)), n),
+            Happened::Granted(datagrams) => add(Some(&mut self.granted), n.wrapping_mul(u64::from(datagrams))),
         }
     }
 

@@ -52,17 +52,17 @@ where
 {
     let (mut received, mut verdict, mut course) = (false, Verdict::Release, Course::NONE);
     for _ in 0..budget {
-        let slot = match &device.receive(lane) {
-            Some(datagram) => {
-                endpoint.handle_next(now, datagram, above, &mut verdict, &mut course);
-                datagram.slot()
-            }
+        let (slot, is_taken) = match &device.receive(lane) {
+            Some(datagram) => (datagram.slot(), endpoint.handle_next(now, datagram, above, &mut verdict, &mut course)),
             None => break,
         };
         carry_out(device, memory, slot, &verdict);
-        carry_out_held(now, endpoint, device, memory, above);
+        if !is_taken {
+            carry_out_held(now, endpoint, device, memory, above);
+        }
         received = true;
     }
+    endpoint.note_course(now, above, &mut course);
     // A peer that ended between rounds leaves held datagrams behind.
     carry_out_held(now, endpoint, device, memory, above);
     received

@@ -85,6 +85,11 @@ pub trait Above {
     fn saw(&mut self, what: Happened) {
         let _ = what;
     }
+    /// The same happened so many times, none included.
+    #[inline]
+    fn saw_all(&mut self, what: Happened, times: u32) {
+        (0..times).for_each(|_| self.saw(what));
+    }
 }
 
 /// What an endpoint reports.

@@ -96,6 +96,16 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         self.flags |= PENDING;
     }
 
+    /// The next `count` datagrams, each of which consumes a PSN, arrived and have had their turn, the last one at `arrived`: as that many
+    /// [notes](Self::note) of originals, each [advanced](Self::advance) without a window.
+    #[inline]
+    pub(crate) fn note_all(&mut self, arrived: T::Stamp, count: u32) {
+        self.next = self.next.add(count);
+        self.note(arrived, self.next.back(1), 0);
+        let others = count.wrapping_sub(1).min(u32::from(u8::MAX)) as u8;
+        self.unacknowledged = self.unacknowledged.saturating_add(others);
+    }
+
     fn set_echo(&mut self, arrived: T::Stamp, psn: Psn<BITS>, count: u8) {
         self.arrived = arrived;
         self.echo = psn.get() as u16;

@@ -52,6 +52,11 @@ impl Above for Silent {
     fn saw(&mut self, what: Happened) {
         self.0.count(what);
     }
+
+    #[inline(always)]
+    fn saw_all(&mut self, what: Happened, times: u32) {
+        self.0.count_all(what, times);
+    }
 }
 
 struct Side {

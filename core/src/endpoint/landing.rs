@@ -101,12 +101,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
+    /// So many of its datagrams have had their turn.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(super) fn count_down(&mut self, placement: PlacementId) {
+    pub(super) fn count_down(&mut self, placement: PlacementId, datagrams: u32) {
         let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };
         let Stage::Open { bytes, left, .. } = &mut record.stage else { return };
-        *left = left.saturating_sub(1);
+        *left = left.saturating_sub(datagrams);
         if *left == 0 {
             record.stage = Stage::Filled { bytes: *bytes };
             self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);

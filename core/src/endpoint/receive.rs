@@ -255,7 +255,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// it filled a gap.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
-        let quarter = (self.credit.share(W as u32) >> 2).max(1);
+        let quarter = self.quarter();
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.inbound.note(arrived, header.psn(), header.flags.count());

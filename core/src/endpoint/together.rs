@@ -17,14 +17,14 @@ use crate::receive_window::ReceiveWindow;
 use crate::span::{Region, Span};
 use crate::storage::Arrays;
 use crate::time::Nanos;
-use crate::wire::Header;
+use crate::wire::{Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
-const W: usize = 8;
+const W: usize = 32;
 const BITS: u32 = 16;
-const OPERATIONS: usize = 16;
+const OPERATIONS: usize = 64;
 const MTU: u32 = 100;
 /// Datagrams of a round.
-const BUDGET: usize = 12;
+const BUDGET: usize = 24;
 
 type Records = Arrays<Nanos, 2, 2, OPERATIONS, 4, 16>;
 type Node = Endpoint<Records, W, BITS>;
@@ -123,17 +123,22 @@ impl Side {
         for frame in frames {
             let frame = Frame { slot: Slot(self.frames.len() as u32), ..*frame };
             self.frames.push(frame);
-            if self.together {
-                self.node.handle_next(now, &frame, &mut self.notes, &mut verdict, &mut course);
-                self.short[0] += usize::from(course.is_sure());
+            let is_taken = if self.together {
+                self.node.handle_next(now, &frame, &mut self.notes, &mut verdict, &mut course)
             } else {
                 self.node.handle_datagram(now, &frame, &mut self.notes, &mut verdict);
-            }
+                false
+            };
+            self.short[0] += usize::from(is_taken);
             said.push(verdict);
+            if is_taken {
+                continue;
+            }
             while let Some(slot) = self.node.poll_deferred() {
                 said.push(self.node.handle_held(now, &self.frames[slot.0 as usize], &mut self.notes));
             }
         }
+        self.node.note_course(now, &mut self.notes, &mut course);
         said
     }
 
@@ -399,4 +404,43 @@ fn an_acknowledgement_of_what_was_never_sent_is_not_put_off() {
         0,
         "nothing has ended"
     );
+}
+
+#[test]
+fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
+    const SEGMENTS: u32 = 10;
+    let size = MTU - SEGMENT_HEADER as u32;
+    let mut both = answered(1);
+    both.round(0, |_| {}, true);
+    both.place(0, SEGMENTS * size);
+    both.now += 2000;
+    both.round(0, |_| {}, true);
+    let mut frames = core::mem::take(&mut both.under_way[1]);
+    frames.retain(|frame| {
+        Header::<BITS>::parse(&frame.head).is_ok_and(|header| header.kind == Kind::Segment) || frame.bytes < 60
+    });
+    // A datagram of another kind instead of the second segment, and as many segments as there would be with it.
+    let last = frames.last_mut().expect("segments");
+    let mut header = Header::<BITS>::parse(&last.head).expect("a segment");
+    assert_eq!(header.kind, Kind::Segment);
+    header.flags = Flags::empty();
+    header.emit(&mut last.head);
+    let mut beyond = *last;
+    header.psn += 1;
+    header.emit(&mut beyond.head);
+    let SegmentHeader { placement, index } = SegmentHeader::parse(&beyond.head).expect("a segment");
+    SegmentHeader { placement, index: index + 1 }.emit(&mut beyond.head);
+    frames.push(beyond);
+    let other = &mut frames[2];
+    let header = Header::<BITS>::parse(&other.head).expect("a segment");
+    Header { kind: Kind::Eager, ..header }.emit(&mut other.head);
+    both.ask(1, |now, side| side.node.handle_completed(now, side.ticket));
+    let said = both.ask(1, |now, side| side.receive(now, &frames));
+    let [_, [_, receiver]] = &both.sides;
+    assert!(receiver.short[0] >= 6, "{} of {said:?}", receiver.short[0]);
+    let end = |verdict: &Verdict| match verdict {
+        Verdict::Place { to, .. } => to.offset + to.bytes as usize,
+        _ => 0,
+    };
+    assert_eq!(said.iter().map(end).max(), Some((SEGMENTS * size) as usize));
 }

@@ -57,7 +57,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
-            self.count_down(placement);
+            self.count_down(placement, 1);
         }
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
         if peer.receiver == NO_WINDOW {
@@ -74,7 +74,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let receiver = u32::from(peer.receiver);
             let window = self.receivers.as_mut().get_mut(receiver as usize);
             match peer.inbound.advance(window) {
-                Early::Landed(placement) => self.count_down(placement),
+                Early::Landed(placement) => self.count_down(placement, 1),
                 Early::Held(_) => {
                     self.deferred.push(self.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
                     return;

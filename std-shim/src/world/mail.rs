@@ -49,4 +49,9 @@ impl Above for Mail<'_> {
     fn saw(&mut self, what: Happened) {
         self.counters.count(what);
     }
+
+    #[inline]
+    fn saw_all(&mut self, what: Happened, times: u32) {
+        self.counters.count_all(what, times);
+    }
 }
