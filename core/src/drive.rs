@@ -119,6 +119,7 @@ where
         }
         above.saw(Happened::Sent { cause, bytes });
     }
+    endpoint.settle_run(&mut run);
     if waiting {
         device.flush(lane);
     }

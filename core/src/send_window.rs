@@ -11,6 +11,9 @@ mod acknowledge;
 mod relative;
 mod ring;
 mod timer;
+mod train;
+
+pub(crate) use train::Train;
 
 use crate::congestion::{Congestion, Control};
 use crate::device::{Cause, Ticket};

@@ -3,11 +3,15 @@
 use super::transmit::{BURST, data, emit, header_of, is_to_ask};
 use super::{Endpoint, Now, ORPHAN, POSTING};
 use crate::device::{Cause, HEAD, PeerId, Ticket, Transmit};
+use crate::list::NONE;
+use crate::operation::{Operation, What};
 use crate::peer::{NEWS, WANTS};
-use crate::send_window::Piece;
+use crate::placement::PlacementId;
+use crate::send_window::{Piece, Train};
+use crate::span::{Region, Span};
 use crate::storage::Storage;
 use crate::time::Time;
-use crate::wire::{Flags, Header, Kind};
+use crate::wire::{Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
 /// What may follow the datagram that left last.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,17 @@ pub(crate) struct Run<const BITS: u32> {
     is_due: bool,
     /// Nothing is left of their window.
     is_end: bool,
+    /// Of those, so many parts of one placement are next. What they do to the records is done for all of them together
+    /// ([`settle_run`](Endpoint::settle_run)), before anything else is asked of the endpoint.
+    parts: u32,
+    /// Their peer and operation, the head of each but for PSN and index, and what the next one carries.
+    to: PeerId,
+    operation: u32,
+    head: [u8; SEGMENT_HEADER],
+    segment: SegmentHeader,
+    payload: Span,
+    /// Those that have left.
+    train: Train<BITS>,
 }
 
 impl<const BITS: u32> Run<BITS> {
@@ -40,7 +55,33 @@ impl<const BITS: u32> Run<BITS> {
         left: 0,
         is_due: false,
         is_end: false,
+        parts: 0,
+        to: PeerId(NONE),
+        operation: NONE,
+        head: [0; SEGMENT_HEADER],
+        segment: SegmentHeader { placement: PlacementId(0), index: 0 },
+        payload: Span { region: Region::new(0, 0), offset: 0, bytes: 0 },
+        train: Train::EMPTY,
     };
+
+    /// Most parts of `operation` leave one behind the other from now on: all but its last.
+    #[inline]
+    fn begin_parts(&mut self, operation: &Operation) {
+        let What::Place { placement, segment } = operation.what else { return };
+        let Some(index) = operation.sent.checked_sub(1) else { return };
+        if operation.error.is_some() {
+            return;
+        }
+        self.parts = operation.parts.saturating_sub(operation.sent).saturating_sub(1);
+        self.segment = SegmentHeader { placement, index };
+        self.payload = operation.payload.part(index.wrapping_mul(segment), segment);
+        Header { kind: Kind::Segment, ..self.header }.emit(&mut self.head);
+    }
+
+    #[cfg(test)]
+    pub(super) const fn is_part(&self) -> bool {
+        !self.train.is_empty()
+    }
 
     #[cfg(test)]
     pub(super) const fn left(&self) -> u32 {
@@ -62,6 +103,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return self.poll_transmit(now, ticket, head);
         }
         run.is_end = false;
+        if run.parts > 0
+            && let Some(transmit) = self.transmit_part(now, ticket, head, run)
+        {
+            return Some(transmit);
+        }
+        self.settle_run(run);
         if core::mem::take(&mut run.is_due) {
             self.begin_run(now, run);
         }
@@ -128,6 +175,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         head: &mut [u8; HEAD],
         run: &mut Run<BITS>,
     ) -> Option<Transmit> {
+        run.parts = 0;
         let record = self.senders.as_mut().get_mut(run.sender as usize)?;
         let to = record.peer;
         let last = self.peers.as_ref().get(to as usize)?.queue;
@@ -144,17 +192,80 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let psn = record.window.push_behind(S::Time::stamp(now), piece, ticket)?;
         let (length, payload) = emit(Header { psn: psn.get(), ..run.header }, operation, part, head);
         let second = operation.link;
-        if is_whole && let Some(last) = operations.get_mut(last as usize) {
-            last.link = second;
-        }
         run.left = run.left.wrapping_sub(1);
-        self.burst = self.burst.wrapping_add(1);
-        if self.burst >= BURST {
+        if is_whole {
+            if let Some(last) = operations.get_mut(last as usize) {
+                last.link = second;
+            }
+        } else {
+            (run.to, run.operation, run.train) = (PeerId(to), first, record.window.train());
+            run.begin_parts(operation);
+        }
+        self.note_left(run, 1);
+        // The window that is next then may be another one.
+        if self.ready.only().is_none() {
+            run.parts = run.parts.min(u32::from(BURST.wrapping_sub(self.burst)));
+        }
+        run.parts = run.parts.min(run.left);
+        Some(data(PeerId(to), length, payload, Cause::First))
+    }
+
+    /// The next part of a placement.
+    #[inline(always)]
+    fn transmit_part(
+        &mut self,
+        now: Now<S, W, BITS>,
+        ticket: Ticket,
+        head: &mut [u8; HEAD],
+        run: &mut Run<BITS>,
+    ) -> Option<Transmit> {
+        let window = &mut self.senders.as_mut().get_mut(run.sender as usize)?.window;
+        let piece = Piece { operation: run.operation, part: run.segment.index.wrapping_add(1) };
+        let psn = window.push_train(&mut run.train, S::Time::stamp(now), piece, ticket)?;
+        *head.first_chunk_mut()? = run.head;
+        Header::<BITS>::emit_psn(psn, head);
+        run.segment.emit(head);
+        let payload = run.payload;
+        run.payload.offset = payload.offset.wrapping_add(payload.bytes as usize);
+        run.segment.index = run.segment.index.wrapping_add(1);
+        run.parts = run.parts.wrapping_sub(1);
+        Some(data(run.to, SEGMENT_HEADER as u8, Some(payload), Cause::First))
+    }
+
+    /// Does to the records what the parts do that have left.
+    #[inline(always)]
+    pub(crate) fn settle_run(&mut self, run: &mut Run<BITS>) {
+        if !cfg!(feature = "optimize_for_size") && !run.train.is_empty() {
+            self.settle_parts(run);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_parts(&mut self, run: &mut Run<BITS>) {
+        let left = run.train.count();
+        run.parts = 0;
+        if let Some(record) = self.senders.as_mut().get_mut(run.sender as usize) {
+            record.window.couple(&mut run.train);
+        }
+        if let Some(operation) = self.operations.as_mut().get_mut(run.operation as usize) {
+            operation.sent = operation.sent.wrapping_add(left);
+        }
+        run.left = run.left.wrapping_sub(left);
+        self.note_left(run, left);
+    }
+
+    /// So many datagrams of the run have left: it ends where the turn is another window's.
+    #[inline]
+    fn note_left(&mut self, run: &mut Run<BITS>, datagrams: u32) {
+        let burst = u32::from(self.burst).wrapping_add(datagrams);
+        self.burst = burst.checked_rem(u32::from(BURST)).unwrap_or(0) as u8;
+        if burst >= u32::from(BURST) {
+            let burst = self.burst;
             self.rotate();
+            self.burst = burst;
             if self.ready.first() != Some(run.sender) {
                 run.left = 0;
             }
         }
-        Some(data(PeerId(to), length, payload, Cause::First))
     }
 }

@@ -155,7 +155,8 @@ impl Side {
             };
             let Some(transmit) = transmit else { break };
             assert!(!was_last || transmit.cause != Cause::First, "new data behind the last");
-            self.short[1] += usize::from(self.together && (run.left() < left || left == 0 && run.left() > 0));
+            let is_short = run.is_part() || run.left() < left || left == 0 && run.left() > 0;
+            self.short[1] += usize::from(self.together && is_short);
             was_last = self.together && self.node.is_last(&mut run);
             self.lasts += usize::from(was_last);
             self.ticket = ticket;
@@ -163,6 +164,7 @@ impl Side {
             let bytes = u32::from(transmit.head) + transmit.payload.map_or(0, |span| span.bytes);
             said.push((transmit, Frame { head, bytes, from, slot: Slot(0) }));
         }
+        self.node.settle_run(&mut run);
         said
     }
 }

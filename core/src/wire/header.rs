@@ -185,6 +185,15 @@ impl<const BITS: u32> Header<BITS> {
         debug_assert!(written.is_ok(), "a token's head holds a header");
     }
 
+    /// Writes another sequence number into a header at the start of `bytes`; nothing is written when they are too few.
+    #[inline]
+    pub(crate) fn emit_psn(psn: Psn<BITS>, bytes: &mut [u8]) {
+        const PLACE: usize = core::mem::offset_of!(Wire, psn);
+        if let Some(place) = bytes.get_mut(PLACE..PLACE + size_of::<U32>()) {
+            place.copy_from_slice(&psn.get().to_le_bytes());
+        }
+    }
+
     /// The sequence number, `BITS` wide.
     pub const fn psn(&self) -> Psn<BITS> {
         Psn::new(self.psn)
