@@ -107,11 +107,15 @@ where
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
         // By reference: its parts were just written one by one, and a copy of larger words waits for all of them.
-        let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), &mut run) else { break };
-        let bytes = u32::from(transmit.head).saturating_add(transmit.payload.map_or(0, |span| span.bytes));
+        let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), above, &mut run) else { break };
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
-        let cause = transmit.cause;
         (posted, waiting) = (true, true);
+        // It is counted with those behind it, of which there are some.
+        if run.is_part() {
+            continue;
+        }
+        let (cause, payload) = (transmit.cause, transmit.payload.map_or(0, |span| span.bytes));
+        let bytes = u32::from(transmit.head).saturating_add(payload);
         // What follows from the last of what was queued is looked for behind it.
         if endpoint.is_last(&mut run) {
             device.flush(lane);
@@ -119,7 +123,7 @@ where
         }
         above.saw(Happened::Sent { cause, bytes });
     }
-    endpoint.settle_run(&mut run);
+    endpoint.settle_run(&mut run, above);
     if waiting {
         device.flush(lane);
     }

@@ -433,30 +433,45 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     /// Takes the oldest segment that is acknowledged and finished out of the window.
     pub fn release(&mut self) -> Option<Piece> {
-        if self.is_empty() {
+        self.release_parts(1).map(|(piece, _)| piece)
+    }
+
+    /// Takes the oldest segments that are acknowledged and finished out of the window, at most `most`, as far as they are parts of one
+    /// operation. Returns what the first of them carried, and how many they are.
+    #[inline]
+    pub(crate) fn release_parts(&mut self, most: u32) -> Option<(Piece, u32)> {
+        let most = most.min(self.next.since(self.base));
+        let (mut i, mut count, mut first) = (self.head, 0_u32, Piece::default());
+        while count < most {
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            #[cfg(not(mutant = "release_unfinished"))]
+            let may = entry.state & (ACKED | POSTED) == ACKED;
+            #[cfg(mutant = "release_unfinished")]
+            let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted == i);
+            if count == 0 {
+                first = entry.piece;
+            }
+            if !may || entry.piece.operation != first.operation {
+                break;
+            }
+            #[cfg(mutant = "release_unfinished")]
+            if entry.state & POSTED != 0 {
+                self.posted = entry.after;
+                self.unlink(i);
+            }
+            #[cfg(mutant = "release_unfinished")]
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            *entry = Entry::FREE;
+            i = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
+            count = count.wrapping_add(1);
+        }
+        if count == 0 {
             return None;
         }
-        let entry = self.entries.get_mut(usize::from(self.head))?;
-        #[cfg(not(mutant = "release_unfinished"))]
-        let may = entry.state & (ACKED | POSTED) == ACKED;
-        #[cfg(mutant = "release_unfinished")]
-        let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted == self.head);
-        if !may {
-            return None;
-        }
-        #[cfg(mutant = "release_unfinished")]
-        if entry.state & POSTED != 0 {
-            self.posted = entry.after;
-            let i = self.head;
-            self.unlink(i);
-        }
-        let entry = self.entries.get_mut(usize::from(self.head))?;
-        let piece = entry.piece;
-        *entry = Entry::FREE;
         self.fruitless = 0;
-        self.base = self.base.add(1);
-        self.head = if self.is_empty() { 0 } else { self.entry_at(1) };
-        Some(piece)
+        self.base = self.base.add(count);
+        self.head = if self.is_empty() { 0 } else { i };
+        Some((first, count))
     }
 
     /// The peer is given up: every segment counts as acknowledged, and is released when its posting is finished.

@@ -175,9 +175,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         let operations = self.operations.as_mut();
-        while let Some(Piece { operation, .. }) = record.window.release() {
+        // One by one where size counts.
+        let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
+        while let Some((Piece { operation, .. }, parts)) = record.window.release_parts(most) {
             let Some(finished) = operations.get_mut(operation as usize) else { continue };
-            finished.released = finished.released.wrapping_add(1);
+            finished.released = finished.released.wrapping_add(parts);
             if finished.released == finished.parts {
                 self.completed.push(operations, operation, |operation| &mut operation.link);
             }

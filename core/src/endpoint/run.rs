@@ -1,7 +1,8 @@
 //! Datagrams of one window that leave one behind the other: what is looked at for one holds for those behind it.
 
 use super::transmit::{BURST, data, emit, header_of, is_to_ask};
-use super::{Endpoint, Now, ORPHAN, POSTING};
+use super::{Above, Endpoint, Now, ORPHAN, POSTING};
+use crate::counters::Happened;
 use crate::device::{Cause, HEAD, PeerId, Ticket, Transmit};
 use crate::list::NONE;
 use crate::operation::{Operation, What};
@@ -78,9 +79,10 @@ impl<const BITS: u32> Run<BITS> {
         Header { kind: Kind::Segment, ..self.header }.emit(&mut self.head);
     }
 
-    #[cfg(test)]
-    pub(super) const fn is_part(&self) -> bool {
-        !self.train.is_empty()
+    /// Whether what left last was a part of a placement that is noted together with others.
+    #[inline(always)]
+    pub(crate) const fn is_part(&self) -> bool {
+        !cfg!(feature = "optimize_for_size") && !self.train.is_empty()
     }
 
     #[cfg(test)]
@@ -97,6 +99,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         ticket: Ticket,
         head: &mut [u8; HEAD],
+        above: &mut impl Above,
         run: &mut Run<BITS>,
     ) -> Option<Transmit> {
         if cfg!(feature = "optimize_for_size") {
@@ -108,7 +111,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         {
             return Some(transmit);
         }
-        self.settle_run(run);
+        self.settle_run(run, above);
         if core::mem::take(&mut run.is_due) {
             self.begin_run(now, run);
         }
@@ -234,8 +237,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Does to the records what the parts do that have left.
     #[inline(always)]
-    pub(crate) fn settle_run(&mut self, run: &mut Run<BITS>) {
-        if !cfg!(feature = "optimize_for_size") && !run.train.is_empty() {
+    pub(crate) fn settle_run(&mut self, run: &mut Run<BITS>, above: &mut impl Above) {
+        if run.is_part() {
+            let bytes = run.payload.bytes.saturating_add(SEGMENT_HEADER as u32);
+            above.saw_all(Happened::Sent { cause: Cause::First, bytes }, run.train.count());
             self.settle_parts(run);
         }
     }

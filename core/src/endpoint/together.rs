@@ -149,7 +149,7 @@ impl Side {
             let (mut head, ticket) = ([0; HEAD], self.ticket.next());
             let left = run.left();
             let transmit = if self.together {
-                self.node.poll_next(now, ticket, &mut head, &mut run)
+                self.node.poll_next(now, ticket, &mut head, &mut self.notes, &mut run)
             } else {
                 self.node.poll_transmit(now, ticket, &mut head)
             };
@@ -163,8 +163,11 @@ impl Side {
             head[usize::from(transmit.head)..].fill(0);
             let bytes = u32::from(transmit.head) + transmit.payload.map_or(0, |span| span.bytes);
             said.push((transmit, Frame { head, bytes, from, slot: Slot(0) }));
+            if !run.is_part() {
+                self.notes.saw(Happened::Sent { cause: transmit.cause, bytes });
+            }
         }
-        self.node.settle_run(&mut run);
+        self.node.settle_run(&mut run, &mut self.notes);
         said
     }
 }
