@@ -11,13 +11,13 @@ use crate::counters::{Counters, Happened};
 use crate::device::{Cause, HEAD, Limits, PeerId, Received, Slot, Ticket, Transmit};
 use crate::list::NONE;
 use crate::operation::Operation;
-use crate::peer::{Incarnation, Peer};
-use crate::placement::{Key, Placement};
+use crate::peer::{Incarnation, Peer, first_psn};
+use crate::placement::{Key, Placement, PlacementId};
 use crate::receive_window::ReceiveWindow;
 use crate::span::{Region, Span};
 use crate::storage::Arrays;
 use crate::time::Nanos;
-use crate::wire::{Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
 const W: usize = 32;
 const BITS: u32 = 16;
@@ -26,7 +26,10 @@ const MTU: u32 = 100;
 /// Datagrams of a round.
 const BUDGET: usize = 24;
 
-type Records = Arrays<Nanos, 2, 2, OPERATIONS, 4, 16>;
+/// Ranks of the job, of which two answer by themselves.
+const RANKS: usize = 4;
+
+type Records = Arrays<Nanos, RANKS, RANKS, OPERATIONS, 4, 16>;
 type Node = Endpoint<Records, W, BITS>;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -97,9 +100,9 @@ struct Side {
 impl Side {
     fn new(rank: u32, together: bool) -> Self {
         let pools = Pools {
-            peers: [Peer::UNMET; 2],
-            senders: [Sender::FREE; 2],
-            receivers: [ReceiveWindow::EMPTY; 2],
+            peers: [Peer::UNMET; RANKS],
+            senders: [Sender::FREE; RANKS],
+            receivers: [ReceiveWindow::EMPTY; RANKS],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; 4],
             notices: [super::Notice::FREE; 16],
@@ -448,4 +451,52 @@ fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
         _ => 0,
     };
     assert_eq!(said.iter().map(end).max(), Some((SEGMENTS * size) as usize));
+}
+
+#[test]
+fn windows_with_placements_take_turns() {
+    let mut both = Both::new();
+    let own = Incarnation(5);
+    for rank in 2..RANKS as u32 {
+        let theirs = Incarnation(rank + 5);
+        both.ask(0, |now, side| side.node.meet(now, PeerId(rank), theirs, MTU));
+        both.ask(0, |now, side| side.node.send(now, PeerId(rank), &[7; 20], None)).expect("an operation is free");
+        both.round(0, |_| {}, true);
+        let header = Header {
+            kind: Kind::Acknowledge,
+            flags: Flags::empty(),
+            credit: 0,
+            rank,
+            incarnation: theirs,
+            expected: own,
+            psn: 0,
+            acknowledged: 0,
+        };
+        let mut head = [0; HEAD];
+        let acknowledgement = Acknowledgement::<BITS>::cumulative(first_psn::<BITS>(own, theirs).add(1), W as u16);
+        let bytes = acknowledgement.emit(&header, &mut head).into();
+        both.under_way[0].push(Frame { head, bytes, from: PeerId(rank), slot: Slot(0) });
+        both.now += 2000;
+        both.round(0, |_| {}, true);
+    }
+    // Of each, as many as its window takes: neither of the first turns ends with the first placement's last segment.
+    let span = Span { region: Region::new(1, 1), offset: 0, bytes: 20 * (MTU - SEGMENT_HEADER as u32) };
+    for turn in 0..4 {
+        let (to, key) = (PeerId(2 + turn % 2), Key(turn.into()));
+        both.ask(0, |now, side| side.node.place(now, to, PlacementId(turn), key, span)).expect("an operation is free");
+    }
+    let mut turns: Vec<(PeerId, usize)> = Vec::new();
+    for _ in 0..3 {
+        for (transmit, _) in both.ask(0, |now, side| side.transmit(now)) {
+            match turns.last_mut() {
+                Some((to, count)) if *to == transmit.to => *count += 1,
+                _ => turns.push((transmit.to, 1)),
+            }
+        }
+        let [alone, together] = &both.sides[0];
+        assert_eq!(alone.node, together.node);
+        assert_eq!(alone.notes, together.notes);
+    }
+    assert_eq!(turns, [(PeerId(2), 16), (PeerId(3), 16), (PeerId(2), 16), (PeerId(3), 16)]);
+    assert!(both.sides[0][1].short[1] > 32, "{}", both.sides[0][1].short[1]);
 }
