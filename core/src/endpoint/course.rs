@@ -72,7 +72,7 @@ impl<const BITS: u32> Course<BITS> {
     #[inline(always)]
     fn expects(&self, datagram: &impl Received) -> bool {
         let head = datagram.head();
-        let Some((before, psn, acknowledged, _)) = split(head) else { return false };
+        let Some((before, psn, acknowledged)) = split(head) else { return false };
         let is_like = self.left > 0
             && *before == self.before
             && *acknowledged == self.acknowledged
@@ -193,7 +193,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ) -> bool {
         self.note_course(now, above, course);
         (course.left, course.noted, course.counted) = (0, 0, 0);
-        let Some((before, _, acknowledged, _)) = split(datagram.head()) else {
+        let Some((before, _, acknowledged)) = split(datagram.head()) else {
             course.before = Course::<BITS>::NONE.before;
             return false;
         };
@@ -262,11 +262,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
-/// A header before its PSN, the PSN, the acknowledgement, and what is behind it.
+/// A header before its PSN, the PSN, and the acknowledgement.
 #[inline(always)]
-fn split(head: &[u8]) -> Option<(&[u8; BEFORE], u32, &[u8; 4], &[u8])> {
+fn split(head: &[u8]) -> Option<(&[u8; BEFORE], u32, &[u8; 4])> {
     let (before, rest) = head.split_first_chunk()?;
     let (psn, rest) = rest.split_first_chunk()?;
-    let (acknowledged, behind) = rest.split_first_chunk()?;
-    Some((before, u32::from_le_bytes(*psn), acknowledged, behind))
+    Some((before, u32::from_le_bytes(*psn), rest.first_chunk()?))
 }

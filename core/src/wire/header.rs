@@ -1,5 +1,8 @@
 //! The 24 bytes that every datagram begins with.
 
+use core::mem::offset_of;
+use core::ops::Range;
+
 use bitflags::bitflags;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -188,8 +191,8 @@ impl<const BITS: u32> Header<BITS> {
     /// Writes another sequence number into a header at the start of `bytes`; nothing is written when they are too few.
     #[inline]
     pub(crate) fn emit_psn(psn: Psn<BITS>, bytes: &mut [u8]) {
-        const PLACE: usize = core::mem::offset_of!(Wire, psn);
-        if let Some(place) = bytes.get_mut(PLACE..PLACE + size_of::<U32>()) {
+        const PLACE: Range<usize> = offset_of!(Wire, psn)..offset_of!(Wire, acknowledged);
+        if let Some(place) = bytes.get_mut(PLACE) {
             place.copy_from_slice(&psn.get().to_le_bytes());
         }
     }
