@@ -91,7 +91,7 @@ impl Parts {
     }
 
     /// Runs a command in a fresh machine. Every line of it goes to `each` as it comes. A machine that does not come to the command has
-    /// shown nothing of it: another takes its place, [`BOOTS`] in all. A command that began is not run again.
+    /// shown nothing of it: another takes its place, three in all. A command that began is not run again.
     pub fn boot(&self, task: &Task<'_>, mut each: impl FnMut(&str)) -> Outcome<Verdict> {
         for hung in 0..BOOTS {
             if let Some(verdict) = self.start(task, &mut each)? {
