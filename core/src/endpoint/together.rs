@@ -81,6 +81,11 @@ impl Above for Notes {
     fn saw(&mut self, what: Happened) {
         self.counters.count(what);
     }
+
+    /// Only what is done together is counted so: the alone ones count each.
+    fn saw_all(&mut self, what: Happened, times: u32) {
+        self.counters.count_all(what, times);
+    }
 }
 
 /// One end of a pair.
