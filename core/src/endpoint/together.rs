@@ -58,8 +58,9 @@ impl Received for Frame {
         self.from == peer
     }
 
+    /// One of four does not say it.
     fn age_ns(&self) -> Option<u32> {
-        None
+        (!self.slot.0.is_multiple_of(4)).then_some(self.slot.0 * 997 % 20_000)
     }
 }
 
@@ -188,12 +189,14 @@ struct Both {
     under_way: [Vec<Frame>; 2],
     now: u64,
     keys: u64,
+    /// By each rank.
+    granted: [Vec<PlacementId>; 2],
 }
 
 impl Both {
     fn new() -> Self {
         let sides = [0, 1].map(|rank| [false, true].map(|together| Side::new(rank, together)));
-        Self { sides, under_way: [Vec::new(), Vec::new()], now: 1_000_000, keys: 0 }
+        Self { sides, under_way: Default::default(), now: 1_000_000, keys: 0, granted: Default::default() }
     }
 
     /// Asks both ends of a rank the same; they answer the same.
@@ -216,7 +219,18 @@ impl Both {
         let (key, span) = (Key(self.keys), Span { region: Region::new(1, 1), offset: 0, bytes });
         let (from, to) = (PeerId(rank as u32), PeerId(1 - rank as u32));
         let Ok(placement) = self.ask(1 - rank, |_, side| side.node.grant(from, span, key)) else { return };
+        self.granted[1 - rank].push(placement);
         self.ask(rank, |now, side| side.node.place(now, to, placement, key, span)).ok();
+    }
+
+    /// Takes one of the latest grants back, whether it is still out or not.
+    fn withdraw(&mut self, rank: usize, which: usize) {
+        let Some(placement) = self.granted[rank].iter().rev().nth(which).copied() else { return };
+        self.ask(rank, |_, side| side.node.withdraw(placement));
+    }
+
+    fn fail(&mut self, rank: usize) {
+        self.ask(rank, |now, side| side.node.fail(now, PeerId(1 - rank as u32)));
     }
 
     /// A round of one rank. `fate` changes what is under way towards it, `finishes` says whether the device finishes.
@@ -248,6 +262,8 @@ impl Both {
 enum Step {
     Send(usize, u32),
     Place(usize, u32),
+    Withdraw(usize, usize),
+    Fail(usize),
     Round(usize, Fate, bool),
     Wait(u64),
 }
@@ -272,10 +288,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), 0..34_usize, any::<u8>()).prop_map(|(which, byte, value)| Fate::Changed(which, byte, value)),
     ];
     prop_oneof![
-        6 => (0..2_usize, 0..100_u32).prop_map(|(rank, bytes)| Step::Send(rank, bytes)),
-        1 => (0..2_usize, 0..1500_u32).prop_map(|(rank, bytes)| Step::Place(rank, bytes)),
-        6 => (0..2_usize, fate, prop::bool::weighted(0.9)).prop_map(|(rank, fate, finishes)| Step::Round(rank, fate, finishes)),
-        1 => prop_oneof![0..5_000_u64, 0..400_000_u64].prop_map(Step::Wait),
+        60 => (0..2_usize, 0..100_u32).prop_map(|(rank, bytes)| Step::Send(rank, bytes)),
+        10 => (0..2_usize, 0..1500_u32).prop_map(|(rank, bytes)| Step::Place(rank, bytes)),
+        4 => (0..2_usize, 0..4_usize).prop_map(|(rank, which)| Step::Withdraw(rank, which)),
+        // Little happens afterwards.
+        1 => (0..2_usize).prop_map(Step::Fail),
+        60 => (0..2_usize, fate, prop::bool::weighted(0.9)).prop_map(|(rank, fate, finishes)| Step::Round(rank, fate, finishes)),
+        10 => prop_oneof![0..5_000_u64, 0..400_000_u64].prop_map(Step::Wait),
     ]
 }
 
@@ -299,6 +318,8 @@ proptest! {
             match step {
                 Step::Send(rank, bytes) => both.send(rank, bytes),
                 Step::Place(rank, bytes) => both.place(rank, bytes),
+                Step::Withdraw(rank, which) => both.withdraw(rank, which),
+                Step::Fail(rank) => both.fail(rank),
                 Step::Round(rank, fate, finishes) => both.round(rank, |frames| befall(fate, frames), finishes),
                 Step::Wait(time) => both.now += time,
             }
