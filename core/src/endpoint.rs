@@ -81,11 +81,12 @@ pub trait Above {
     /// An eager message whose turn has come: its first bytes (at most 40, payload included), and how many bytes it has.
     /// To place its payload, `start` counts from the message's first byte.
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict;
-    /// Something worth counting happened.
+    /// Something worth counting happened. It may be told of later than it happened, behind what followed from it, but within the
+    /// same round.
     fn saw(&mut self, what: Happened) {
         let _ = what;
     }
-    /// The same happened so many times, none included.
+    /// The same happened `times` times, which may be 0.
     #[inline]
     fn saw_all(&mut self, what: Happened, times: u32) {
         (0..times).for_each(|_| self.saw(what));
