@@ -24,7 +24,7 @@ pub(crate) struct Course<const BITS: u32> {
     acknowledged: [u8; 4],
     /// So many more are taken if they are next: data of a living peer that say nothing new.
     left: u32,
-    /// What `left` was when nothing was taken that is not noted, and when nothing was taken that is not counted.
+    /// `left` when the records were noted last, and when last counted.
     noted: u32,
     counted: u32,
     from: PeerId,
