@@ -65,15 +65,15 @@ impl<const BITS: u32> Run<BITS> {
         train: Train::EMPTY,
     };
 
-    /// Most parts of `operation` leave one behind the other from now on: all but its last.
+    /// At most `most` parts of `operation` leave one behind the other from now on, and never its last.
     #[inline]
-    fn begin_parts(&mut self, operation: &Operation) {
+    fn begin_parts(&mut self, operation: &Operation, most: u32) {
         let What::Place { placement, segment } = operation.what else { return };
         let Some(index) = operation.sent.checked_sub(1) else { return };
         if operation.error.is_some() {
             return;
         }
-        self.parts = operation.parts.saturating_sub(operation.sent).saturating_sub(1);
+        self.parts = operation.parts.saturating_sub(operation.sent).saturating_sub(1).min(most);
         self.segment = SegmentHeader { placement, index };
         self.payload = operation.payload.part(index.wrapping_mul(segment), segment);
         Header { kind: Kind::Segment, ..self.header }.emit(&mut self.head);
@@ -202,14 +202,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
         } else {
             (run.to, run.operation, run.train) = (PeerId(to), first, record.window.train());
-            run.begin_parts(operation);
         }
         self.note_left(run, 1);
-        // The window that is next then may be another one.
-        if self.ready.only().is_none() {
-            run.parts = run.parts.min(u32::from(BURST.wrapping_sub(self.burst)));
+        if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
+            // The window that is next after the turn may be another one.
+            let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
+            run.begin_parts(operation, run.left.min(turn));
         }
-        run.parts = run.parts.min(run.left);
         Some(data(PeerId(to), length, payload, Cause::First))
     }
 
@@ -249,8 +248,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn settle_parts(&mut self, run: &mut Run<BITS>) {
         let left = run.train.count();
         run.parts = 0;
-        if let Some(record) = self.senders.as_mut().get_mut(run.sender as usize) {
-            record.window.couple(&mut run.train);
+        match self.senders.as_mut().get_mut(run.sender as usize) {
+            Some(record) => record.window.couple(&mut run.train),
+            None => run.train = Train::EMPTY,
         }
         if let Some(operation) = self.operations.as_mut().get_mut(run.operation as usize) {
             operation.sent = operation.sent.wrapping_add(left);
