@@ -19,7 +19,8 @@ use crate::storage::Arrays;
 use crate::time::Nanos;
 use crate::wire::{Acknowledgement, Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
-const W: usize = 32;
+/// Segments of a window, where nothing else is said.
+const WINDOW: usize = 32;
 /// Few: the numbers go round several times in each test.
 const BITS: u32 = 8;
 const OPERATIONS: usize = 64;
@@ -31,7 +32,7 @@ const BUDGET: usize = 24;
 const RANKS: usize = 4;
 
 type Records = Arrays<Nanos, RANKS, RANKS, OPERATIONS, 4, 16>;
-type Node = Endpoint<Records, W, BITS>;
+type Node<const W: usize> = Endpoint<Records, W, BITS>;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Frame {
@@ -91,8 +92,8 @@ impl Above for Notes {
 }
 
 /// One end of a pair.
-struct Side {
-    node: Node,
+struct Side<const W: usize> {
+    node: Node<W>,
     notes: Notes,
     together: bool,
     ticket: Ticket,
@@ -104,7 +105,7 @@ struct Side {
     frames: Vec<Frame>,
 }
 
-impl Side {
+impl<const W: usize> Side<W> {
     fn new(rank: u32, together: bool) -> Self {
         let pools = Pools {
             peers: [Peer::UNMET; RANKS],
@@ -183,8 +184,8 @@ impl Side {
 }
 
 /// Both pairs.
-struct Both {
-    sides: [[Side; 2]; 2],
+struct Both<const W: usize> {
+    sides: [[Side<W>; 2]; 2],
     /// Towards each rank.
     under_way: [Vec<Frame>; 2],
     now: u64,
@@ -193,14 +194,14 @@ struct Both {
     granted: [Vec<PlacementId>; 2],
 }
 
-impl Both {
+impl<const W: usize> Both<W> {
     fn new() -> Self {
         let sides = [0, 1].map(|rank| [false, true].map(|together| Side::new(rank, together)));
         Self { sides, under_way: Default::default(), now: 1_000_000, keys: 0, granted: Default::default() }
     }
 
     /// Asks both ends of a rank the same; they answer the same.
-    fn ask<R: PartialEq + core::fmt::Debug>(&mut self, rank: usize, mut what: impl FnMut(u64, &mut Side) -> R) -> R {
+    fn ask<R: PartialEq + core::fmt::Debug>(&mut self, rank: usize, mut what: impl FnMut(u64, &mut Side<W>) -> R) -> R {
         let (now, [alone, together]) = (self.now, &mut self.sides[rank]);
         let (one, other) = (what(now, alone), what(now, together));
         assert_eq!(one, other);
@@ -255,6 +256,21 @@ impl Both {
         let [alone, together] = &self.sides[rank];
         assert_eq!(alone.node, together.node);
         assert_eq!(alone.notes, together.notes);
+    }
+
+    fn follow(steps: &[Step]) {
+        let mut both = Self::new();
+        for step in steps {
+            match *step {
+                Step::Send(rank, bytes) => both.send(rank, bytes),
+                Step::Place(rank, bytes) => both.place(rank, bytes),
+                Step::Withdraw(rank, which) => both.withdraw(rank, which),
+                Step::Fail(rank) => both.fail(rank),
+                Step::Round(rank, fate, finishes) => both.round(rank, |frames| befall(fate, frames), finishes),
+                Step::Wait(time) => both.now += time,
+            }
+            both.now += 500;
+        }
     }
 }
 
@@ -313,24 +329,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn datagrams_together_do_what_each_does_by_itself(steps in prop::collection::vec(step(), 1..150)) {
-        let mut both = Both::new();
-        for step in steps {
-            match step {
-                Step::Send(rank, bytes) => both.send(rank, bytes),
-                Step::Place(rank, bytes) => both.place(rank, bytes),
-                Step::Withdraw(rank, which) => both.withdraw(rank, which),
-                Step::Fail(rank) => both.fail(rank),
-                Step::Round(rank, fate, finishes) => both.round(rank, |frames| befall(fate, frames), finishes),
-                Step::Wait(time) => both.now += time,
-            }
-            both.now += 500;
-        }
+        Both::<8>::follow(&steps);
+        Both::<32>::follow(&steps);
     }
 }
 
 #[test]
 fn most_datagrams_of_a_round_take_the_short_way() {
-    let mut both = Both::new();
+    let mut both = Both::<WINDOW>::new();
     for i in 0..400 {
         if i % 100 == 50 {
             both.place(0, 5000);
@@ -353,7 +359,7 @@ fn most_datagrams_of_a_round_take_the_short_way() {
 
 #[test]
 fn what_data_acknowledge_is_looked_at_behind_the_answer() {
-    let mut both = Both::new();
+    let mut both = Both::<WINDOW>::new();
     let (mut put_off, mut completed) = (0, 0);
     for turn in 0..100 {
         let rank = turn % 2;
@@ -378,8 +384,8 @@ fn what_data_acknowledge_is_looked_at_behind_the_answer() {
 }
 
 /// Rank 0 has `count` messages out, all of which an answer acknowledges that is under way.
-fn answered(count: u32) -> Both {
-    let mut both = Both::new();
+fn answered(count: u32) -> Both<WINDOW> {
+    let mut both = Both::<WINDOW>::new();
     for turn in 0..20 {
         both.now += 2000;
         both.send(turn % 2, 4);
@@ -402,12 +408,12 @@ fn what_is_queued_leaves_by_an_acknowledgement_that_was_put_off() {
         if hears {
             both.ask(0, |now, side| side.node.hear_said(now));
         }
-        (0..W).for_each(|_| both.send(0, 4));
+        (0..WINDOW).for_each(|_| both.send(0, 4));
         let sent = both.ask(0, |now, side| side.transmit(now));
         (is_put_off, sent.iter().filter(|(transmit, _)| transmit.cause == Cause::First).count())
     };
     let mut put_off = 0;
-    for count in 1..W as u32 {
+    for count in 1..WINDOW as u32 {
         let (later, before) = (leaves(count, false), leaves(count, true));
         assert_eq!(later, before, "{count} acknowledged");
         put_off += usize::from(later.0);
@@ -482,7 +488,7 @@ fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
 
 #[test]
 fn windows_with_placements_take_turns() {
-    let mut both = Both::new();
+    let mut both = Both::<WINDOW>::new();
     let own = Incarnation(5);
     for rank in 2..RANKS as u32 {
         let theirs = Incarnation(rank + 5);
@@ -500,7 +506,7 @@ fn windows_with_placements_take_turns() {
             acknowledged: 0,
         };
         let mut head = [0; HEAD];
-        let acknowledgement = Acknowledgement::<BITS>::cumulative(first_psn::<BITS>(own, theirs).add(1), W as u16);
+        let acknowledgement = Acknowledgement::<BITS>::cumulative(first_psn::<BITS>(own, theirs).add(1), WINDOW as u16);
         let bytes = acknowledgement.emit(&header, &mut head).into();
         both.under_way[0].push(Frame { head, bytes, from: PeerId(rank), slot: Slot(0) });
         both.now += 2000;
