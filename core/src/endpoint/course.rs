@@ -1,6 +1,7 @@
 //! Datagrams that arrive one behind the other: what was found out about one holds for those like it (header prediction, as in
 //! Jacobson, "4BSD TCP Header Prediction", CCR 1990).
 
+use super::receive::hand_on;
 use super::{Above, Endpoint, Now, ORPHAN, Verdict};
 use crate::counters::Happened;
 use crate::device::{PeerId, Received};
@@ -98,12 +99,7 @@ impl<const BITS: u32> Course<BITS> {
             None => {
                 *verdict = Verdict::Release;
                 let message = datagram.head().get(HEADER..).unwrap_or_default();
-                let behind = bytes.saturating_sub(HEADER as u32);
-                if let Verdict::Place { to, start } = above.handle_eager(self.from, message, behind) {
-                    let start = start.saturating_add(HEADER as u16);
-                    let left = to.bytes.min(bytes.saturating_sub(u32::from(start)));
-                    *verdict = Verdict::Place { to: Span { bytes: left, ..to }, start };
-                }
+                hand_on(self.from, message, bytes, above, verdict);
             }
         }
         if bytes != self.bytes {

@@ -305,12 +305,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         match header.kind {
             Kind::Eager => {
                 let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
-                let bytes = datagram.bytes().saturating_sub(HEADER as u32);
-                if let Verdict::Place { to, start } = above.handle_eager(PeerId(from), message, bytes) {
-                    let start = start.saturating_add(HEADER as u16);
-                    let bytes = to.bytes.min(datagram.bytes().saturating_sub(u32::from(start)));
-                    *verdict = Verdict::Place { to: Span { bytes, ..to }, start };
-                }
+                hand_on(PeerId(from), message, datagram.bytes(), above, verdict);
                 Ok(None)
             }
             Kind::Open => self.open(header, datagram).map(Some),
@@ -323,5 +318,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             _ => Ok(None),
         }
+    }
+}
+
+/// An eager message has its turn: the first bytes of a datagram of so many, behind its header. The verdict is changed where its payload
+/// is placed.
+#[inline(always)]
+pub(super) fn hand_on(from: PeerId, message: &[u8], bytes: u32, above: &mut impl Above, verdict: &mut Verdict) {
+    if let Verdict::Place { to, start } = above.handle_eager(from, message, bytes.saturating_sub(HEADER as u32)) {
+        let start = start.saturating_add(HEADER as u16);
+        let bytes = to.bytes.min(bytes.saturating_sub(u32::from(start)));
+        *verdict = Verdict::Place { to: Span { bytes, ..to }, start };
     }
 }
