@@ -2,6 +2,7 @@
 
 mod job;
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
@@ -165,7 +166,7 @@ fn a_send_that_ended_at_once_is_told_once_and_one_request_may_stand_twice() {
         world.scope(|scope| {
             let [one, two] = [1, 2].map(|tag| scope.immediate_send(&[7_u32], own, Tag(tag)).expect("started"));
             assert_eq!(wait_any([&one, &two]), Ok(Some((0, None))));
-            assert_eq!(wait_some([&one, &two]), Ok(vec![(1, None)]));
+            assert_eq!(wait_some([&one, &two, &two]), Ok(vec![(1, None)]));
             assert_eq!(wait_any([&one, &two]), Ok(None));
             let one = scope.immediate_receive_into(&mut first, own, Tag(1)).expect("started");
             let two = scope.immediate_receive_into(&mut second, own, Tag(2)).expect("started");
@@ -174,6 +175,74 @@ fn a_send_that_ended_at_once_is_told_once_and_one_request_may_stand_twice() {
         });
         assert_eq!((first, second), ([7], [7]));
         world.finish().expect("a good end");
+    });
+}
+
+/// Whether it tells of one that ended well.
+type TestOfOne = fn(&[Flipping<'_>; 1]) -> Option<bool>;
+
+/// Each is `[under way, ended]` by turns.
+struct Flipping<'scope>(Cell<usize>, [Loan<'scope, u32>; 2]);
+
+impl<'scope> AsRef<Request<'scope>> for Flipping<'scope> {
+    fn as_ref(&self) -> &Request<'scope> {
+        let turn = self.0.replace(self.0.get() + 1);
+        self.1[turn % 2].as_ref()
+    }
+}
+
+#[test]
+fn who_says_another_request_each_time_is_asked_once() {
+    job(1, &[], |world| {
+        let own = world.rank();
+        for turn in 0..2 {
+            let tests: [TestOfOne; 3] = [
+                |one| test_any(one).map(|ended| ended.is_ok_and(|ended| ended.is_some())),
+                |one| test_some(one).map(|ended| ended.is_ok_and(|ended| ended.len() == 1)),
+                |one| test_all(one).map(|ended| ended.is_ok_and(|ended| ended[0].is_some())),
+            ];
+            for test in tests {
+                let (mut never, mut met) = ([7_u32], [0_u32]);
+                world.scope(|scope| {
+                    let under_way = scope.lend(&mut never, own, Tag(1)).expect("started");
+                    let ended = scope.lend(&mut met, own, Tag(2)).expect("started");
+                    world.send(&[5_u32], own, Tag(2)).expect("sent");
+                    let one = [Flipping(Cell::new(turn), [under_way, ended])];
+                    assert_eq!(test(&one), [None, Some(true)][turn]);
+                    assert_eq!(one[0].0.get(), turn + 1, "asked once");
+                    let [Flipping(_, [under_way, ended])] = one;
+                    assert!(!under_way.is_done() && under_way.cancel(), "its buffer is still lent");
+                    assert_eq!((under_way.wait().1, ended.wait().1), (&mut [7][..], &mut [5][..]));
+                });
+            }
+        }
+        world.finish().expect("a good end");
+    });
+}
+
+#[test]
+fn an_iterator_may_ask_the_requests_themselves_and_be_no_clone() {
+    everywhere(2, |world| {
+        if world.rank() == Rank(0) {
+            send_when_told(world, 9, [1, 0, 2]);
+            return;
+        }
+        let mut buffers = [[0_u32; 9]; 3];
+        world.scope(|scope| {
+            let start = |(tag, into)| scope.immediate_receive_into(into, Rank(0), Tag(tag)).expect("started");
+            let requests: Vec<Request<'_>> =
+                (0..).zip(buffers.iter_mut().map(|into| &mut into[..])).map(start).collect();
+            world.send(&[1_u8], Rank(0), GO).expect("sent");
+            while !requests[1].is_done() {}
+            let under_way = || requests.iter().filter(|request| !request.is_done());
+            assert_eq!((test_any(under_way()), test_some(under_way()), test_all(under_way())), (None, None, None));
+            // Nothing else ends before they were asked.
+            let go = || core::iter::from_fn(|| world.send(&[1_u8], Rank(0), GO).err().map(|_| &requests[0]));
+            assert_eq!(wait_any(under_way().chain(go())), Ok(Some((0, Some(of_rank_0(0, 9))))));
+            assert_eq!(wait_some(under_way().chain(go())), Ok(vec![(0, Some(of_rank_0(2, 9)))]));
+            let mut all: Vec<&Request<'_>> = requests.iter().collect();
+            assert_eq!(wait_all(all.drain(..)), Ok(vec![None, Some(of_rank_0(1, 9)), None]));
+        });
     });
 }
 

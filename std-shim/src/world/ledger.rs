@@ -26,8 +26,9 @@ struct Entries {
     begun: Begun,
 }
 
-/// Where a request is noted, counted from 1 on. There is one of each, so that nobody waits for it twice. One word, for it is handed
-/// on with every request: what is written in parts and read whole stalls the processor.
+/// Where a request is noted, counted from 1 on. The request alone keeps it, so that nobody waits for it twice. One word, for it is
+/// handed on with every request: what is written in parts and read whole stalls the processor.
+#[derive(Clone, Copy)]
 pub(super) struct Lent(NonZeroUsize);
 
 impl Lent {
@@ -97,12 +98,10 @@ impl<'env> Ledger<'env> {
         Some(self.communicator.ended_while(process, &started, ended))
     }
 
-    /// Strikes a request out that has ended: its memory is its owner's again.
-    pub(super) fn settle(&self, process: &mut Process, lent: &Lent) {
-        if let Some(started) = self.started(process, lent) {
-            let ended = self.take_ended(process, lent, &started);
-            debug_assert!(ended.is_some(), "it has ended");
-        }
+    /// Strikes a request out if it has ended. Whether its memory is its owner's: it has, or is not noted.
+    pub(super) fn settle(&self, process: &mut Process, lent: &Lent) -> bool {
+        let started = self.started(process, lent);
+        started.is_none_or(|started| self.take_ended(process, lent, &started).is_some())
     }
 
     /// Waits for a request.

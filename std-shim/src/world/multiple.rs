@@ -1,7 +1,8 @@
 //! Several requests at once: until one has ended, or some, or all (MPI's multiple completions).
 //!
 //! Each function takes [`Request`]s and [`Loan`](super::Loan)s of one World, by reference: they tell how each ended once, and skip
-//! those that have told it. What of them is under way stays so.
+//! those that have told it, also one that stands there twice. What of them is under way stays so. Which they are is asked once, at the
+//! beginning.
 
 use alloc::sync::Arc;
 
@@ -37,9 +38,9 @@ type Ended = (usize, Option<Status>);
 /// # Errors
 /// [`RequestFailed`]: the one that has ended failed. Called again it tells of the others.
 pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Option<Ended>, RequestFailed> {
-    match Several::of(requests.into_iter().map(R::as_ref))? {
+    match Several::of(requests)? {
         Some(several) => several.wait(|process| several.any(process)),
         None => Ok(None),
     }
@@ -47,9 +48,9 @@ pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 
 /// Makes progress once; `None` where [`wait_any`] would wait, else what it would say.
 pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Option<Ended>, RequestFailed>> {
-    match Several::of(requests.into_iter().map(R::as_ref)) {
+    match Several::of(requests) {
         Ok(Some(several)) => several.test(|process| several.any(process)),
         Ok(None) => Some(Ok(None)),
         Err(failed) => Some(Err(failed)),
@@ -62,9 +63,9 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// # Errors
 /// [`RequestFailed`]: the first of them that failed. Called again it tells of the others that have ended.
 pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Ended>, RequestFailed> {
-    match Several::of(requests.into_iter().map(R::as_ref))? {
+    match Several::of(requests)? {
         Some(several) => several.wait(|process| several.some(process)),
         None => Ok(Vec::new()),
     }
@@ -72,9 +73,9 @@ pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 
 /// Makes progress once; `None` where [`wait_some`] would wait, else what it would say.
 pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<Ended>, RequestFailed>> {
-    match Several::of(requests.into_iter().map(R::as_ref)) {
+    match Several::of(requests) {
         Ok(Some(several)) => several.test(|process| several.some(process)),
         Ok(None) => Some(Ok(Vec::new())),
         Err(failed) => Some(Err(failed)),
@@ -103,9 +104,9 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// [`RequestFailed`], at once: the first that failed. The others can be waited for, as if they had not been; what they need may be that
 /// this failure is answered, as by [`revoke`](super::Communicator::revoke).
 pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Option<Status>>, RequestFailed> {
-    match Several::of(requests.into_iter().map(R::as_ref))? {
+    match Several::of(requests)? {
         Some(several) => {
             let mut all = several.all();
             several.wait(|process| all.look(process))
@@ -116,34 +117,38 @@ pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 
 /// Makes progress once; `None` where [`wait_all`] would wait, else what it would say.
 pub fn test_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
-    requests: impl IntoIterator<Item = &'a R, IntoIter: Clone>,
+    requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
-    match Several::of(requests.into_iter().map(R::as_ref)) {
+    match Several::of(requests) {
         Ok(Some(several)) => several.test(|process| several.all().look(process)),
         Ok(None) => Some(Ok(Vec::new())),
         Err(failed) => Some(Err(failed)),
     }
 }
 
-/// At least one request, all of one World.
-struct Several<'a, I> {
-    requests: I,
+/// At least one request, all of one World. They were asked for once, before the lock: what a program's iterator and its `AsRef` do may
+/// change from call to call, and may need the lock.
+struct Several<'a, 'scope> {
+    requests: Vec<&'a Request<'scope>>,
     shared: &'a Shared,
 }
 
 /// A look at them until all have ended.
-struct All<I: Iterator> {
+struct All<'a, 'scope> {
+    requests: &'a [&'a Request<'scope>],
     /// From the first one on that is under way.
-    rest: core::iter::Peekable<I>,
-    requests: I,
+    rest: &'a [&'a Request<'scope>],
     /// Failures of this process when they were looked for among these.
     failures: Option<u64>,
 }
 
-impl<'a, 'scope: 'a, I: Iterator<Item = &'a Request<'scope>> + Clone> Several<'a, I> {
-    fn of(requests: I) -> Result<Option<Self>, RequestFailed> {
-        let Some(shared) = requests.clone().next().map(Request::shared) else { return Ok(None) };
-        match requests.clone().position(|request| !Arc::ptr_eq(request.shared(), shared)) {
+impl<'a, 'scope: 'a> Several<'a, 'scope> {
+    fn of<R: AsRef<Request<'scope>> + 'a>(
+        requests: impl IntoIterator<Item = &'a R>,
+    ) -> Result<Option<Self>, RequestFailed> {
+        let requests: Vec<&Request<'_>> = requests.into_iter().map(R::as_ref).collect();
+        let Some(shared) = requests.first().map(|request| request.shared()) else { return Ok(None) };
+        match requests.iter().position(|request| !Arc::ptr_eq(request.shared(), shared)) {
             Some(index) => Err(RequestFailed { index, failure: Failure::OtherWorld }),
             None => Ok(Some(Self { requests, shared })),
         }
@@ -175,95 +180,80 @@ impl<'a, 'scope: 'a, I: Iterator<Item = &'a Request<'scope>> + Clone> Several<'a
     }
 
     fn under_way(&self, process: &mut Process) -> Vec<Started> {
-        let under_way = |request: &Request<'_>| match request.stage(process) {
+        let under_way = |request: &&Request<'_>| match request.stage(process) {
             Stage::UnderWay(started) => Some(started),
             Stage::Ended(_) | Stage::Told => None,
         };
-        self.requests.clone().filter_map(under_way).collect()
+        self.requests.iter().filter_map(under_way).collect()
     }
 
     fn any(&self, process: &mut Process) -> Option<Result<Option<Ended>, RequestFailed>> {
         let mut is_under_way = false;
-        for (index, request) in self.requests.clone().enumerate() {
-            match request.stage(process) {
+        for (index, request) in self.requests.iter().enumerate() {
+            match request.tell(process) {
                 Stage::Told => {}
                 Stage::UnderWay(_) => is_under_way = true,
-                Stage::Ended(ended) => {
-                    request.settle(process);
-                    return Some(match ended {
-                        Ok(status) => Ok(Some((index, status))),
-                        Err(failure) => Err(RequestFailed { index, failure }),
-                    });
-                }
+                Stage::Ended(Ok(status)) => return Some(Ok(Some((index, status)))),
+                Stage::Ended(Err(failure)) => return Some(Err(RequestFailed { index, failure })),
             }
         }
         if is_under_way { None } else { Some(Ok(None)) }
     }
 
     fn some(&self, process: &mut Process) -> Option<Result<Vec<Ended>, RequestFailed>> {
+        if let Some(failed) = failed(&self.requests, process) {
+            return Some(Err(failed));
+        }
         let (mut is_under_way, mut found) = (false, Vec::new());
-        for (index, request) in self.requests.clone().enumerate() {
-            match request.stage(process) {
-                Stage::Told => {}
+        for (index, request) in self.requests.iter().enumerate() {
+            match request.tell(process) {
                 Stage::UnderWay(_) => is_under_way = true,
                 Stage::Ended(Ok(status)) => found.push((index, status)),
-                Stage::Ended(Err(failure)) => {
-                    request.settle(process);
-                    return Some(Err(RequestFailed { index, failure }));
-                }
+                // None has failed.
+                Stage::Told | Stage::Ended(Err(_)) => {}
             }
         }
-        if is_under_way && found.is_empty() {
-            return None;
-        }
-        let mut told = found.iter().map(|(index, _)| *index).peekable();
-        for (index, request) in self.requests.clone().enumerate() {
-            if told.next_if_eq(&index).is_some() {
-                request.settle(process);
-            }
-        }
-        Some(Ok(found))
+        if is_under_way && found.is_empty() { None } else { Some(Ok(found)) }
     }
 
-    fn all(&self) -> All<I> {
-        All { rest: self.requests.clone().peekable(), requests: self.requests.clone(), failures: None }
+    fn all(&self) -> All<'_, 'scope> {
+        All { rest: &self.requests, requests: &self.requests, failures: None }
     }
 }
 
-impl<'a, 'scope: 'a, I: Iterator<Item = &'a Request<'scope>> + Clone> All<I> {
+impl All<'_, '_> {
     fn look(&mut self, process: &mut Process) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
         let failures = process.requests.failed();
         if self.failures.replace(failures) != Some(failures)
-            && let Some(failed) = self.failed(process)
+            && let Some(failed) = failed(self.requests, process)
         {
             return Some(Err(failed));
         }
-        while let Some(request) = self.rest.peek() {
+        while let Some((request, rest)) = self.rest.split_first() {
             if let Stage::UnderWay(_) = request.stage(process) {
                 return None;
             }
-            self.rest.next();
+            self.rest = rest;
         }
         // A send that ended well may have been dropped by who has revoked its communicator since.
-        if let Some(failed) = self.failed(process) {
+        if let Some(failed) = failed(self.requests, process) {
             return Some(Err(failed));
         }
-        let tell = |request: &'a Request<'scope>| {
-            let stage = request.stage(process);
-            request.settle(process);
-            if let Stage::Ended(Ok(status)) = stage { status } else { None }
-        };
-        Some(Ok(self.requests.clone().map(tell).collect()))
-    }
-
-    /// The first that has failed; somebody is told.
-    fn failed(&self, process: &mut Process) -> Option<RequestFailed> {
-        self.requests.clone().enumerate().find_map(|(index, request)| match request.stage(process) {
-            Stage::Ended(Err(failure)) => {
-                request.settle(process);
-                Some(RequestFailed { index, failure })
-            }
+        let tell = |request: &&Request<'_>| match request.tell(process) {
+            Stage::Ended(Ok(status)) => status,
             _ => None,
-        })
+        };
+        Some(Ok(self.requests.iter().map(tell).collect()))
     }
+}
+
+/// The first that has failed; somebody is told.
+fn failed(requests: &[&Request<'_>], process: &mut Process) -> Option<RequestFailed> {
+    requests.iter().enumerate().find_map(|(index, request)| match request.stage(process) {
+        Stage::Ended(Err(failure)) => {
+            request.tell(process);
+            Some(RequestFailed { index, failure })
+        }
+        _ => None,
+    })
 }

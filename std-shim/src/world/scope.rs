@@ -282,33 +282,36 @@ impl<'scope> Request<'scope> {
         self.look(|lent| self.ledger.cancel(lent), |cancelled| *cancelled).unwrap_or(false)
     }
 
-    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended at once, or that was told.
+    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended at once, or that was told. Until
+    /// then it is noted: a panic amid the progress that this makes ends no loan.
     fn look<R>(&self, look: impl FnOnce(&Lent) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
-        let lent = self.lent.take()?;
-        let seen = if lent.is_at_once() { None } else { Some(look(&lent)) };
-        self.lent.set(if seen.as_ref().is_some_and(is_over) { None } else { Some(lent) });
-        seen
+        let lent = self.lent.get().filter(|lent| !lent.is_at_once())?;
+        let seen = look(&lent);
+        if is_over(&seen) {
+            self.lent.set(None);
+        }
+        Some(seen)
     }
 
     /// For whoever has the lock: how far it is.
     pub(super) fn stage(&self, process: &mut Process) -> Stage {
-        let Some(lent) = self.lent.take() else { return Stage::Told };
-        let stage = if lent.is_at_once() {
+        let Some(lent) = self.lent.get() else { return Stage::Told };
+        if lent.is_at_once() {
             Stage::Ended(Ok(None))
         } else if let Some(ended) = self.ledger.look(process, &lent) {
             Stage::Ended(ended.map(Some))
         } else {
             self.ledger.started(process, &lent).map_or(Stage::Ended(Err(Failure::Finished)), Stage::UnderWay)
-        };
-        self.lent.set(Some(lent));
-        stage
+        }
     }
 
-    /// As that: it has ended, and somebody is told.
-    pub(super) fn settle(&self, process: &mut Process) {
-        if let Some(lent) = self.lent.take() {
-            self.ledger.settle(process, &lent);
+    /// As that. If it has ended, somebody is told by this; until then it stays lent.
+    pub(super) fn tell(&self, process: &mut Process) -> Stage {
+        let stage = self.stage(process);
+        if matches!(stage, Stage::Ended(_)) && self.lent.get().is_some_and(|lent| self.ledger.settle(process, &lent)) {
+            self.lent.set(None);
         }
+        stage
     }
 
     /// Whose World it is of.
