@@ -82,43 +82,39 @@ impl Communicator {
         let receive = self.start_receive(into, wanted, |_, started| started)?;
         match self.start_send(data, posting, |_, started| started) {
             Ok(None) => self.wait(receive),
-            Ok(Some(send)) => self.wait_for_both(&receive, &send),
-            Err(failure) => {
-                let cancelled = self.shared.lock().cancel(receive.request, receive.region);
-                if !cancelled {
-                    // It has met its message: the buffer is lent until that is there.
-                    let _ = self.wait(receive);
-                }
-                Err(failure)
+            Ok(Some(send)) => self.wait_for_both(receive, send),
+            Err(failure) => self.take_back(receive, failure),
+        }
+    }
+
+    /// Waits for a send and a receive: for either, then for the other as if it were alone. The one that has ended is noted no longer, and
+    /// its peer is not looked for any more.
+    fn wait_for_both(&self, receive: Started, send: Started) -> Result<Status, Failure> {
+        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], |process| {
+            let mut take = |started| process.take_ended(started).map(|ended| self.ended_while(process, started, ended));
+            match take(&send) {
+                Some(sent) => Some((true, sent)),
+                None => take(&receive).map(|received| (false, received)),
+            }
+        });
+        match (is_sent, ended) {
+            (true, Ok(_)) => self.wait(receive),
+            (true, Err(failure)) => self.take_back(receive, failure),
+            (false, received) => {
+                let sent = self.wait(send);
+                received.and_then(|status| sent.map(|_| status))
             }
         }
     }
 
-    /// Waits until a send and a receive have ended.
-    fn wait_for_both(&self, receive: &Started, send: &Started) -> Result<Status, Failure> {
-        let (mut received, mut sent, mut first) = (None, None, None);
-        self.shared.wait_for_several(&[*send, *receive], |process| {
-            if sent.is_none() {
-                sent = process.take_ended(send).map(|ended| self.ended_while(process, send, ended));
-                if let Some(Err(failure)) = sent {
-                    first = first.or(Some(failure));
-                    if received.is_none() && process.cancel(receive.request, receive.region) {
-                        received = Some(Err(failure));
-                    }
-                }
-            }
-            if received.is_none() {
-                received = process.take_ended(receive).map(|ended| self.ended_while(process, receive, ended));
-                if let Some(Err(failure)) = received {
-                    first = first.or(Some(failure));
-                }
-            }
-            (sent.is_some() && received.is_some()).then_some(())
-        });
-        match (first, received) {
-            (None, Some(received)) => received,
-            (failure, _) => Err(failure.unwrap_or(Failure::Finished)),
+    /// Ends a receive whose send has failed.
+    fn take_back(&self, receive: Started, failure: Failure) -> Result<Status, Failure> {
+        let cancelled = self.shared.lock().cancel(receive.request, receive.region);
+        if !cancelled {
+            // It has met its message: the buffer is lent until that is there.
+            let _ = self.wait(receive);
         }
+        Err(failure)
     }
 }
 
