@@ -15,7 +15,8 @@ use super::scope::{Request, Stage};
 type Ended = (usize, Option<Status>);
 
 /// Waits until one of the requests has ended; tells which, counted from 0, and how. `None`: all have told how they ended, or there are
-/// none.
+/// none. Of several that have ended it is the first in their order: one that is always replaced by another can keep those behind it from
+/// their turn, as [`wait_some`] does not.
 ///
 /// ```
 /// use unisono::world::{Tag, World, wait_any};
@@ -60,6 +61,27 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// Waits until at least one of the requests has ended; tells of all that have, in their order. Nothing: all have told how they ended,
 /// or there are none.
 ///
+/// Requests and loans together are taken as requests:
+///
+/// ```
+/// use unisono::world::{Request, Tag, World, wait_some};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let loan = scope.lend(&mut received, world.rank(), Tag(1))?;
+///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///     let all: [&Request<'_>; 2] = [loan.as_ref(), &send];
+///     let mut left = all.len();
+///     while left > 0 {
+///         left -= wait_some(all)?.len();
+///     }
+///     assert_eq!(loan.wait().1, sent);
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`RequestFailed`]: the first of them that failed. Called again it tells of the others that have ended.
 pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
@@ -102,7 +124,8 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 ///
 /// # Errors
 /// [`RequestFailed`], at once: the first that failed. The others can be waited for, as if they had not been; what they need may be that
-/// this failure is answered, as by [`revoke`](super::Communicator::revoke).
+/// this failure is answered, as by [`revoke`](super::Communicator::revoke). A send that had ended well on a communicator that was revoked
+/// since is told, as `Revoked`, with another failure or when all have ended.
 pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Option<Status>>, RequestFailed> {
