@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
 
-use job::{EVERY_WAY, data, job, job_over};
+use job::{EVERY_WAY, data, everywhere, job, job_over};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono::world::{
@@ -18,17 +18,6 @@ use unisono::world::{
 /// Words of a message in the entry, in the bulk, announced.
 const KINDS: [usize; 3] = [1, 700, 40_000];
 const GO: Tag = Tag(99);
-
-fn everywhere(size: u32, body: fn(&World)) {
-    for over in EVERY_WAY {
-        for progress in ["engine", "thread", "hybrid"] {
-            job_over(over, size, &[("PROGRESS", progress)], |world| {
-                body(&world);
-                world.finish().expect("everybody finishes");
-            });
-        }
-    }
-}
 
 /// The messages that rank 0 sends, as soon as it is told to.
 fn send_when_told(world: &World, words: usize, tags: impl IntoIterator<Item = u32>) {

@@ -6,24 +6,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
 
-use job::{EVERY_WAY, Over, data, job, job_over};
+use job::{EVERY_WAY, Over, data, everywhere, job, job_over};
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
 
 const TAG: Tag = Tag(1);
 /// Words of a message in the entry, in the bulk, announced, and read in parts.
 const KINDS: [usize; 5] = [0, 1, 700, 40_000, 600_000];
-
-fn everywhere(size: u32, body: fn(&World)) {
-    for over in EVERY_WAY {
-        for progress in ["engine", "thread", "hybrid"] {
-            job_over(over, size, &[("PROGRESS", progress)], |world| {
-                body(&world);
-                world.finish().expect("everybody finishes");
-            });
-        }
-    }
-}
 
 #[test]
 fn two_ranks_exchange_messages_of_all_sizes() {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use job::{EVERY_WAY, data, job, job_over};
+use job::{data, everywhere, job};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
@@ -28,17 +28,6 @@ assert_not_impl_any!(PersistentRequest<'static, PhantomData<*const u8>>: Send);
 
 /// Words of a message in the entry, in the bulk, announced.
 const KINDS: [usize; 3] = [1, 700, 40_000];
-
-fn everywhere(size: u32, body: fn(&World)) {
-    for over in EVERY_WAY {
-        for progress in ["engine", "thread", "hybrid"] {
-            job_over(over, size, &[("PROGRESS", progress)], |world| {
-                body(&world);
-                world.finish().expect("everybody finishes");
-            });
-        }
-    }
-}
 
 #[test]
 fn message_that_one_thread_begins_is_waited_for_in_others() {

@@ -26,6 +26,18 @@ pub(crate) enum Over {
 pub(crate) const EVERY_WAY: [Over; 4] =
     [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
 
+/// Runs `body` on every rank of a job, then finishes, every way and in every progress mode.
+pub(crate) fn everywhere(size: u32, body: fn(&World)) {
+    for over in EVERY_WAY {
+        for progress in ["engine", "thread", "hybrid"] {
+            job_over(over, size, &[("PROGRESS", progress)], |world| {
+                body(&world);
+                world.finish().expect("everybody finishes");
+            });
+        }
+    }
+}
+
 /// As [`job_over`], over UDP.
 pub(crate) fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
     job_over(Over::Udp, size, more, body);
