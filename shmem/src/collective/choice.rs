@@ -34,7 +34,6 @@ fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
         (Verb::Reduce, false) => (NEVER, 16 << 10),
         (Verb::Allreduce | Verb::Reduce, true) => (NEVER, 32 << 10),
         (Verb::Broadcast, false) => (NEVER, NEVER),
-        (Verb::Allgather, false) if boards.ranks == 2 => (1 << 20, NEVER),
         (_, false) => (16 << 10, NEVER),
         // 32 KiB at 4 ranks, 128 KiB at 8.
         (Verb::Alltoall, true) => (((ranks * ranks) << 11).min(shown + 1), NEVER),
