@@ -244,11 +244,7 @@ impl Communicator {
     /// How a request has ended.
     #[inline]
     pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
-        match (ended, started.what) {
-            // It may have been dropped by who had heard of it, and told of that before.
-            (Ok(_), Doing::Send { .. }) if self.is_revoked() => Err(Failure::Revoked),
-            _ => self.own(ended),
-        }
+        self.ended_if(started, ended, || self.is_revoked())
     }
 
     /// As that, for whoever has the lock.
@@ -258,8 +254,18 @@ impl Communicator {
         started: &Started,
         ended: Result<Status, Failure>,
     ) -> Result<Status, Failure> {
-        let is_revoked = || process.expect_open(self.context).is_err();
+        self.ended_if(started, ended, || process.expect_open(self.context).is_err())
+    }
+
+    #[inline]
+    fn ended_if(
+        &self,
+        started: &Started,
+        ended: Result<Status, Failure>,
+        is_revoked: impl Fn() -> bool,
+    ) -> Result<Status, Failure> {
         match (ended, started.what) {
+            // It may have been dropped by who had heard of it, and told of that before.
             (Ok(_), Doing::Send { .. }) if is_revoked() => Err(Failure::Revoked),
             (Ok(status), _) => Ok(self.own_status(status)),
             (Err(failure), _) => Err(self.own_failure_if(failure, is_revoked)),
