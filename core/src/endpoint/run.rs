@@ -24,9 +24,9 @@ pub(crate) struct Run<const BITS: u32> {
     left: u32,
     /// New data left last: a run may begin.
     is_due: bool,
-    /// Nothing is left of their window.
+    /// What left last was new, and its window has no more to send.
     is_end: bool,
-    /// Of those, so many parts of one placement are next. What they do to the records is done for all of them together
+    /// Of those that are left, so many parts of one placement are next. What they do to the records is done for all of them together
     /// ([`settle_run`](Endpoint::settle_run)), before anything else is asked of the endpoint.
     parts: u32,
     /// Their peer and operation, the head of each but for PSN and index, and what the next one carries.
