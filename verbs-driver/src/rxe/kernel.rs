@@ -95,7 +95,7 @@ impl Call for Bell {
         let _ = match self.command {
             Command::Nothing => Ok(()),
             Command::Send => ring(pair),
-            Command::Notify => tell(pair.file, NOTIFY, &[pair.received.handle, solicited.into()]),
+            Command::Notify => tell(pair.file, NOTIFY, &[pair.received.object.handle, solicited.into()]),
         };
     }
 }
@@ -148,10 +148,29 @@ impl Drop for Map {
     }
 }
 
+/// What the kernel has made, until this is dropped.
+#[derive(Debug)]
+struct Object {
+    file: RawFd,
+    handle: u32,
+    destroy: u32,
+    /// Words that the kernel answers to that.
+    answer: usize,
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // Nobody can be told if the kernel refuses: it gives everything back with the file.
+        let mut answer = [0; 2];
+        let answer = answer.get_mut(..self.answer).unwrap_or_default();
+        let _ = ask(self.file, self.destroy, &[self.handle, 0], answer);
+    }
+}
+
 /// A completion queue.
 #[derive(Debug)]
 struct Completions {
-    handle: u32,
+    object: Object,
     map: Map,
 }
 
@@ -159,7 +178,8 @@ struct Completions {
 #[derive(Debug)]
 pub struct Pair {
     file: RawFd,
-    handle: u32,
+    // Before the completion queues that it uses, when all are dropped.
+    object: Object,
     number: u32,
     element: u32,
     port: u8,
@@ -170,7 +190,7 @@ pub struct Pair {
     send: Map,
     receive: Map,
     /// The file stays open as long as this.
-    domain: Arc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 // SAFETY: mappings belong to no thread; everything else are numbers.
@@ -203,17 +223,18 @@ impl Pair {
         let channel = unsafe { OwnedFd::from_raw_fd(answer[0] as RawFd) };
         let sent = completions(file, 4 * depth.sends, -1, element)?;
         let received = completions(file, 4 * depth.receives, channel.as_raw_fd(), element)?;
-        let handles = [element, 0, pd, sent.handle, received.handle, 0];
+        let handles = [element, 0, pd, sent.object.handle, received.object.handle, 0];
         let sizes = [depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
         let fields = [handles, sizes].concat();
         // What all kernels answer, then offset, size and padding of the receive queue and of the send queue.
         let mut answer = [0; 8 + 4 + 4];
         ask(file, CREATE_PAIR, &fields, &mut answer)?;
         let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
+        let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
         let (receive, send) = (Map::new(file, wide(a, b), c as usize), Map::new(file, wide(d, e), f as usize));
         let pair = Self {
             file,
-            handle,
+            object,
             number,
             element,
             port: domain.port(),
@@ -223,7 +244,7 @@ impl Pair {
             received,
             send: send?,
             receive: receive?,
-            domain: Arc::clone(domain),
+            _domain: Arc::clone(domain),
         };
         pair.start()?;
         let pair = Arc::new(pair);
@@ -259,7 +280,7 @@ impl Pair {
 
     fn group(&self, command: u32, group: [u8; 16], lid: u16) -> io::Result<()> {
         let [a, b, c, d]: [u32; 4] = zerocopy::transmute!(group);
-        tell(self.file, command, &[a, b, c, d, self.handle, lid.into()])
+        tell(self.file, command, &[a, b, c, d, self.object.handle, lid.into()])
     }
 
     /// Readable when an event was raised; each is 8 bytes.
@@ -303,7 +324,7 @@ impl Pair {
     fn modify(&self, state: u32, mask: u32) -> io::Result<()> {
         // Two paths of 32 bytes, then handle, mask, key, …, state and port.
         let mut fields = [0_u32; 28];
-        (fields[16], fields[17], fields[18]) = (self.handle, mask, self.key);
+        (fields[16], fields[17], fields[18]) = (self.object.handle, mask, self.key);
         (fields[24], fields[26]) = (state, self.port.into());
         tell(self.file, MODIFY_PAIR, &fields)
     }
@@ -326,23 +347,13 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // Nobody can be told if the kernel refuses: it gives everything back with the file.
-        let _ = ask(self.file, DESTROY_PAIR, &[self.handle, 0], &mut [0]);
-        for queue in [&self.sent, &self.received] {
-            let _ = ask(self.file, DESTROY_COMPLETIONS, &[queue.handle, 0], &mut [0; 2]);
-        }
-        let _ = &self.domain;
-    }
-}
-
 fn completions(file: RawFd, entries: u32, channel: RawFd, element: u32) -> io::Result<Completions> {
     // Handle and entries, then offset, size and padding.
     let mut answer = [0; 2 + 4];
     ask(file, CREATE_COMPLETIONS, &[element, 0, entries, 0, channel as u32, 0], &mut answer)?;
     let [handle, _, low, high, size, _] = answer;
-    Ok(Completions { handle, map: Map::new(file, wide(low, high), size as usize)? })
+    let object = Object { file, handle, destroy: DESTROY_COMPLETIONS, answer: 2 };
+    Ok(Completions { object, map: Map::new(file, wide(low, high), size as usize)? })
 }
 
 /// The queue that is mapped there. `indices`: ours, the kernel's.
@@ -384,7 +395,7 @@ fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
 fn ring(pair: &Pair) -> io::Result<()> {
     let mut answer = 0_u32;
     let at = (&raw mut answer).expose_provenance() as u64;
-    write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.handle, 0, 0, UNUSED_ENTRY])
+    write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.object.handle, 0, 0, UNUSED_ENTRY])
 }
 
 /// On the stack: no memory is asked for.
