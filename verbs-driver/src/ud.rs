@@ -30,11 +30,12 @@ pub use domain::{Domain, OpenError, Registration, adapters};
 
 pub use gid::{Candidate, Encapsulation, Gid, choose};
 pub use lent::Lent;
-pub use queue::{Provider, Queues};
+pub use queue::{Provider, Queues, Writer};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
 pub use tally::{Counter, Tally};
 
+use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -81,14 +82,14 @@ pub struct Options {
     pub holdable: u16,
     /// Entries of libibverbs' completion queues of receives; fewer than slots and 16 more can be overrun. Default: as many as are posted or held.
     pub completions: Option<u32>,
-    /// Who writes the queues.
+    /// Who is asked to write the queues.
     pub queues: Queues,
 }
 
 impl Options {
-    /// Defaults for `peers` peers: 512 slots, 256 datagrams held.
+    /// Defaults for `peers` peers: 512 slots, 256 datagrams held, queues that we write where we can.
     pub const fn new(peers: u32, key: u32) -> Self {
-        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: Queues::Library }
+        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: Queues::Auto }
     }
 
     /// The job's key, without its highest bit.
@@ -112,14 +113,19 @@ struct Half {
 }
 
 impl Half {
-    fn new(domain: &Arc<Domain>, options: &Options, lane: Lane, slots: u32, holdable: u32) -> Result<Self, OpenError> {
+    fn new(
+        domain: &Arc<Domain>,
+        options: &Options,
+        (by, lane): (Writer, Lane),
+        (slots, holdable): (u32, u32),
+    ) -> Result<Self, OpenError> {
         let base = if lane == Lane::Polled { 0 } else { INTERRUPT_BASE };
         let posted = ReceivePool::posted(slots);
         let completions = options.completions.unwrap_or(posted + holdable);
         let depth = Depth { sends: send_ring::ENTRIES, receives: posted, completions };
         let ring = SendRing::new(domain, domain.mtu() as usize)?;
         let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
-        let mut queue = Queue::new(domain, (options.queues, lane), depth, options.key())?;
+        let mut queue = Queue::new(domain, (by, lane), depth, options.key())?;
         pool.post_all(&mut queue);
         let bell = Bell::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
@@ -173,6 +179,8 @@ pub struct Ud<A> {
     events: Option<Events>,
     polled: Half,
     interrupt: Half,
+    writer: Writer,
+    refused: Option<OpenError>,
     table: AddressTable,
     tally: Arc<Tally>,
     facts: VecDeque<Fact>,
@@ -192,8 +200,18 @@ impl<A> Ud<A> {
     /// [`OpenError`].
     pub fn new(domain: &Arc<Domain>, options: &Options) -> Result<Self, OpenError> {
         let (slots, holdable) = (u32::from(options.receive_slots), u32::from(options.holdable));
-        let polled = Half::new(domain, options, Lane::Polled, slots, holdable)?;
-        let interrupt = Half::new(domain, options, Lane::Interrupt, INTERRUPT_SLOTS, INTERRUPT_HOLDABLE)?;
+        let halves = |by| -> Result<_, OpenError> {
+            let polled = Half::new(domain, options, (by, Lane::Polled), (slots, holdable))?;
+            let few = (INTERRUPT_SLOTS, INTERRUPT_HOLDABLE);
+            Ok((by, polled, Half::new(domain, options, (by, Lane::Interrupt), few)?))
+        };
+        let (first, otherwise) =
+            options.queues.writers(domain.provider()).ok_or_else(|| OpenError::NoProvider(domain.name().to_owned()))?;
+        // Whether libibverbs shares what is in our way shows when it is asked.
+        let ((writer, polled, interrupt), refused) = match (halves(first), otherwise) {
+            (Err(error), Some(other)) => (halves(other)?, Some(error)),
+            (made, _) => (made?, None),
+        };
         let bells = [polled.bell.clone(), interrupt.bell.clone()];
         let events = Events::start(domain, bells).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         let limits = Limits {
@@ -208,7 +226,9 @@ impl<A> Ud<A> {
             events: Some(events),
             polled,
             interrupt,
-            table: AddressTable::new(domain, options.queues, options.peers, options.key())?,
+            writer,
+            refused,
+            table: AddressTable::new(domain, writer, options.peers, options.key())?,
             tally: Arc::default(),
             facts: VecDeque::new(),
             state: State::Up,
@@ -236,6 +256,16 @@ impl<A> Ud<A> {
     /// The adapter it works on.
     pub const fn domain(&self) -> &Arc<Domain> {
         &self.domain
+    }
+
+    /// Who writes its queues.
+    pub const fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Why we do not, where we know the adapter's and were not told to leave them to libibverbs.
+    pub const fn refused(&self) -> Option<&OpenError> {
+        self.refused.as_ref()
     }
 
     /// To wait for a lane's arrivals without holding the device.

@@ -64,11 +64,24 @@ impl DeviceChoice {
 
 words! {
     /// Who writes an adapter's work queues.
-    QueuesChoice, Library {
+    QueuesChoice, Auto {
+        /// This library where it knows the adapter's and the system makes them for it, else libibverbs.
+        Auto = "auto",
         /// libibverbs.
         Library = "library",
-        /// This library, directly, where it knows the adapter's.
+        /// This library, directly.
         Raw = "raw",
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl From<QueuesChoice> for unisono_verbs::ud::Queues {
+    fn from(choice: QueuesChoice) -> Self {
+        match choice {
+            QueuesChoice::Auto => Self::Auto,
+            QueuesChoice::Library => Self::Library,
+            QueuesChoice::Raw => Self::Raw,
+        }
     }
 }
 

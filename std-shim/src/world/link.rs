@@ -12,8 +12,6 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::WorldError;
-#[cfg(feature = "verbs")]
-use crate::environment::QueuesChoice;
 use crate::environment::{DeviceChoice, Settings};
 use crate::region::{Address, Regions};
 use crate::udp::{self, Options, Path, Tally, Udp};
@@ -326,12 +324,14 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let names = ud::adapters()?;
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
-    let queues = match settings.transport.queues.unwrap_or_default() {
-        QueuesChoice::Library => ud::Queues::Library,
-        QueuesChoice::Raw => ud::Queues::Raw,
-    };
+    let queues = settings.transport.queues.unwrap_or_default().into();
     let options = ud::Options { queues, ..ud::Options::new(size, queue_key(settings)) };
-    Ok(Link::Verbs(Box::new(ud::Ud::new(&domain, &options)?)))
+    let device = ud::Ud::new(&domain, &options)?;
+    if let Some(error) = device.refused() {
+        tracing::warn!(adapter = domain.name(), %error, "no queues of our own");
+    }
+    tracing::info!(adapter = domain.name(), "queues {}", device.writer());
+    Ok(Link::Verbs(Box::new(device)))
 }
 
 /// The job's Q_Key, from its secret. A process by itself has none, and no peers.

@@ -1,11 +1,11 @@
 //! What the virtual machine of `--bin vm` runs: one check of the UD device at a time. Ends with status 1 when it fails.
 
 use core::net::IpAddr;
-use core::str::FromStr;
 use std::env;
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
+use unisono::environment::QueuesChoice;
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
@@ -18,9 +18,9 @@ const KERNEL_NOISE_KIB: u64 = 512;
 /// Checks of the UD device.
 #[derive(Parser, Debug)]
 struct Options {
-    /// Queues are posted directly, not by libibverbs
-    #[arg(long, global = true)]
-    raw: bool,
+    /// Who writes the queues: auto, library or raw; of the adapters in turn
+    #[arg(long, global = true, value_delimiter = ',', default_value = "auto")]
+    queues: Vec<QueuesChoice>,
     #[command(subcommand)]
     check: Check,
 }
@@ -74,7 +74,7 @@ enum Check {
         #[arg(long)]
         bar: bool,
     },
-    /// Latency and rate of one of them, once
+    /// Who writes its queues, latency and rate of one of them, once
     Turn {
         /// Who
         contender: String,
@@ -109,10 +109,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(Options { raw, check }: &Options) -> Outcome<()> {
+fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
     let names = adapters()?;
-    let queues = if *raw { Queues::Raw } else { Queues::Library };
-    let all: Vec<_> = names.iter().map(|name| Adapter { name, queues }).collect();
+    let queues = choices.iter().map(|choice| Queues::from(*choice)).cycle();
+    let all: Vec<_> = names.iter().zip(queues).map(|(name, queues)| Adapter { name, queues }).collect();
     let pair = || match *all {
         [first, second, ..] => Ok([first, second]),
         _ => Err("two adapters are needed"),
@@ -123,7 +123,7 @@ fn run(Options { raw, check }: &Options) -> Outcome<()> {
                 let domain = Domain::open(Some(name))?;
                 let (gid, mtu) = (domain.gid(), domain.mtu());
                 println!(
-                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}, raw queues {}",
+                    "{name:<8} port {}, GID {} ({:?}, index {}, interface {}), mtu {mtu}, provider {}",
                     domain.port(),
                     gid.gid,
                     gid.encapsulation,
@@ -134,8 +134,9 @@ fn run(Options { raw, check }: &Options) -> Outcome<()> {
             }
         }
         Check::Conformance { only } => {
-            let options = Ud { receive_slots: 256, holdable: 64, queues, ..Ud::new(3, 0x7e57) };
-            return conformance(&examine(|| UdFixture::new(names.clone(), options.clone())), only);
+            let options = |queues| Ud { receive_slots: 256, holdable: 64, queues, ..Ud::new(3, 0x7e57) };
+            let adapters: Vec<_> = all.iter().map(|one| (one.name.to_owned(), options(one.queues))).collect();
+            return conformance(&examine(|| UdFixture::new(adapters.clone())), only);
         }
         Check::Transfer { bytes, resent } => {
             let done = verbs::transfer(pair()?, *bytes)?;
@@ -161,10 +162,11 @@ fn run(Options { raw, check }: &Options) -> Outcome<()> {
         Check::Turn { contender } => {
             let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
             let pair = pair()?.map(|adapter| adapter.name);
-            println!("{} {}", one.latency(pair)?, one.rate(pair)?.unwrap_or(f64::NAN));
+            let (latency, rate) = (one.latency(pair)?, one.rate(pair)?.unwrap_or(f64::NAN));
+            println!("{} {latency} {rate}", one.writer(pair[0])?);
         }
         Check::Stir => verbs::stir()?,
-        Check::Memory => return memory(),
+        Check::Memory => return memory(choices),
         Check::Footprint { known, active } => {
             let one = verbs::footprint(pair()?, *known, *active)?;
             println!("{} {} {} {}", one.process_kib, one.rings_kib, one.kernel_kib, one.handles);
@@ -208,12 +210,15 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let chosen = |one: &Contender| only.is_empty() || only.iter().any(|name| name == one.name());
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(chosen).collect();
     let mut figures = vec![[Vec::new(), Vec::new()]; Contender::ALL.len()];
+    let mut labels = Contender::ALL.map(|one| one.name().to_owned());
     let mut stirring = Command::new(env::current_exe()?).arg("stir").spawn()?;
     for turn in 1..=turns {
         print!("turn {turn:<3}");
         for one in &contenders {
-            let [latency, rate] = figures_of(&["turn", one.name()])?;
-            print!(" {} {latency:.1} us {rate:.1} MB/s", one.name());
+            let [writer, latency, rate] = words_of(&["turn", one.name()])?;
+            let (latency, rate) = (latency.parse::<f64>()?, rate.parse::<f64>()?);
+            labels[*one as usize] = format!("{} ({writer})", one.name());
+            print!(" {} {latency:.1} us {rate:.1} MB/s", labels[*one as usize]);
             for (all, figure) in figures[*one as usize].iter_mut().zip([latency, rate]) {
                 all.push(figure);
             }
@@ -224,22 +229,34 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let mut report = Report::new(2, false);
     for (kind, (name, unit)) in [("one_way", "us"), ("delivered", "MB/s")].into_iter().enumerate() {
         for one in &contenders {
-            report.figure(name, one.name(), verbs::median(&figures[*one as usize][kind]), unit, Limit::None);
+            report.figure(
+                name,
+                &labels[*one as usize],
+                verbs::median(&figures[*one as usize][kind]),
+                unit,
+                Limit::None,
+            );
         }
     }
-    use Contender::{Device, Endpoint, Libfabric, Perftest, RawDevice, RawEndpoint, Ucx};
+    use Contender::{
+        Device, Endpoint, Libfabric, LibraryDevice, LibraryEndpoint, Perftest, RawDevice, RawEndpoint, Ucx,
+    };
     for (kind, name, ours, theirs, limit) in [
         (0, "one_way", Device, Perftest, Limit::Most(1.3)),
         (1, "delivered", Device, Perftest, Limit::Least(0.8)),
+        (0, "one_way", LibraryDevice, Perftest, Limit::Most(1.3)),
+        (1, "delivered", LibraryDevice, Perftest, Limit::Least(0.8)),
         (0, "one_way", RawDevice, Perftest, Limit::Most(1.3)),
         (1, "delivered", RawDevice, Perftest, Limit::Least(0.8)),
         (0, "one_way", Endpoint, Perftest, Limit::None),
         (1, "delivered", Endpoint, Perftest, Limit::None),
         (0, "one_way", Endpoint, Ucx, Limit::Most(1.0)),
         (1, "delivered", Endpoint, Ucx, Limit::Least(1.0)),
+        (0, "one_way", LibraryEndpoint, Ucx, Limit::Most(1.0)),
+        (1, "delivered", LibraryEndpoint, Ucx, Limit::Least(1.0)),
         (0, "one_way", RawEndpoint, Ucx, Limit::Most(1.0)),
         (1, "delivered", RawEndpoint, Ucx, Limit::Least(1.0)),
-        (0, "one_way", RawEndpoint, Endpoint, Limit::None),
+        (0, "one_way", RawEndpoint, LibraryEndpoint, Limit::None),
         (0, "one_way", Endpoint, Libfabric, Limit::Most(1.0)),
     ] {
         let both = figures[ours as usize][kind].iter().zip(&figures[theirs as usize][kind]);
@@ -252,27 +269,33 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     if report.is_met() { Ok(()) } else { Err("a bar is missed".into()) }
 }
 
-/// What this program prints as a process of its own: numbers on one line.
-fn figures_of<T: FromStr, const N: usize>(arguments: &[&str]) -> Outcome<[T; N]> {
+/// What this program prints as a process of its own: words on one line.
+fn words_of<const N: usize>(arguments: &[&str]) -> Outcome<[String; N]> {
     let output = Command::new(env::current_exe()?).args(arguments).output()?;
     let line = String::from_utf8(output.stdout)?;
-    let figures: Result<Vec<T>, _> = line.split_whitespace().map(str::parse).collect();
-    <[T; N]>::try_from(figures.map_err(|_| line.clone())?).map_err(|_| line.into())
+    let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    words.try_into().map_err(|_| line.into())
 }
 
 /// Known and active peers grow: the rings must not, nor the process beyond the records of known ones, nor the kernel beyond the
 /// address handles of active ones.
-fn memory() -> Outcome<()> {
+fn memory(queues: &[QueuesChoice]) -> Outcome<()> {
+    let queues: Vec<_> = queues.iter().map(ToString::to_string).collect();
     println!(
         "{:>6} {:>6} {:>12} {:>12} {:>12} {:>8}",
         "known", "active", "process KiB", "rings KiB", "kernel KiB", "handles"
     );
     let mut footprints = Vec::new();
     for (known, active) in [(1, 1), (16, 1), (64, 1), (256, 1), (1024, 1), (4096, 1), (4096, 16), (4096, 64)] {
-        let [process, rings, kernel, handles] =
-            figures_of::<u64, 4>(&["footprint", &known.to_string(), &active.to_string()])?;
+        let line =
+            words_of::<4>(&["footprint", "--queues", &queues.join(","), &known.to_string(), &active.to_string()])?;
+        let [process, rings, kernel, handles] = &line;
         println!("{known:>6} {active:>6} {process:>12} {rings:>12} {kernel:>12} {handles:>8}");
-        footprints.push([process, rings, kernel, handles]);
+        let mut footprint = [0_u64; 4];
+        for (figure, word) in footprint.iter_mut().zip(&line) {
+            *figure = word.parse()?;
+        }
+        footprints.push(footprint);
     }
     let (least, most) = (footprints[0], footprints[5]);
     let idle = most[0].saturating_sub(least[0]);

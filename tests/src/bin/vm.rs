@@ -40,8 +40,25 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
     Check { name, devices, limit, command }
 }
 
+// On one processor: Soft-RoCE of this kernel posts again and again what the interface that ends refuses, without letting others run, and
+// does so on every processor that sends at that moment; somebody must be left to end the interface.
+macro_rules! taken_away {
+    ($queues:literal) => {
+        concat!(
+            "cd /host; export UNISONO_DEVICE=verbs UNISONO_QUEUES=",
+            $queues,
+            "
+        taskset 1 ./unisono run -n 2 -- ./unisono bench rate --bytes 64 --for 50s >/said 2>&1 & job=$!
+        sleep 5; ip link del net0; read before rest </proc/uptime
+        wait $job && exit 1
+        read after rest </proc/uptime; cat /said
+        echo from $before to $after; test $((${after%.*} - ${before%.*})) -le 5 && grep -q 'network device is gone' /said"
+        )
+    };
+}
+
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 23] = [
+const CHECKS: [Check; 26] = [
     check(
         "devices are up and reach each other",
         2,
@@ -52,7 +69,7 @@ const CHECKS: [Check; 23] = [
         grep -q '100 iters' server
         /host/guest adapters",
     ),
-    check("the device conforms", 3, 120, "/host/guest conformance"),
+    check("the device conforms", 3, 120, "/host/guest --queues library conformance"),
     check(
         "100 MB arrive over a faulty link",
         2,
@@ -60,10 +77,10 @@ const CHECKS: [Check; 23] = [
         "for i in 0 1; do
             tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
         done
-        /host/guest transfer --resent 1000; status=$?
+        /host/guest --queues library transfer --resent 1000; status=$?
         tc -s qdisc show dev net0 | grep Sent; exit $status",
     ),
-    check("queues that are posted directly conform", 3, 120, "/host/guest --raw conformance"),
+    check("queues that are posted directly conform", 3, 120, "/host/guest --queues raw conformance"),
     check(
         "100 MB arrive over a faulty link, posted directly",
         2,
@@ -71,38 +88,65 @@ const CHECKS: [Check; 23] = [
         "for i in 0 1; do
             tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
         done
-        /host/guest --raw transfer --resent 1000; status=$?
+        /host/guest --queues raw transfer --resent 1000; status=$?
         tc -s qdisc show dev net0 | grep Sent; exit $status",
     ),
-    check("queues that are posted directly are made anew", 2, 30, "/host/guest --raw queue-failure"),
+    check(
+        "ends that are posted directly and by libibverbs understand each other",
+        2,
+        180,
+        "set -e
+        /host/guest --queues raw,library conformance
+        for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 5%; done
+        for queues in raw,library library,raw; do /host/guest --queues $queues transfer --bytes 4000000 --resent 10; done",
+    ),
+    check("queues that are posted directly are made anew", 2, 30, "/host/guest --queues raw queue-failure"),
     check(
         "wakers, lent memory, a link down and an interface gone, posted directly",
         2,
         60,
         "set -e
         for check in interrupt lending 'link-failure net0' 'removal net0'; do
-            echo $check; /host/guest --raw $check
+            echo $check; /host/guest --queues raw $check
         done",
     ),
-    check("datagrams to a group reach all members, posted directly", 4, 30, "/host/guest --raw multicast 239.1.2.3"),
+    check("datagrams to a group reach all members, posted directly", 4, 30, "/host/guest --queues raw multicast 239.1.2.3"),
     check(
         "a job over queues that are posted directly, on a faulty link",
         2,
         180,
         "set -e
-        cd /host; ./unisono info | grep 'raw queues'
+        cd /host
         for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         export UNISONO_DEVICE=verbs UNISONO_QUEUES=raw
         ./unisono run -n 2 -- ./unisono bench transfer --bytes 4M
         ./unisono run -n 2 --progress hybrid -- ./unisono bench latency --bytes 64
         ./unisono run -n 4 -- ./unisono bench collective all_reduce --bytes 64K",
     ),
+    // Where the kernel says another version of its queues, libibverbs has them.
+    check(
+        "ranks of a job take queues that their kernel has",
+        2,
+        180,
+        "set -e
+        cd /host; ./unisono info | grep 'queues  *rxe0 raw (rxe)$'
+        for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        export UNISONO_DEVICE=verbs UNISONO_LOG=unisono=info
+        job() { ./unisono run -n 2 $1 -- ./unisono bench transfer --bytes 1M >/tmp/said 2>&1; }
+        saw() { test $(grep -c \"$2\" /tmp/said) = $1 || { cat /tmp/said; exit 1; }; }
+        job; saw 2 'queues raw (rxe)'
+        job '--queues library'; saw 2 'queues library'
+        echo 1 >/tmp/version; mount --bind /tmp/version /sys/class/infiniband_verbs/uverbs0/abi_version
+        ./unisono info | grep 'queues  *rxe0 library: .* version 1 of'
+        job; saw 1 'queues raw (rxe)'; saw 1 'queues library'; saw 1 'no queues of our own.* version 1 of'
+        job '--queues raw' && exit 1; saw 1 'version 1 of'",
+    ),
     check(
         "ranks of a job find each other over verbs",
         2,
         120,
         "for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1% || exit 1; done
-        cd /host && ./unisono run -n 2 --device verbs -- ./unisono bench transfer --bytes 4M",
+        cd /host && ./unisono run -n 2 --device verbs --queues library -- ./unisono bench transfer --bytes 4M",
     ),
     check(
         "a job of 4 adapters exchanges and combines in every progress mode",
@@ -111,38 +155,28 @@ const CHECKS: [Check; 23] = [
         "set -e
         cd /host; ./unisono info | grep ', GID '
         for progress in engine thread hybrid; do
-            ./unisono run -n 4 --device verbs --progress $progress -- ./unisono bench exchange --bytes 1M
+            ./unisono run -n 4 --device verbs --queues library --progress $progress -- ./unisono bench exchange --bytes 1M
         done
         ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
     ),
-    // On one processor: Soft-RoCE of this kernel posts again and again what the interface that ends refuses, without letting others run,
-    // and does so on every processor that sends at that moment; somebody must be left to end the interface.
-    check(
-        "a job whose adapter is taken away ends",
-        2,
-        60,
-        "cd /host; taskset 1 ./unisono run -n 2 --device verbs -- ./unisono bench rate --bytes 64 --for 50s >/said 2>&1 & job=$!
-        sleep 5; ip link del net0; read before rest </proc/uptime
-        wait $job && exit 1
-        read after rest </proc/uptime; cat /said
-        echo from $before to $after; test $((${after%.*} - ${before%.*})) -le 5 && grep -q 'network device is gone' /said",
-    ),
-    check("datagrams to a group reach all members", 4, 30, "/host/guest multicast 239.1.2.3"),
-    check("the interrupt lane wakes a sleeper", 2, 30, "/host/guest interrupt"),
-    check("queues in error are made anew", 2, 30, "/host/guest queue-failure"),
-    check("an overrun is reported and mended", 2, 30, "/host/guest overrun"),
-    check("traffic resumes when the link is up again", 2, 30, "/host/guest link-failure net0"),
-    check("a removed interface closes the device", 2, 30, "/host/guest removal net0"),
-    check("idle peers cost their records only", 2, 60, "/host/guest memory"),
+    check("a job whose adapter is taken away ends", 2, 60, taken_away!("library")),
+    check("a job whose adapter is taken away ends, posted directly", 2, 60, taken_away!("raw")),
+    check("datagrams to a group reach all members", 4, 30, "/host/guest --queues library multicast 239.1.2.3"),
+    check("the interrupt lane wakes a sleeper", 2, 30, "/host/guest --queues library interrupt"),
+    check("queues in error are made anew", 2, 30, "/host/guest --queues library queue-failure"),
+    check("an overrun is reported and mended", 2, 30, "/host/guest --queues library overrun"),
+    check("traffic resumes when the link is up again", 2, 30, "/host/guest --queues library link-failure net0"),
+    check("a removed interface closes the device", 2, 30, "/host/guest --queues library removal net0"),
+    check("idle peers cost their records only", 2, 60, "/host/guest --queues library memory"),
     check(
         "idle peers cost their records only, in small pages",
         2,
         60,
         "echo 0 >/proc/sys/vm/nr_hugepages; echo never >/sys/kernel/mm/transparent_hugepage/enabled
-        /host/guest memory",
+        for queues in library raw; do /host/guest --queues $queues memory || exit 1; done",
     ),
-    check("address handles outlive windows", 2, 30, "/host/guest handles && /host/guest --raw handles"),
-    check("memory is wanted back while it is posted", 2, 30, "/host/guest lending"),
+    check("address handles outlive windows", 2, 30, "/host/guest --queues library handles && /host/guest --queues raw handles"),
+    check("memory is wanted back while it is posted", 2, 30, "/host/guest --queues library lending"),
     check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 1"),
 ];
 

@@ -11,17 +11,16 @@ use super::{Fixture, real_time};
 /// Looks for an address handle, 100 µs apart.
 const RESOLVING: u32 = 50_000;
 
-/// Devices on several adapters, all made alike.
+/// Devices on several adapters.
 #[derive(Debug)]
 pub struct UdFixture {
-    adapters: Vec<String>,
-    options: Options,
+    adapters: Vec<(String, Options)>,
 }
 
 impl UdFixture {
-    /// Devices like this, on each of these adapters in turn.
-    pub const fn new(adapters: Vec<String>, options: Options) -> Self {
-        Self { adapters, options }
+    /// Devices on each of these adapters in turn, made so.
+    pub const fn new(adapters: Vec<(String, Options)>) -> Self {
+        Self { adapters }
     }
 }
 
@@ -32,9 +31,9 @@ impl Fixture for UdFixture {
     fn connect(&mut self, count: u32) -> Vec<(Ud<Address>, Regions)> {
         let adapters = self.adapters.iter().cycle().take(count as usize);
         let mut nodes: Vec<_> = adapters
-            .map(|adapter| {
+            .map(|(adapter, options)| {
                 let domain = Domain::open(Some(adapter)).expect("the adapter is there");
-                let device = Ud::new(&domain, &self.options).expect("the adapter has room for a device");
+                let device = Ud::new(&domain, options).expect("the adapter has room for a device");
                 (device, Regions::of(domain))
             })
             .collect();

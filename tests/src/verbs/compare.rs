@@ -9,9 +9,9 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use unisono_verbs::ud::Queues;
+use unisono_verbs::ud::{Queues, Writer};
 
-use super::{Adapter, Outcome};
+use super::{Adapter, Outcome, device};
 
 /// Round trips of a turn.
 const TRIPS: u32 = 4000;
@@ -35,12 +35,16 @@ enum Side {
 /// Who moves the datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
-    /// Our UD device by itself: datagrams that may be lost, as perftest's may.
+    /// Our UD device by itself, as it is made by default: datagrams that may be lost, as perftest's may.
     Device,
+    /// As above, with libibverbs' queues.
+    LibraryDevice,
     /// As above, with queues that are posted directly.
     RawDevice,
-    /// An endpoint over it: every message arrives, once and in order.
+    /// An endpoint over the device of the default: every message arrives, once and in order.
     Endpoint,
+    /// As above, over the device with libibverbs' queues.
+    LibraryEndpoint,
     /// As above, over the raw device.
     RawEndpoint,
     /// `ib_send_lat` and `ib_send_bw -c UD`.
@@ -53,15 +57,26 @@ pub enum Contender {
 
 impl Contender {
     /// All of them, in the order of a turn.
-    pub const ALL: [Self; 7] =
-        [Self::Device, Self::RawDevice, Self::Perftest, Self::Endpoint, Self::RawEndpoint, Self::Ucx, Self::Libfabric];
+    pub const ALL: [Self; 9] = [
+        Self::Device,
+        Self::LibraryDevice,
+        Self::RawDevice,
+        Self::Perftest,
+        Self::Endpoint,
+        Self::LibraryEndpoint,
+        Self::RawEndpoint,
+        Self::Ucx,
+        Self::Libfabric,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::LibraryDevice => "library-device",
             Self::RawDevice => "raw-device",
             Self::Endpoint => "endpoint",
+            Self::LibraryEndpoint => "library-endpoint",
             Self::RawEndpoint => "raw-endpoint",
             Self::Perftest => "perftest",
             Self::Ucx => "ucx",
@@ -69,10 +84,30 @@ impl Contender {
         }
     }
 
+    /// Whom it asks to write its queues. `None`: they are not ours.
+    const fn queues(self) -> Option<Queues> {
+        match self {
+            Self::Device | Self::Endpoint => Some(Queues::Auto),
+            Self::LibraryDevice | Self::LibraryEndpoint => Some(Queues::Library),
+            Self::RawDevice | Self::RawEndpoint => Some(Queues::Raw),
+            Self::Perftest | Self::Ucx | Self::Libfabric => None,
+        }
+    }
+
     fn on(self, adapters: [&str; 2]) -> [Adapter<'_>; 2] {
-        let raw = matches!(self, Self::RawDevice | Self::RawEndpoint);
-        let queues = if raw { Queues::Raw } else { Queues::Library };
-        adapters.map(|name| Adapter { name, queues })
+        adapters.map(|name| Adapter { name, queues: self.queues().unwrap_or_default() })
+    }
+
+    /// Who writes its queues on that adapter, as `library` or `raw`. Others' programs all go through libibverbs.
+    ///
+    /// # Errors
+    /// There is no device of that kind.
+    pub fn writer(self, adapter: &str) -> Outcome<&'static str> {
+        let Some(queues) = self.queues() else { return Ok("library") };
+        Ok(match device(Adapter { name: adapter, queues }, 1)?.writer() {
+            Writer::Library => "library",
+            Writer::Raw(_) => "raw",
+        })
     }
 
     /// Microseconds one way of 64 bytes, the median of the round trips (of libfabric's, the mean).
@@ -81,8 +116,8 @@ impl Contender {
     /// It does not finish, or prints something else than a table.
     pub fn latency(self, adapters: [&str; 2]) -> Outcome<f64> {
         match self {
-            Self::Device | Self::RawDevice => bare::latency(self.on(adapters)),
-            Self::Endpoint | Self::RawEndpoint => endpoint::latency(self.on(adapters)),
+            Self::Device | Self::LibraryDevice | Self::RawDevice => bare::latency(self.on(adapters)),
+            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::latency(self.on(adapters)),
             Self::Perftest => program::perftest_latency(adapters),
             Self::Ucx => program::ucx_latency(adapters),
             Self::Libfabric => program::libfabric_latency(adapters),
@@ -95,8 +130,8 @@ impl Contender {
     /// As [`latency`](Self::latency).
     pub fn rate(self, adapters: [&str; 2]) -> Outcome<Option<f64>> {
         Ok(Some(match self {
-            Self::Device | Self::RawDevice => bare::rate(self.on(adapters))?,
-            Self::Endpoint | Self::RawEndpoint => endpoint::rate(self.on(adapters))?,
+            Self::Device | Self::LibraryDevice | Self::RawDevice => bare::rate(self.on(adapters))?,
+            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::rate(self.on(adapters))?,
             Self::Perftest => program::perftest_rate(adapters)?,
             Self::Ucx => program::ucx_rate(adapters)?,
             Self::Libfabric => return Ok(None),

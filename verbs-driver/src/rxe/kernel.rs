@@ -4,11 +4,12 @@
 //! domain and registrations are libibverbs'. Commands are written to the device's file: a word that names it, its length and that
 //! of the answer in words, where the answer goes, then its fields (`ib_user_verbs.h`).
 
+use alloc::format;
 use alloc::sync::Arc;
 use core::ptr::{self, NonNull};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::{fs, io};
 
 use super::ring::{HEADER, INDICES, Shape};
 use super::{Call, Called, Queues, SEND, Sizes};
@@ -42,6 +43,9 @@ const PSN: u32 = 1 << 16;
 const UNUSED_ENTRY: u32 = 56;
 /// Words of the longest command, its own two and where the answer goes included.
 const COMMAND_MAX: usize = 32;
+/// Where the kernel says what users of adapters share with it, and the version of Soft-RoCE's queues that is written here.
+const DEVICES: &str = "/sys/class/infiniband_verbs";
+const VERSION: u32 = 2;
 /// The file's name of an adapter's network interface, which Soft-RoCE alone has there.
 const PARENT: &str = "parent";
 
@@ -59,6 +63,19 @@ pub struct Depth {
 /// Whether the adapter of this name is a Soft-RoCE device.
 pub fn is_ours(adapter: &str) -> bool {
     Path::new("/sys/class/infiniband").join(adapter).join(PARENT).exists()
+}
+
+/// Of what the kernel and an adapter's users share, by the adapter's name. `None`: the adapter has no users.
+fn interface_version(devices: &Path, adapter: &str) -> io::Result<Option<u32>> {
+    for device in fs::read_dir(devices)? {
+        let device = device?.path();
+        // Some entries are no devices.
+        if fs::read_to_string(device.join("ibdev")).is_ok_and(|name| name.trim_end() == adapter) {
+            let version = fs::read_to_string(device.join("abi_version"))?;
+            return version.trim_end().parse().map(Some).map_err(io::Error::other);
+        }
+    }
+    Ok(None)
 }
 
 /// What rings for a queue.
@@ -211,6 +228,13 @@ impl Pair {
     ) -> io::Result<(Arc<Self>, Queues<Ring, Ring, Ring>)> {
         if !is_ours(domain.name()) {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        match interface_version(Path::new(DEVICES), domain.name())? {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(io::Error::other(format!("version {other} of Soft-RoCE's queues, not {VERSION}")));
+            }
+            None => return Err(io::ErrorKind::NotFound.into()),
         }
         let (context, pd) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
         // SAFETY: an open context; its file does not change.
@@ -423,6 +447,24 @@ const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_adapter() {
+        let devices = std::env::temp_dir().join(format!("unisono-verbs-{}", std::process::id()));
+        for (device, adapter, version) in
+            [("uverbs0", "rxe1\n", "1\n"), ("uverbs1", "rxe0\n", "2\n"), ("uverbs2", "rxe2\n", "\n")]
+        {
+            fs::create_dir_all(devices.join(device)).unwrap();
+            fs::write(devices.join(device).join("ibdev"), adapter).unwrap();
+            fs::write(devices.join(device).join("abi_version"), version).unwrap();
+        }
+        fs::write(devices.join("abi_version"), "6\n").unwrap();
+        let found = ["rxe0", "rxe1", "rxe"].map(|adapter| interface_version(&devices, adapter).unwrap());
+        let unread = interface_version(&devices, "rxe2").is_err();
+        fs::remove_dir_all(&devices).unwrap();
+        assert_eq!((found, unread), ([Some(2), Some(1), None], true));
+        assert!(interface_version(&devices, "rxe0").is_err());
+    }
 
     #[test]
     fn words_of_the_header_are_apart() {

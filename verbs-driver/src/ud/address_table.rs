@@ -15,7 +15,7 @@ use unisono_core::device::{Fact, Lane, PeerId};
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
-use super::queue::Queues;
+use super::queue::Writer;
 use super::resolver::Resolver;
 use super::tally::Tally;
 use crate::rxe;
@@ -233,7 +233,7 @@ unsafe impl Send for AddressTable {}
 
 impl AddressTable {
     /// Ways for queues that are written so, to queues that take this key.
-    pub(super) fn new(domain: &Domain, by: Queues, peers: u32, key: u32) -> Result<Self, OpenError> {
+    pub(super) fn new(domain: &Domain, by: Writer, peers: u32, key: u32) -> Result<Self, OpenError> {
         let resolver =
             Resolver::start(maker(domain, by)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         Ok(Self {
@@ -434,7 +434,7 @@ impl AddressTable {
 }
 
 /// Makes the way to a GID. May look for the neighbour first, and wait for it.
-fn maker(domain: &Domain, by: Queues) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
+fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
     let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
     let (pd, port, index, from) = (Pd(pd), domain.port(), domain.gid().index, address(domain.gid().gid));
     Ok(move |gid: Gid| {
@@ -445,7 +445,7 @@ fn maker(domain: &Domain, by: Queues) -> Result<impl Fn(Gid) -> Option<Made> + S
         attributes.grh.dgid = sys::ibv_gid { raw: gid.0 };
         attributes.grh.sgid_index = index;
         attributes.grh.hop_limit = HOPS;
-        if by == Queues::Library {
+        if by == Writer::Library {
             // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
             return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made::Handle);
         }

@@ -38,7 +38,7 @@ pub enum OpenError {
     NoPort(String),
     /// Its queues cannot be written by us.
     #[error(
-        "the queues of {0} are not known: only Soft-RoCE's (rxe) can be posted directly; others take --queues library"
+        "the queues of {0} are not known: only Soft-RoCE's (rxe) can be posted directly; others take --queues library or auto"
     )]
     NoProvider(String),
     /// The system refused something.
@@ -198,7 +198,7 @@ impl Domain {
         &self.name
     }
 
-    /// Who writes its queues without libibverbs, if we know them.
+    /// Whose its queues are, if they can be written without libibverbs.
     pub fn provider(&self) -> Option<Provider> {
         Provider::of(&self.name)
     }

@@ -23,14 +23,46 @@ pub(super) const INLINE_MAX: usize = 256;
 /// Pieces of a datagram: head and payload.
 pub(super) const PIECES: usize = 2;
 
-/// Who writes and reads a queue pair's queues.
+/// Who is asked to write and read a device's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Queues {
-    /// libibverbs.
+    /// We, where there is a [`Provider`] and the kernel makes queues for us; else libibverbs.
     #[default]
+    Auto,
+    /// libibverbs.
     Library,
-    /// We, directly, where there is a [`Provider`].
+    /// We, directly, or there is no device.
     Raw,
+}
+
+impl Queues {
+    /// Who is asked on an adapter with this provider, and who else if that fails. `None`: nobody can be.
+    pub(super) const fn writers(self, provider: Option<Provider>) -> Option<(Writer, Option<Writer>)> {
+        match (self, provider) {
+            (Self::Auto, Some(provider)) => Some((Writer::Raw(provider), Some(Writer::Library))),
+            (Self::Raw, Some(provider)) => Some((Writer::Raw(provider), None)),
+            (Self::Auto, None) | (Self::Library, _) => Some((Writer::Library, None)),
+            (Self::Raw, None) => None,
+        }
+    }
+}
+
+/// Who writes and reads a device's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Writer {
+    /// libibverbs.
+    Library,
+    /// We, directly.
+    Raw(Provider),
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Library => to.write_str("library"),
+            Self::Raw(provider) => write!(to, "raw ({provider})"),
+        }
+    }
 }
 
 /// An adapter whose queues we write and read.
@@ -109,14 +141,13 @@ impl Queue {
     /// A queue pair that sends and receives. `key` is the job's.
     pub(super) fn new(
         domain: &Arc<Domain>,
-        (by, lane): (Queues, Lane),
+        (by, lane): (Writer, Lane),
         depth: Depth,
         key: u32,
     ) -> Result<Self, OpenError> {
-        if by == Queues::Library {
+        let Writer::Raw(Provider::Rxe) = by else {
             return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library)));
-        }
-        let Provider::Rxe = domain.provider().ok_or_else(|| OpenError::NoProvider(domain.name().into()))?;
+        };
         let depth = kernel::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd: no address of a record of libibverbs.
         let element = 2 * lane as u32 + 1;
@@ -339,7 +370,24 @@ unsafe fn copy_piece(piece: Piece, to: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
+
+    #[test]
+    fn known_adapters_are_posted_to_directly_unless_libibverbs_is_asked_for() {
+        let (known, library) = (Some(Provider::Rxe), Writer::Library);
+        let raw = Writer::Raw(Provider::Rxe);
+        assert_eq!(Queues::default().writers(known), Some((raw, Some(library))));
+        assert_eq!(Queues::default().writers(None), Some((library, None)));
+        for provider in [known, None] {
+            assert_eq!(Queues::Library.writers(provider), Some((library, None)));
+        }
+        // What is demanded is not replaced.
+        assert_eq!(Queues::Raw.writers(known), Some((raw, None)));
+        assert_eq!(Queues::Raw.writers(None), None);
+        assert_eq!([raw, library].map(|writer| writer.to_string()), ["raw (rxe)", "library"]);
+    }
 
     #[test]
     fn pieces_are_put_together_wherever_they_lie() {

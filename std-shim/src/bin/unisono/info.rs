@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 use unisono::{
-    environment::{DeviceChoice, Settings},
+    environment::{DeviceChoice, QueuesChoice, Settings},
     udp,
 };
 use unisono_core::device::Device;
@@ -80,8 +80,8 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     if options.job.is_tuned() {
         return Err(Refusal::usage("how a collective is done is shown by --collectives"));
     }
-    Settings::from_environment().map_err(Refusal::usage)?;
-    let info = Info::ask();
+    let settings = Settings::from_environment().map_err(Refusal::usage)?;
+    let info = Info::ask(settings.transport.queues.unwrap_or_default());
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
     } else {
@@ -91,9 +91,9 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
 }
 
 impl Info {
-    fn ask() -> Self {
+    fn ask(queues: QueuesChoice) -> Self {
         let system = rustix::system::uname();
-        let (udp, memory, adapters) = (Udp::ask(), Memory::ask(), adapters::ask());
+        let (udp, memory, adapters) = (Udp::ask(), Memory::ask(), adapters::ask(queues));
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
         let works = |device: &&DeviceChoice| match device {
             DeviceChoice::Udp => udp.is_ok(),
@@ -150,11 +150,13 @@ impl Info {
         for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
             writeln!(to, "{name:18} {what}")?;
         }
-        for adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu, raw_queues } in &self.adapters {
+        for one in &self.adapters {
+            let adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu, .. } = one;
             writeln!(to, "adapter            {name} port {port}, GID {gid_index} {gid} ({encapsulation}), mtu {mtu}")?;
-            match raw_queues {
-                Some(provider) => writeln!(to, "raw queues         {name} as {provider}")?,
-                None => writeln!(to, "raw queues         {name} none: only Soft-RoCE's (rxe) are known")?,
+            let queues = one.queues.as_deref().unwrap_or("none");
+            match &one.queues_refused {
+                Some(refused) => writeln!(to, "queues             {name} {queues}: {refused}")?,
+                None => writeln!(to, "queues             {name} {queues}")?,
             }
         }
         if let Some(refused) = &self.adapters_refused {

@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Whether the kernel segments datagrams: on or off
     #[arg(long, value_name = "SWITCH")]
     gso: Option<Switch>,
-    /// Who writes the work queues of RDMA adapters: library or raw [default: library]
+    /// Who writes the work queues of RDMA adapters: auto, library or raw [default: auto]
     #[arg(long, value_name = "WHO")]
     queues: Option<QueuesChoice>,
     /// Memory of each rank for messages that came before their receives, such as 64K [default: 1M]
@@ -283,6 +283,9 @@ mod tests {
         assert_eq!((transport.mtu.map(Mtu::bytes), transport.gso), (Some(1500), Some(Switch::Off)));
         let raw = |device| parse(&format!("-n 2 --device {device} --queues raw -- prog"), &[]);
         assert_eq!(raw("verbs").map(|job| job.settings.transport.queues), Ok(Some(QueuesChoice::Raw)));
+        let of = |queues: &str| parse(&format!("-n 2 --device verbs{queues} -- prog"), &[]);
+        assert_eq!(of("").map(|job| job.settings.transport.queues.unwrap_or_default()), Ok(QueuesChoice::Auto));
+        assert_eq!(of(" --queues library").map(|job| job.settings.transport.queues), Ok(Some(QueuesChoice::Library)));
         assert_eq!(raw("udp").err().as_deref(), Some("--queues raw: only --device verbs has work queues"));
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);

@@ -1,6 +1,7 @@
 //! The RDMA adapters, and the address that is taken of each.
 
 use serde::Serialize;
+use unisono::environment::QueuesChoice;
 
 /// An adapter that can be used.
 #[derive(Serialize, Debug)]
@@ -12,14 +13,17 @@ pub(super) struct Adapter {
     pub(super) encapsulation: &'static str,
     /// Bytes of the largest datagram.
     pub(super) mtu: u32,
-    /// Whose queues its own are, if they can be posted directly.
-    pub(super) raw_queues: Option<String>,
+    /// Who writes its queues, as the environment asks; nobody, if it asks for what cannot be.
+    pub(super) queues: Option<String>,
+    /// Why we do not, or nobody.
+    pub(super) queues_refused: Option<String>,
 }
 
-/// Those of this machine, or why there are none.
+/// Those of this machine, or why there are none. A device is made on each, as a rank would.
 #[cfg(feature = "verbs")]
-pub(super) fn ask() -> Result<Vec<Adapter>, String> {
-    use unisono_verbs::ud::{Domain, Encapsulation, adapters};
+pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
+    use unisono::region::Address;
+    use unisono_verbs::ud::{Domain, Encapsulation, OpenError, Options, Ud, adapters};
 
     let open = |name: &String| {
         let domain = Domain::open(Some(name))?;
@@ -30,12 +34,20 @@ pub(super) fn ask() -> Result<Vec<Adapter>, String> {
             Encapsulation::Infiniband => "InfiniBand",
         };
         let (name, gid, gid_index) = (name.clone(), chosen.gid.to_string(), chosen.index);
-        let raw_queues = domain.provider().map(|provider| provider.to_string());
-        Ok(Adapter { name, port: domain.port(), gid, gid_index, encapsulation, mtu: domain.mtu(), raw_queues })
+        let options = Options { queues: queues.into(), ..Options::new(1, 0) };
+        let (queues, queues_refused) = match Ud::<Address>::new(&domain, &options) {
+            Ok(device) => {
+                let unknown = domain.provider().is_none().then(|| OpenError::NoProvider(name.clone()).to_string());
+                (Some(device.writer().to_string()), device.refused().map(ToString::to_string).or(unknown))
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let (port, mtu) = (domain.port(), domain.mtu());
+        Ok(Adapter { name, port, gid, gid_index, encapsulation, mtu, queues, queues_refused })
     };
     let all = adapters().map_err(|error| error.to_string())?;
     let (opened, refused): (Vec<_>, Vec<_>) = all.iter().map(open).partition(Result::is_ok);
-    let refused = refused.into_iter().find_map(|one: Result<_, unisono_verbs::ud::OpenError>| one.err());
+    let refused = refused.into_iter().find_map(|one: Result<_, OpenError>| one.err());
     match refused.filter(|_| opened.is_empty()) {
         Some(error) => Err(error.to_string()),
         None => Ok(opened.into_iter().flatten().collect()),
@@ -44,6 +56,6 @@ pub(super) fn ask() -> Result<Vec<Adapter>, String> {
 
 /// None: this program was built without them.
 #[cfg(not(feature = "verbs"))]
-pub(super) fn ask() -> Result<Vec<Adapter>, String> {
+pub(super) fn ask(_: QueuesChoice) -> Result<Vec<Adapter>, String> {
     Err("built without the feature verbs".to_owned())
 }
