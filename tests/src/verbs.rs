@@ -3,6 +3,7 @@
 mod compare;
 mod faults;
 mod groups;
+mod half_made;
 mod handles;
 mod lending;
 mod scale;
@@ -25,6 +26,7 @@ use unisono_verbs::ud::{Domain, Options, Queues, Ud};
 pub use compare::{Contender, median, stir};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
+pub use half_made::half_made;
 pub use handles::{Handles, handles};
 pub use lending::lending;
 pub use scale::{Footprint, footprint};

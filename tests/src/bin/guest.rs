@@ -55,6 +55,8 @@ enum Check {
     Lending,
     /// Queue pairs in error
     QueueFailure,
+    /// Queue pairs of our own that cannot be made
+    HalfMade,
     /// A completion queue is overrun
     Overrun,
     /// An interface goes down and up
@@ -154,6 +156,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         }
         Check::Lending => println!("{} postings were under way", verbs::lending(pair()?)?),
         Check::QueueFailure => println!("made anew {} times", verbs::queue_failure(pair()?)?),
+        Check::HalfMade => println!("refused up to {} pages", verbs::half_made(pair()?[0])?),
         Check::Overrun => println!("overrun {} times", verbs::overrun(pair()?)?),
         Check::LinkFailure { interface } => {
             println!("traffic again after {} ms", verbs::link_failure(pair()?, interface)?.as_millis());

@@ -58,7 +58,7 @@ macro_rules! taken_away {
 }
 
 /// The path of the faults: both directions lose, double and overtake datagrams.
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 27] = [
     check(
         "devices are up and reach each other",
         2,
@@ -101,6 +101,7 @@ const CHECKS: [Check; 26] = [
         for queues in raw,library library,raw; do /host/guest --queues $queues transfer --bytes 4000000 --resent 10; done",
     ),
     check("queues that are posted directly are made anew", 2, 30, "/host/guest --queues raw queue-failure"),
+    check("queues that cannot be made directly leave nothing behind", 2, 60, "/host/guest --queues raw half-made"),
     check(
         "wakers, lent memory, a link down and an interface gone, posted directly",
         2,

@@ -195,15 +195,15 @@ struct Completions {
 #[derive(Debug)]
 pub struct Pair {
     file: RawFd,
-    // Before the completion queues that it uses, when all are dropped.
+    // Each before what it uses, when all are dropped: the kernel does not end what is in use.
     object: Object,
     number: u32,
     element: u32,
     port: u8,
     key: u32,
-    channel: OwnedFd,
     sent: Completions,
     received: Completions,
+    channel: OwnedFd,
     send: Map,
     receive: Map,
     /// The file stays open as long as this.
@@ -255,7 +255,8 @@ impl Pair {
         ask(file, CREATE_PAIR, &fields, &mut answer)?;
         let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
         let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
-        let (receive, send) = (Map::new(file, wide(a, b), c as usize), Map::new(file, wide(d, e), f as usize));
+        // Not among the fields below: were a mapping refused there, those before it would be dropped last to first.
+        let (receive, send) = (Map::new(file, wide(a, b), c as usize)?, Map::new(file, wide(d, e), f as usize)?);
         let pair = Self {
             file,
             object,
@@ -263,11 +264,11 @@ impl Pair {
             element,
             port: domain.port(),
             key,
-            channel,
             sent,
             received,
-            send: send?,
-            receive: receive?,
+            channel,
+            send,
+            receive,
             _domain: Arc::clone(domain),
         };
         pair.start()?;
