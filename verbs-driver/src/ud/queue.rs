@@ -145,9 +145,10 @@ impl Queue {
         depth: Depth,
         key: u32,
     ) -> Result<Self, OpenError> {
-        let Writer::Raw(Provider::Rxe) = by else {
-            return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library)));
-        };
+        match by {
+            Writer::Library => return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
+            Writer::Raw(Provider::Rxe) => {}
+        }
         let depth = kernel::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd: no address of a record of libibverbs.
         let element = 2 * lane as u32 + 1;
