@@ -130,17 +130,20 @@ const CHECKS: [Check; 27] = [
         2,
         180,
         "set -e
-        cd /host; ./unisono info | grep 'queues  *rxe0 raw (rxe)$'
+        cd /host
         for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         export UNISONO_DEVICE=verbs UNISONO_LOG=unisono=info
         job() { ./unisono run -n 2 $1 -- ./unisono bench transfer --bytes 1M >/tmp/said 2>&1; }
         saw() { test $(grep -c \"$2\" /tmp/said) = $1 || { cat /tmp/said; exit 1; }; }
+        ./unisono info >/tmp/said; saw 1 'queues  *rxe0 raw (rxe)$'; saw 1 '^devices .*verbs'
         job; saw 2 'queues raw (rxe)'
         job '--queues library'; saw 2 'queues library'
         echo 1 >/tmp/version; mount --bind /tmp/version /sys/class/infiniband_verbs/uverbs0/abi_version
         ./unisono info | grep 'queues  *rxe0 library: .* version 1 of'
         job; saw 1 'queues raw (rxe)'; saw 1 'queues library'; saw 1 'no queues of our own.* version 1 of'
-        job '--queues raw' && exit 1; saw 1 'version 1 of'",
+        job '--queues raw' && exit 1; saw 1 'version 1 of'
+        mount --bind /tmp/version /sys/class/infiniband_verbs/uverbs1/abi_version
+        UNISONO_QUEUES=raw ./unisono info >/tmp/said; saw 2 'queues  *rxe. none: .* version 1 of'; saw 0 '^devices .*verbs'",
     ),
     check(
         "ranks of a job find each other over verbs",

@@ -98,7 +98,7 @@ impl Info {
         let works = |device: &&DeviceChoice| match device {
             DeviceChoice::Udp => udp.is_ok(),
             DeviceChoice::Shm => memory.is_ok(),
-            DeviceChoice::Verbs => adapters.as_ref().is_ok_and(|adapters| !adapters.is_empty()),
+            DeviceChoice::Verbs => adapters.as_ref().is_ok_and(|all| all.iter().any(|one| one.queues.is_some())),
             _ => true,
         };
         let devices = built.filter(works).map(DeviceChoice::to_string).collect();

@@ -15,7 +15,7 @@ pub(super) struct Adapter {
     pub(super) mtu: u32,
     /// Who writes its queues, as the environment asks; nobody, if it asks for what cannot be.
     pub(super) queues: Option<String>,
-    /// Why we do not, or nobody.
+    /// Why we do not though we are asked to, or nobody does.
     pub(super) queues_refused: Option<String>,
 }
 
@@ -37,7 +37,8 @@ pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
         let options = Options { queues: queues.into(), ..Options::new(1, 0) };
         let (queues, queues_refused) = match Ud::<Address>::new(&domain, &options) {
             Ok(device) => {
-                let unknown = domain.provider().is_none().then(|| OpenError::NoProvider(name.clone()).to_string());
+                let is_unknown = queues == QueuesChoice::Auto && domain.provider().is_none();
+                let unknown = is_unknown.then(|| OpenError::NoProvider(name.clone()).to_string());
                 (Some(device.writer().to_string()), device.refused().map(ToString::to_string).or(unknown))
             }
             Err(error) => (None, Some(error.to_string())),
