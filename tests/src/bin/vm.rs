@@ -57,7 +57,22 @@ macro_rules! taken_away {
     };
 }
 
-/// The path of the faults: both directions lose, double and overtake datagrams.
+// Both directions lose, double and overtake datagrams.
+macro_rules! faulty_transfer {
+    ($queues:literal) => {
+        concat!(
+            "for i in 0 1; do
+            tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
+        done
+        /host/guest --queues ",
+            $queues,
+            " transfer --resent 1000; status=$?
+        tc -s qdisc show dev net0 | grep Sent; exit $status"
+        )
+    };
+}
+
+/// What holds on Soft-RoCE, each in a machine of its own.
 const CHECKS: [Check; 27] = [
     check(
         "devices are up and reach each other",
@@ -74,22 +89,14 @@ const CHECKS: [Check; 27] = [
         "100 MB arrive over a faulty link",
         2,
         180,
-        "for i in 0 1; do
-            tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
-        done
-        /host/guest --queues library transfer --resent 1000; status=$?
-        tc -s qdisc show dev net0 | grep Sent; exit $status",
+        faulty_transfer!("library"),
     ),
     check("queues that are posted directly conform", 3, 120, "/host/guest --queues raw conformance"),
     check(
         "100 MB arrive over a faulty link, posted directly",
         2,
         180,
-        "for i in 0 1; do
-            tc qdisc add dev net$i root netem limit 10000 delay 200us loss 5% duplicate 2% reorder 95% || exit 1
-        done
-        /host/guest --queues raw transfer --resent 1000; status=$?
-        tc -s qdisc show dev net0 | grep Sent; exit $status",
+        faulty_transfer!("raw"),
     ),
     check(
         "ends that are posted directly and by libibverbs understand each other",
