@@ -52,7 +52,9 @@ impl Side {
         Ok([a, b])
     }
 
-    fn send(&mut self, count: usize) {
+    /// Returns how many left: where the kernel cuts runs, a batch is of whole ones.
+    fn send(&mut self, count: usize) -> usize {
+        let mut sent = 0;
         for index in 0..count as u32 {
             let span = Span { region: self.source, offset: (index * self.bytes) as usize, bytes: self.bytes };
             let Some(mut token) = self.device.token(Lane::Polled) else { break };
@@ -66,8 +68,10 @@ impl Side {
                 cause: Cause::First,
             };
             token.post(&transmit, self.regions.address(span));
+            sent += 1;
         }
         self.device.flush(Lane::Polled);
+        sent
     }
 
     /// At most one batch.
@@ -89,11 +93,11 @@ impl Side {
 }
 
 /// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.
-fn turns(time: Duration, batch: usize, mut send: impl FnMut(), mut receive: impl FnMut() -> usize) -> [f64; 2] {
+fn turns(time: Duration, mut send: impl FnMut() -> usize, mut receive: impl FnMut() -> usize) -> [f64; 2] {
     let (mut sending, mut receiving, begin) = (Vec::new(), Vec::new(), Instant::now());
     while begin.elapsed() < time {
         let start = Instant::now();
-        send();
+        let batch = send();
         let sent = Instant::now();
         let mut count = 0;
         while count < batch && begin.elapsed() < time {
@@ -117,12 +121,18 @@ fn compare_turns(
     let address = to.local()?;
     let bare_time = if side == Some("-device") { Duration::ZERO } else { time };
     let bare = match batch {
-        1 => turns(bare_time, batch, || from.ping(address), || to.wait()),
-        _ => turns(bare_time, batch, || _ = from.send(address), || to.receive()),
+        1 => {
+            let ping = || {
+                from.ping(address);
+                1
+            };
+            turns(bare_time, ping, || to.wait())
+        }
+        _ => turns(bare_time, || from.send(address), || to.receive()),
     };
     let [mut from, mut to] = Side::pair(bytes, gso)?;
     let tally = to.device.tally();
-    let device = turns(time, batch, || from.send(batch), || to.receive());
+    let device = turns(time, || from.send(batch), || to.receive());
     let [(send, receive), (bare_send, bare_receive)] = [(device[0], device[1]), (bare[0], bare[1])];
     let count = tally.received.get();
     println!(
@@ -152,7 +162,7 @@ fn ping_pong(time: Duration, mut ping: impl FnMut() + Send, mut pong: impl FnMut
 
 fn device_rate(bytes: u32, gso: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
     let [mut from, mut to] = Side::pair(bytes, gso)?;
-    Ok(rate(time, move || from.send(BATCH), move || to.receive())?)
+    Ok(rate(time, move || _ = from.send(BATCH), move || to.receive())?)
 }
 
 fn bare_ping(bytes: u32, _: bool, time: Duration) -> Result<f64, Box<dyn Error>> {
