@@ -33,13 +33,13 @@ pub struct Copies {
 }
 
 impl Floor {
-    /// Measures.
+    /// Measures lines, and copies of messages of `bytes` bytes if there are any.
     ///
     /// # Errors
     /// It fails, does not end, or prints something else.
-    pub fn measure(binary: &Path) -> io::Result<Self> {
+    pub fn measure(binary: &Path, bytes: u32) -> io::Result<Self> {
         let mut command = ours::limited(binary);
-        command.args(["bench", "floor", "--json"]);
+        command.args(["bench", "floor", "--json", "--bytes", &bytes.to_string()]);
         ours::read(command, Self::parse)
     }
 

@@ -12,6 +12,8 @@ pub mod floor;
 #[cfg(target_os = "linux")]
 pub mod iceoryx2;
 #[cfg(target_os = "linux")]
+pub mod line;
+#[cfg(target_os = "linux")]
 pub mod node;
 pub mod null;
 #[cfg(target_os = "linux")]

@@ -1,15 +1,20 @@
 //! What is measured between the ranks of one host, by the machine itself, by unisono and by the others, one after the other.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use core::mem;
 use std::{
     io,
     path::{Path, PathBuf},
     thread,
 };
 
+use unisono_tests::awake::Awake;
+
 use crate::{
     floor::Floor,
-    iceoryx2, ours,
+    iceoryx2,
+    line::Distances,
+    ours,
     peer::{MPICH_SHM, OPEN_MPI_SHM, Peer, UCX_SHM},
     record::Record,
     verdict::load,
@@ -94,6 +99,9 @@ pub struct Node {
     place: PathBuf,
     as_json: bool,
     round: u32,
+    /// How far lines had to go.
+    pub distances: Distances,
+    _awake: Option<Awake>,
     failures: BTreeMap<(String, &'static str), u32>,
 }
 
@@ -114,8 +122,17 @@ impl Node {
             }
         }
         let processors = thread::available_parallelism()?.get() as u32;
-        let failures = BTreeMap::new();
-        Ok(Self { record: Record::default(), processors, binary, place, as_json, round: 0, failures })
+        Ok(Self {
+            record: Record::default(),
+            processors,
+            binary,
+            place,
+            as_json,
+            round: 0,
+            distances: Distances::default(),
+            _awake: Awake::begin(),
+            failures: BTreeMap::new(),
+        })
     }
 
     /// A round begins.
@@ -132,24 +149,37 @@ impl Node {
         self.failures.keys().any(|(_, who)| [OURS, FLOOR].contains(who))
     }
 
+    /// Measures something of everybody, again if the processors were moved meanwhile: figures are compared that were taken where a
+    /// line has the same way to go.
+    ///
+    /// # Errors
+    /// There are no two processors.
+    pub fn measure(&mut self, mut something: impl FnMut(&mut Self)) -> io::Result<()> {
+        let mut distances = mem::take(&mut self.distances);
+        let end = distances.measure(|| {
+            something(self);
+            Ok(())
+        });
+        self.distances = distances;
+        if let (true, Some(time)) = (self.as_json, self.distances.last()) {
+            println!("{}", serde_json::json!({ "round": self.round, "line_ns": time }));
+        }
+        end
+    }
+
     /// What the machine itself does, noted beside what is built upon it.
-    pub fn floor(&mut self, sizes: &[u32]) {
-        match Floor::measure(&self.binary) {
-            Ok(floor) => {
-                self.note(&barrier(2), FLOOR, floor.barrier);
-                self.note(STEADY, FLOOR, floor.line_rtt / 2.0);
-                self.note(STEADY, RING, floor.ring_rtt / 2.0);
-                for copies in sizes.iter().filter_map(|bytes| floor.of(*bytes, PLACES)) {
-                    self.note(&bandwidth(copies.bytes, Buffers::Segment), FLOOR, copies.memcpy);
-                    self.note(&bandwidth(copies.bytes, Buffers::Private), FLOOR, copies.private);
-                }
-            }
+    fn floor(&mut self, bytes: u32, note: impl FnOnce(&mut Self, &Floor)) {
+        match Floor::measure(&self.binary, bytes) {
+            Ok(floor) => note(self, &floor),
             Err(error) => self.fail(FLOOR, FLOOR, &error),
         }
     }
 
-    /// A barrier.
+    /// A barrier, between two also a bare one.
     pub fn barrier(&mut self, ranks: u32) {
+        if ranks == 2 {
+            self.floor(0, |node, floor| node.note(&barrier(2), FLOOR, floor.barrier));
+        }
         let what = barrier(ranks);
         self.ours(&what, ranks, &["barrier"], "time_ns");
         for peer in mpis() {
@@ -159,6 +189,10 @@ impl Node {
 
     /// A ball of 8 bytes.
     pub fn latency(&mut self) {
+        self.floor(0, |node, floor| {
+            node.note(STEADY, FLOOR, floor.line_rtt / 2.0);
+            node.note(STEADY, RING, floor.ring_rtt / 2.0);
+        });
         for (what, key) in [(LATENCY, "one_way_ns_p50"), (STEADY, "one_way_ns")] {
             self.ours(what, 2, &["latency", "--bytes", "8"], key);
         }
@@ -170,6 +204,12 @@ impl Node {
 
     /// A stream of messages of `bytes` bytes.
     pub fn bandwidth(&mut self, bytes: u32) {
+        self.floor(bytes, |node, floor| {
+            if let Some(copies) = floor.of(bytes, PLACES) {
+                node.note(&bandwidth(bytes, Buffers::Segment), FLOOR, copies.memcpy);
+                node.note(&bandwidth(bytes, Buffers::Private), FLOOR, copies.private);
+            }
+        });
         let number = bytes.to_string();
         for buffers in [Buffers::Private, Buffers::Segment] {
             let options = ["bandwidth", "--bytes", &number, "--for", "200ms", "--buffers", buffers.name()];

@@ -24,7 +24,7 @@ const ROUNDS: usize = 10_000;
 const WARM_UP: usize = 100;
 
 /// Binds the calling thread to one of the processors that it may use, as `unisono run --pin` does with two ranks.
-fn pin(index: usize) -> io::Result<()> {
+pub(crate) fn pin(index: usize) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
     let mut one = CpuSet::new();

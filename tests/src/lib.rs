@@ -4,6 +4,8 @@ extern crate alloc;
 
 #[cfg(feature = "rim")]
 pub mod adapter;
+#[cfg(all(feature = "rim", target_os = "linux"))]
+pub mod awake;
 #[cfg(feature = "rim")]
 pub mod bar;
 #[cfg(feature = "rim")]

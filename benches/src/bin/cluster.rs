@@ -10,6 +10,7 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode, thread};
 
 use clap::Parser;
+use unisono_tests::awake::Awake;
 
 use unisono_benches::{
     node::{self, OURS},
@@ -50,6 +51,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for peer in [&NETWORK[0], &NETWORK[1]] {
         peer.prepare(&place)?;
     }
+    let _awake = Awake::begin();
     let crowded = ranks > u32::try_from(thread::available_parallelism()?.get())?;
     let wanted: Vec<&'static str> =
         COLLECTIVES.into_iter().filter(|name| names.is_empty() || names.iter().any(|one| one == name)).collect();

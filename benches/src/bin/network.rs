@@ -10,11 +10,13 @@ use std::{io, process::ExitCode};
 use clap::Parser;
 
 use unisono_benches::{
+    line::Distances,
     ours,
     race::{bare_rate, bare_round_trip, median},
     verdict::{Bar, Verdict, load},
 };
 use unisono_core::{message::admission::Head, wire::HEADER};
+use unisono_tests::awake::Awake;
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
 const OVERHEAD: u32 = (HEADER + Head::EAGER) as u32 + 4;
@@ -39,6 +41,7 @@ struct Options {
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { pairs, time, json: as_json } = Options::parse();
     let binary = ours::binary()?;
+    let _awake = Awake::begin();
     let mut all_met = true;
     if !as_json {
         println!("{pairs} interleaved pairs of {} ms, load average {}", time.as_millis(), load());
@@ -75,13 +78,17 @@ fn compare(
     bare: impl Fn() -> io::Result<f64>,
     as_json: bool,
 ) -> io::Result<bool> {
-    let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
+    let (mut of_ours, mut of_bare, mut distances) = (Vec::new(), Vec::new(), Distances::default());
     for _ in 0..pairs {
-        of_bare.push(bare()?);
-        of_ours.push(ours()?);
+        let (bare, ours) = distances.measure(|| Ok((bare()?, ours()?)))?;
+        of_bare.push(bare);
+        of_ours.push(ours);
     }
     let ratio = median(of_ours.iter().zip(&of_bare).map(|(ours, bare)| ours / bare).collect());
     let verdict = Verdict { name, unit, ours: median(of_ours), theirs: median(of_bare), ratio, bar };
     verdict.print(as_json);
+    if !as_json {
+        println!("{distances}");
+    }
     Ok(verdict.is_met())
 }

@@ -66,25 +66,22 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let crowds = CROWDS.map(|each| each * node.processors);
     for _ in 0..rounds {
         node.begin_round();
-        if [What::Barrier, What::Latency, What::Bandwidth].into_iter().any(wanted) {
-            node.floor(&STREAMS);
-        }
         if wanted(What::Barrier) {
-            BARRIERS.into_iter().for_each(|ranks| node.barrier(ranks));
+            BARRIERS.into_iter().try_for_each(|ranks| node.measure(|node| node.barrier(ranks)))?;
         }
         if wanted(What::Latency) {
-            node.latency();
+            node.measure(Node::latency)?;
         }
         if wanted(What::Bandwidth) {
-            STREAMS.into_iter().for_each(|bytes| node.bandwidth(bytes));
+            STREAMS.into_iter().try_for_each(|bytes| node.measure(|node| node.bandwidth(bytes)))?;
         }
         if wanted(What::Collectives) {
             for (name, ranks) in COLLECTIVES.into_iter().flat_map(|name| RANKS.map(|ranks| (name, ranks))) {
-                node.collective(name, ranks, &SIZES);
+                node.measure(|node| node.collective(name, ranks, &SIZES))?;
             }
         }
         if wanted(What::Waiting) {
-            crowds.into_iter().for_each(|ranks| node.barrier(ranks));
+            crowds.into_iter().try_for_each(|ranks| node.measure(|node| node.barrier(ranks)))?;
         }
     }
     let mut judge = Judge { node: &node, as_json, all_met: !node.has_failed() };
@@ -107,6 +104,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if !as_json {
         let [alone, throttled] = MPICH;
         println!("{alone} is not run with more ranks than processors, where it takes minutes: {throttled} is");
+        println!("{}", node.distances);
         println!("medians of {rounds} interleaved rounds, {} processors, load average {}", node.processors, load());
     }
     Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })

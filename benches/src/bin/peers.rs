@@ -7,6 +7,7 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
+use unisono_tests::awake::Awake;
 
 use unisono_benches::{
     ours,
@@ -53,6 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for rival in &rivals {
         rival.peer.prepare(&place)?;
     }
+    let _awake = Awake::begin();
     if !json {
         println!("best of {runs} interleaved runs, load average {}", load());
     }

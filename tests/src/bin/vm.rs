@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
+use unisono_tests::awake::Awake;
 use unisono_tests::vm::{Outcome, Parts, Task};
 
 /// Boots machines with Soft-RoCE devices.
@@ -218,6 +219,7 @@ fn run(options: &Options) -> Outcome<bool> {
         if compares {
             command.insert_str(0, "/host/guest ");
         }
+        let _awake = compares.then(Awake::begin);
         let limit = Duration::from_secs(options.limit);
         let task = Task { devices: options.devices, command: &command, limit, processor };
         let verdict = parts.boot(&task, |line| println!("{line}"))?;

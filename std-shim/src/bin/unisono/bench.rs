@@ -71,7 +71,7 @@ pub(crate) enum Measure {
     /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
     Exchange(Sized),
     /// What the machine itself does between two processes; needs no launcher
-    Floor,
+    Floor(floor::Options),
     /// Nanoseconds of a barrier
     Barrier,
     /// Nanoseconds of a collective
@@ -155,9 +155,9 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
         Measure::Bandwidth(buffered) => ("bandwidth", buffered.streamed.sized.bytes, 2),
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
-        Measure::Floor => {
+        Measure::Floor(which) => {
             Settings::from_environment()?;
-            floor::measure()?.print(options.json);
+            floor::measure(which)?.print(options.json);
             return Ok(true);
         }
         Measure::Tune(jobs) => {
@@ -217,7 +217,7 @@ pub(crate) fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>>
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) | Measure::Floor | Measure::Tune(_) => {}
+        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) => {}
         Measure::Latency(_) => {
             let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
@@ -321,7 +321,8 @@ mod tests {
             ("bandwidth --bytes 64K --buffers segment", buffered(Buffers::Segment)),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
-            ("floor", Measure::Floor),
+            ("floor", Measure::Floor(floor::Options { bytes: None })),
+            ("floor --bytes 64K", Measure::Floor(floor::Options { bytes: Some(Bytes(65536)) })),
             ("barrier", Measure::Barrier),
             (
                 "collective all_to_all --bytes 4K",

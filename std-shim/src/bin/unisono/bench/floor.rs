@@ -4,11 +4,14 @@
 mod pair;
 mod ring;
 
-use core::{iter, num::NonZeroUsize};
+use clap::Args;
+use core::{iter, num::NonZeroUsize, ops::RangeInclusive};
 use pair::{Pair, Shared};
 use ring::Rings;
 use serde_json::{Value, json};
 use std::{io, time::Instant};
+
+use super::Bytes;
 
 /// Passes of a line, and barriers, of a batch, and batches. The median batch counts.
 const BATCH: usize = 1000;
@@ -16,6 +19,9 @@ const BATCHES: usize = 101;
 
 /// Bytes of a message.
 const SIZES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// Bytes of a message that may be asked for.
+const ANY: RangeInclusive<usize> = 1 << 10..=16 << 20;
 
 /// Messages that the sender has and places that the receiver has, which take turns: one that stays in the caches, and as
 /// many as `unisono bench bandwidth` uses.
@@ -39,6 +45,25 @@ const PIPELINES: [(usize, u32); 8] = [
     (32 << 10, 32),
     (64 << 10, 16),
 ];
+
+/// What is measured besides a line, rings and a barrier.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// Copies of messages of so many bytes alone; with 0 no copies
+    #[arg(long)]
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Options {
+    /// Bytes of messages.
+    fn sizes(self) -> Vec<usize> {
+        match self.bytes {
+            None => SIZES.to_vec(),
+            Some(Bytes(0)) => Vec::new(),
+            Some(Bytes(bytes)) => vec![bytes.try_into().unwrap_or(usize::MAX)],
+        }
+    }
+}
 
 /// Figures of a machine.
 pub(super) struct Floor {
@@ -67,9 +92,14 @@ struct Copies {
     slots: u32,
 }
 
-/// Measures, in about four seconds and with 400 MB. The process must have one thread.
-pub(super) fn measure() -> io::Result<Floor> {
-    let most = SIZES.into_iter().max().unwrap_or(0);
+/// Measures, in about four seconds and with 400 MB if all is. The process must have one thread.
+pub(super) fn measure(options: Options) -> io::Result<Floor> {
+    let sizes = options.sizes();
+    if sizes.iter().any(|bytes| !ANY.contains(bytes)) {
+        let [least, most] = [ANY.start(), ANY.end()].map(|bytes| Bytes(*bytes as u64));
+        return Err(io::Error::other(format!("messages of {least} to {most} are copied, or none (0)")));
+    }
+    let most = sizes.iter().copied().max().unwrap_or(0);
     let sources = WORKING_SETS.map(|(sources, _)| sources).into_iter().max().unwrap_or(0);
     let places = WORKING_SETS.map(|(_, places)| places).into_iter().max().unwrap_or(0);
     let (shared, rings) = (Shared::new(sources * most)?, Rings::new()?);
@@ -86,7 +116,7 @@ pub(super) fn measure() -> io::Result<Floor> {
         let ring_rtt = batches(|| ends.pass())?;
         let mut copies = Vec::new();
         for working_set in WORKING_SETS {
-            for bytes in SIZES {
+            for bytes in sizes.iter().copied() {
                 copies.push(Copies::measure(pair, bytes, working_set, &mut source, &mut target)?);
             }
         }
@@ -202,7 +232,7 @@ impl Floor {
         println!("{:>8} {:>7} {:>8} {:>8} {:>9}  of chunks", "message", "places", "memcpy", "readv", "two-copy");
         for Copies { bytes, places, memcpy, readv, two_copy, chunk, slots } in copies {
             let readv = readv.map_or("refused".to_owned(), |speed| format!("{:.2}", speed / 1e9));
-            let [message, chunk] = [*bytes, *chunk].map(|bytes| super::Bytes(bytes as u64).to_string());
+            let [message, chunk] = [*bytes, *chunk].map(|bytes| Bytes(bytes as u64).to_string());
             let (memcpy, two_copy) = (memcpy / 1e9, two_copy / 1e9);
             println!("{message:>8} {places:>7} {memcpy:>8.2} {readv:>8} {two_copy:>9.2}  {slots} × {chunk}");
         }
