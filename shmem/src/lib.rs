@@ -11,7 +11,7 @@
 //! [`wish`] is what they ask of the rim.
 //!
 //! With the feature `std`, on Linux: [`file`](mod@file) makes a segment and maps it, [`life`] tells whether a process lives,
-//! [`rest`] waits.
+//! [`rest`] waits, [`storing`] chooses how long copies are stored.
 #![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
 
 pub mod barrier;
@@ -42,6 +42,8 @@ pub mod rest;
 pub mod ring;
 pub mod seat;
 pub mod segment;
+#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
+pub mod storing;
 #[cfg(all(test, not(loom)))]
 mod testing;
 pub mod wish;

@@ -21,7 +21,7 @@ pub trait Operate {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize);
 }
 
-/// Reads the memory of other ranks.
+/// Reads the memory of other ranks, and shows them what they read in the segment.
 pub trait Remote {
     /// Copies `bytes` bytes at `address` of a rank's memory to `into`.
     ///
@@ -31,6 +31,15 @@ pub trait Remote {
     /// # Safety
     /// `into` is writable for `bytes` bytes. The address may be anything.
     unsafe fn pull(&mut self, of: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused>;
+
+    /// Copies `bytes` bytes into the segment, where other ranks read them.
+    ///
+    /// # Safety
+    /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
+    unsafe fn show(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        // SAFETY: as the caller says.
+        unsafe { into.copy_from_nonoverlapping(from, bytes) };
+    }
 }
 
 /// A wish that could not be carried out.
@@ -170,7 +179,7 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
                     _ if source == target => {}
                     // SAFETY: both are valid for so many bytes, as checked; they are different buffers, or pieces of the segment that
                     // different slots own.
-                    Place::Shared => unsafe { source.copy_to_nonoverlapping(target, from.bytes) },
+                    Place::Shared => unsafe { self.remote.show(source, target, from.bytes) },
                     // SAFETY: as above.
                     Place::Input | Place::Output => unsafe { copy(source, target, from.bytes) },
                 }

@@ -23,6 +23,7 @@ use unisono_shmem::note::{
 use unisono_shmem::rest::Sleepers;
 use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
+use unisono_shmem::storing::Storing;
 
 use super::request::Failure;
 use crate::node::Node;
@@ -123,6 +124,7 @@ pub(super) struct Neighbour {
     pub(super) pace: Pace,
     inward: Consumer<'static>,
     outward: Producer<'static>,
+    storing: Storing,
     sleepers: Sleepers<'static>,
     queue: VecDeque<Queued>,
     streams: VecDeque<Stream>,
@@ -191,7 +193,7 @@ impl Neighbour {
     #[inline(always)]
     pub(super) unsafe fn put_piece(&mut self, note: [u32; 2], from: NonNull<u8>, bytes: u32) -> Result<(), PutError> {
         // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
-        let copy = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
+        let copy = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         self.outward.put_piece(note, bytes, copy)?;
         self.woke();
         Ok(())
@@ -249,7 +251,7 @@ impl Neighbour {
         let fill =
             |front: &mut [u8]| unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *front).cast(), front.len()) };
         // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
-        let fill_piece = |piece: Cells<'_>| unsafe { piece.start().copy_from_nonoverlapping(from, piece.bytes()) };
+        let fill_piece = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         note::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
         Ok(())
@@ -474,6 +476,7 @@ impl Near {
                 pace: Pace::new(),
                 inward: Consumer::of(segment, &layout, other, local)?,
                 outward,
+                storing: Storing::new(),
                 sleepers: node.sleepers(),
                 queue: VecDeque::new(),
                 streams: VecDeque::new(),

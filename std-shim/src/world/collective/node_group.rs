@@ -21,6 +21,7 @@ use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
 use unisono_shmem::rest::{Here, Look, Rest};
 use unisono_shmem::segment::Site;
+use unisono_shmem::storing::Storing;
 
 use super::CollectiveError;
 use super::context::WORLD;
@@ -72,6 +73,7 @@ pub(in crate::world) struct NodeGroup {
     epoch: AtomicU32,
     /// Whether this rank has written for all others since the last one, most likely behind a barrier: in the next it arrives last.
     leads: AtomicBool,
+    storing: Storing,
     state: Lock<State>,
 }
 
@@ -138,6 +140,7 @@ impl NodeGroup {
             way: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
             leads: AtomicBool::new(false),
+            storing: Storing::new(),
             state: Lock::new(state),
         })
     }
@@ -382,7 +385,7 @@ impl NodeGroup {
     }
 
     fn processes(&self) -> Processes<'_> {
-        Processes { node: &self.node, seats: &self.boards.seats }
+        Processes { node: &self.node, seats: &self.boards.seats, storing: &self.storing }
     }
 
     /// Whether a process whose memory cannot be read is alive all the same: memory ends a little before everything else does.

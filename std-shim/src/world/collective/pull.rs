@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use unisono_core::collective::Rank as Member;
 use unisono_shmem::board::Seats;
 use unisono_shmem::payload::{Refused, Remote};
+use unisono_shmem::storing::Storing;
 
 use crate::node::Node;
 
@@ -14,9 +15,17 @@ use crate::node::Node;
 pub(super) struct Processes<'a> {
     pub(super) node: &'a Node,
     pub(super) seats: &'a Seats,
+    /// Of what this rank shows.
+    pub(super) storing: &'a Storing,
 }
 
 impl Remote for Processes<'_> {
+    #[inline]
+    unsafe fn show(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        // SAFETY: as the caller says.
+        unsafe { self.storing.copy(from, into, bytes) };
+    }
+
     unsafe fn pull(&mut self, of: Member, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
         let refused = Refused::Unreadable(of);
         let process = self.seats.get(of.0).and_then(|local| self.node.pid(local));
