@@ -93,9 +93,15 @@ impl<'a> Sleepers<'a> {
     /// Wakes those who sleep on this word, which was published a moment ago. Nothing at all in the dedicated mode.
     #[inline]
     pub fn wake(&self, word: &Word) {
-        if self.waiting == Waiting::Shared {
+        if self.may_sleep() {
             self.wake_sleepers(word);
         }
+    }
+
+    /// Whether anyone sleeps at all.
+    #[inline(always)]
+    pub fn may_sleep(&self) -> bool {
+        self.waiting == Waiting::Shared
     }
 
     fn wake_sleepers(&self, word: &Word) {

@@ -161,7 +161,7 @@ impl<'a> Producer<'a> {
     ///
     /// # Errors
     /// [`PutError`]; then nothing has changed.
-    #[inline]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn put(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
         if payload.len() > INLINE {
             return Err(PutError::TooLong);
@@ -318,6 +318,35 @@ pub struct Entry<'a> {
     pub beside: Cells<'a>,
 }
 
+/// Three words of an entry.
+#[inline(always)]
+fn three(cells: Cells<'_>, at: usize) -> Option<[u32; 3]> {
+    let mut bytes = [0; 12];
+    cells.part(at, bytes.len())?.read(&mut bytes)?;
+    let (words, _) = bytes.as_chunks();
+    Some([0, 1, 2].map(|i| words.get(i).map_or(0, |word| u32::from_le_bytes(*word))))
+}
+
+/// Where a message will be: see [`Consumer::ahead`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead<'a> {
+    word: &'a Word,
+    /// What the word holds before.
+    before: u32,
+    /// Entries taken until then.
+    count: u32,
+    /// The entry behind its turn.
+    rest: Option<Cells<'a>>,
+}
+
+impl Ahead<'_> {
+    /// Whether it has come, impossible things included. One load.
+    #[inline(always)]
+    pub fn has_come(&self) -> bool {
+        self.word.acquire(Site::Plain) != self.before
+    }
+}
+
 /// The end that takes.
 #[derive(Debug)]
 pub struct Consumer<'a> {
@@ -366,35 +395,45 @@ impl<'a> Consumer<'a> {
     /// [`Corrupted`]: nobody puts what is there.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
+        self.look_at(&self.ahead())
+    }
+
+    /// Where the next message will be, for who waits for it: what can be found out before it comes takes no time then.
+    #[inline(always)]
+    pub fn ahead(&self) -> Ahead<'a> {
         let (word, before) = self.awaited();
+        Ahead { word, before, count: self.next, rest: self.parts.cells(self.next, 4, LINE - 4) }
+    }
+
+    /// As [`look`](Self::look), with what was found out since the last message was taken.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    pub fn look_at(&mut self, ahead: &Ahead<'a>) -> Result<Option<Entry<'a>>, Corrupted> {
+        let Ahead { word, before, count, rest } = *ahead;
         let turn = word.acquire(Site::RingLook);
         if turn == before {
             return Ok(None);
         }
-        if turn != self.next.wrapping_add(1) {
+        if turn != count.wrapping_add(1) {
             return Err(Corrupted);
         }
-        let cells = |at, bytes| self.parts.cells(self.next, at, bytes).ok_or(Corrupted);
-        let word = |at| {
-            let mut bytes = [0; 4];
-            cells(at, 4)?.read(&mut bytes).ok_or(Corrupted)?;
-            Ok(u32::from_le_bytes(bytes))
-        };
-        let (form, note) = (word(4)?, [word(8)?, word(12)?]);
+        let rest = rest.ok_or(Corrupted)?;
+        let [form, note @ ..] = three(rest, 0).ok_or(Corrupted)?;
         let length = form & LENGTH;
-        if form != seal(length, note, self.next) {
+        if form != seal(length, note, count) {
             return Err(Corrupted);
         }
         let (payload, beside) = if length as usize <= INLINE {
-            (cells(4 + HEAD, length as usize)?, cells(4 + HEAD, 0)?)
+            (rest.part(HEAD, length as usize), rest.part(HEAD, 0))
         } else if length == PIECE {
-            let (at, bytes, end) = (word(16)?, word(20)?, word(24)?);
-            let beside = cells(4 + HEAD + PLACE, BESIDE)?;
-            (self.piece(at, bytes, end).ok_or(Corrupted)?, beside)
+            let [at, bytes, end] = three(rest, HEAD).ok_or(Corrupted)?;
+            (self.piece(at, bytes, end), rest.part(HEAD + PLACE, BESIDE))
         } else {
             return Err(Corrupted);
         };
-        Ok(Some(Entry { note, payload, beside }))
+        Ok(Some(Entry { note, payload: payload.ok_or(Corrupted)?, beside: beside.ok_or(Corrupted)? }))
     }
 
     /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look

@@ -95,11 +95,27 @@ impl Communicator {
     /// # Errors
     /// [`Failure`].
     pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let bytes = data.as_bytes();
-        let posting = self.posting(to, tag, Mode::Standard, Leaves::AtOnce)?;
-        if self.shared.lock().send_at_once(bytes, self.named, posting.to, tag) {
-            return Ok(());
-        }
+        self.send_bytes(data.as_bytes(), to, tag)
+    }
+
+    fn send_bytes(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let there = self.world_rank(to)?;
+        let has_left = match self.shared.enter() {
+            Some(mut process) => process.send_at_once(bytes, self.named, there, tag),
+            None => self.queue_and_send(bytes, there, tag),
+        };
+        if has_left { Ok(()) } else { self.send_otherwise(bytes, there, tag) }
+    }
+
+    #[inline(never)]
+    fn queue_and_send(&self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+        self.shared.lock().send_at_once(bytes, self.named, to, tag)
+    }
+
+    /// What does not leave at the first go.
+    #[inline(never)]
+    fn send_otherwise(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let posting = Posting { context: self.named, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
         match self.start_send(bytes, &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
@@ -137,14 +153,35 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
-        let (bytes, source, tag) = (data.as_mut_bytes(), source.into(), tag.into());
-        if let (Some(source), Some(tag)) = (source, tag) {
-            let from = self.world_rank(source)?;
-            if let Some(ended) = self.shared.lock().receive_at_once(bytes, self.named, from, tag) {
-                return self.own(ended);
-            }
+        let bytes = data.as_mut_bytes();
+        match (source.into(), tag.into()) {
+            (Some(source), Some(tag)) => self.receive_bytes(bytes, source, tag),
+            (source, tag) => self.receive_otherwise(bytes, source, tag),
         }
-        let request = self.start_receive(bytes, self.wanted(source, tag)?, |_, started| started)?;
+    }
+
+    fn receive_bytes(&self, into: &mut [u8], source: Rank, tag: Tag) -> Result<Status, Failure> {
+        let from = self.world_rank(source)?;
+        let came = match self.shared.enter() {
+            Some(mut process) => process.receive_at_once(into, self.named, from, tag),
+            None => self.queue_and_receive(into, from, tag),
+        };
+        match came {
+            Some(bytes) if bytes <= into.len() => Ok(Status { source, tag, bytes }),
+            Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
+            None => self.receive_otherwise(into, Some(source), Some(tag)),
+        }
+    }
+
+    #[inline(never)]
+    fn queue_and_receive(&self, into: &mut [u8], source: Rank, tag: Tag) -> Option<usize> {
+        self.shared.lock().receive_at_once(into, self.named, source, tag)
+    }
+
+    /// What does not come at the first go, or may come from several.
+    #[inline(never)]
+    fn receive_otherwise(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
+        let request = self.start_receive(into, self.wanted(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
@@ -225,14 +262,6 @@ impl Communicator {
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
             Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
             _ => failure,
-        }
-    }
-
-    /// Both.
-    pub(super) fn own(&self, ended: Result<Status, Failure>) -> Result<Status, Failure> {
-        match ended {
-            Ok(status) => Ok(self.own_status(status)),
-            Err(failure) => Err(self.own_failure(failure)),
         }
     }
 

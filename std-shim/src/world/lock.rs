@@ -84,6 +84,12 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The lock, if this thread owns it and nobody else wants it.
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Option<Inside<'_, T>> {
+        self.enter_as_owner().then_some(Inside { lock: self, here: PhantomData })
+    }
+
     /// Waits for the lock. A thread that has it waits for ever.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_, T> {
@@ -111,7 +117,7 @@ impl<T> Lock<T> {
         unsafe { &mut *beside.0.get() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter_as_owner(&self) -> bool {
         // Acquire: an owner that has ended may have left its place in memory to this thread.
         if self.owner.load(Ordering::Relaxed) != this_thread() || self.inside.load(Ordering::Acquire) {
@@ -165,6 +171,37 @@ impl<T> Lock<T> {
             spins += 1;
             if spins < SPINS { core::hint::spin_loop() } else { std::thread::yield_now() }
         }
+    }
+}
+
+/// Access by the owner, who did not queue.
+pub(super) struct Inside<'a, T> {
+    lock: &'a Lock<T>,
+    here: PhantomData<*const ()>,
+}
+
+impl<T> Deref for Inside<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the owner is inside, as with a guard.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Inside<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Inside<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.inside.store(false, Ordering::Release);
     }
 }
 
@@ -310,5 +347,22 @@ mod tests {
         let other = |lock: &Lock<Pair>| lock.lock().entered;
         assert_eq!(std::thread::scope(|scope| scope.spawn(|| other(&lock)).join().ok()), Some(Entered::Instead));
         assert_eq!(lock.lock().entered, Entered::AsOwner);
+    }
+
+    #[test]
+    fn only_the_owner_enters_and_not_while_others_want_the_lock() {
+        let lock = Lock::new([0; 2]);
+        assert!(lock.enter().is_none(), "nobody owns it yet");
+        drop(lock.lock());
+        for _ in 0..2 {
+            let inside = lock.enter().expect("the first that locked");
+            assert!(lock.inside.load(Ordering::Relaxed));
+            drop(inside);
+            assert!(!lock.inside.load(Ordering::Relaxed));
+        }
+        assert!(std::thread::scope(|scope| scope.spawn(|| lock.enter().is_none()).join().unwrap_or(false)));
+        lock.wanted.fetch_add(1, Ordering::Relaxed);
+        assert!(lock.enter().is_none());
+        assert!(!lock.inside.load(Ordering::Relaxed));
     }
 }

@@ -21,7 +21,7 @@ use unisono_shmem::note::{
     private,
 };
 use unisono_shmem::rest::Sleepers;
-use unisono_shmem::ring::{Consumer, Corrupted, Entry, INLINE, Producer, PutError};
+use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError};
 use unisono_shmem::segment::{Cells, Segment, Word};
 use unisono_shmem::storing::Storing;
 
@@ -136,6 +136,18 @@ impl Neighbour {
     #[inline(always)]
     pub(super) fn look(&mut self) -> Result<Option<Entry<'static>>, Corrupted> {
         self.inward.look()
+    }
+
+    /// Where the next entry will be.
+    #[inline(always)]
+    pub(super) fn ahead(&self) -> Ahead<'static> {
+        self.inward.ahead()
+    }
+
+    /// The next entry, if it has come there.
+    #[inline(always)]
+    pub(super) fn look_at(&mut self, ahead: &Ahead<'static>) -> Result<Option<Entry<'static>>, Corrupted> {
+        self.inward.look_at(ahead)
     }
 
     /// Whether there is one; one load.
@@ -394,12 +406,6 @@ impl Neighbour {
         unsafe { self.put_piece(note, address.start(), from.bytes) }
     }
 
-    /// The word that changes when something comes, and what it holds before.
-    #[inline(always)]
-    pub(super) fn next_word(&self) -> (&'static Word, u32) {
-        self.inward.awaited()
-    }
-
     /// The word that changes when something comes, or if something waits for room, when there is room.
     pub(super) fn awaited(&self) -> (&'static Word, u32) {
         if self.is_flushed() { self.inward.awaited() } else { self.outward.awaited() }
@@ -417,7 +423,9 @@ impl Neighbour {
 
     #[inline(always)]
     fn woke(&self) {
-        if let Some(word) = self.outward.shown() {
+        if self.sleepers.may_sleep()
+            && let Some(word) = self.outward.shown()
+        {
             self.sleepers.wake(word);
         }
     }

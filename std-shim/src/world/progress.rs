@@ -12,7 +12,7 @@ use unisono_shmem::layout::Waiting;
 use unisono_shmem::rest::Look;
 
 use super::link::Bell;
-use super::lock::{Beside, Guard, Lock};
+use super::lock::{Beside, Guard, Inside, Lock};
 use super::process::Process;
 use super::request::{Failure, Status};
 use super::slice;
@@ -93,6 +93,12 @@ impl Shared {
 
     pub(super) fn lock(&self) -> Guard<'_, Process> {
         self.process.lock()
+    }
+
+    /// The lock, if that takes next to nothing.
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Option<Inside<'_, Process>> {
+        self.process.enter()
     }
 
     /// What the same lock guards, by whoever has it.

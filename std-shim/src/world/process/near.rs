@@ -17,7 +17,7 @@ use unisono_shmem::note::{
     WORD, parted, private,
 };
 use unisono_shmem::ring::{Entry, INLINE, PutError};
-use unisono_shmem::segment::{Cells, Site, Word};
+use unisono_shmem::segment::{Cells, Word};
 
 use super::{BUDGET, Posting, Process, Sending, put};
 use crate::node::Standing;
@@ -53,36 +53,61 @@ pub(super) struct Placing {
 struct Nonsense;
 
 impl Process {
-    /// Receives a short message from a rank of this node that comes at once, without a request. `None`: it does not, or others
-    /// may have to be looked at first.
-    #[inline]
+    /// Receives a short message from a rank of this node that comes at once, without a request: its length, which may exceed the
+    /// room. `None`: it does not, or others may have to be looked at first.
     pub(in crate::world) fn receive_at_once(
         &mut self,
         into: &mut [u8],
         context: Context,
         source: Rank,
         tag: Tag,
-    ) -> Option<Result<Status, Failure>> {
+    ) -> Option<usize> {
         let (near, peer) = (self.near.as_mut()?, PeerId::from(source));
         if !self.mailbox.machine.takes_at_once(peer) || self.aborted.is_some() || self.has_revoked {
             return None;
         }
         let polls = if near.spins { POLLS } else { 1 };
         let neighbour = near.of(peer)?;
-        let (word, before) = neighbour.next_word();
+        let ahead = neighbour.ahead();
         let mut left = polls;
-        while word.acquire(Site::RingLook) == before {
+        while !ahead.has_come() {
             left -= 1;
             if left == 0 {
                 return None;
             }
             core::hint::spin_loop();
         }
-        let entry = neighbour.look().ok()??;
+        let entry = neighbour.look_at(&ahead).ok()??;
         let [note, name] = entry.note;
-        let machine = &mut self.mailbox.machine;
+        if note & KIND != EAGER || context != Context(0) {
+            return self.receive_named(&entry, into, context, source, tag);
+        }
+        if name != tag.0 || entry.payload.bytes() > SHORT {
+            return None;
+        }
+        // SAFETY: an exclusive borrow.
+        unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+        let credit = neighbour.settled.credit(note);
+        neighbour.take();
+        let told = self.mailbox.machine.take_short(peer, credit);
+        self.received_at_once(peer, entry.payload.bytes(), told)
+    }
+
+    /// As that, of what names its context, or says all in a head.
+    #[inline(never)]
+    fn receive_named(
+        &mut self,
+        entry: &Entry<'static>,
+        into: &mut [u8],
+        context: Context,
+        source: Rank,
+        tag: Tag,
+    ) -> Option<usize> {
+        let (peer, machine) = (PeerId::from(source), &mut self.mailbox.machine);
+        let neighbour = self.near.as_mut()?.of(peer)?;
+        let [note, name] = entry.note;
         let (bytes, told) = if note & KIND == HEADED {
-            let (payload, head) = parted::<{ MessageHead::EAGER }>(&entry)?;
+            let (payload, head) = parted::<{ MessageHead::EAGER }>(entry)?;
             if MessageHead::eager(&head) != Some((context, MessageTag(tag.0))) {
                 return None;
             }
@@ -92,11 +117,8 @@ impl Process {
             neighbour.take();
             (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
         } else {
-            let (what, payload) = match context {
-                Context(0) => (EAGER, entry.payload),
-                _ => (EAGER_IN, of_context(&entry, context)?),
-            };
-            if note & KIND != what || name != tag.0 || payload.bytes() > SHORT {
+            let payload = of_context(entry, context)?;
+            if note & KIND != EAGER_IN || name != tag.0 || payload.bytes() > SHORT {
                 return None;
             }
             // SAFETY: as above.
@@ -105,21 +127,25 @@ impl Process {
             neighbour.take();
             (payload.bytes(), machine.take_short(peer, credit))
         };
+        self.received_at_once(peer, bytes, told)
+    }
+
+    /// A message of so many bytes was received, and the machine told so.
+    #[inline(always)]
+    fn received_at_once(&mut self, peer: PeerId, bytes: usize, told: Option<bool>) -> Option<usize> {
         match told {
-            None => return Some(Err(self.disown(peer))),
+            None => {
+                self.disown(peer);
+                return None;
+            }
             Some(true) => _ = self.follow_messages(),
             // What ends by it has time.
             Some(false) => {}
         }
-        Some(if bytes > into.len() {
-            Err(Failure::Truncated { bytes: bytes as u64 })
-        } else {
-            Ok(Status { source, tag, bytes })
-        })
+        Some(bytes)
     }
 
     /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
-    #[inline]
     pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
         let Some(near) = &mut self.near else { return false };
         let Some(neighbour) = near.of(to.into()) else { return false };
