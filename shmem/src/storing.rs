@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::segment::LINE;
+use crate::segment::{Cells, LINE};
 
 /// Bytes from which a copy is timed, and may go past the caches.
 const LONG: usize = 4096;
@@ -52,6 +52,17 @@ impl Storing {
             // SAFETY: as above.
             unsafe { into.copy_from_nonoverlapping(from, bytes) };
         }
+    }
+
+    /// Writes these bytes at the beginning of a piece of the segment, as [`Cells::write`] does.
+    #[inline]
+    pub fn write(&self, from: &[u8], to: Cells<'_>) -> Option<()> {
+        if from.len() > to.bytes() {
+            return None;
+        }
+        // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `from` lies elsewhere.
+        unsafe { self.copy(NonNull::from(from).cast(), to.start(), from.len()) };
+        Some(())
     }
 
     /// # Safety

@@ -468,7 +468,7 @@ impl NodeGroup {
             }
             core::hint::spin_loop();
         };
-        if if shows { payload.write(data) } else { read(payload, data) }.is_none() {
+        if if shows { self.storing.write(data, payload) } else { read(payload, data) }.is_none() {
             return false;
         }
         let published = flags.end_short();
