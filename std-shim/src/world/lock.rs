@@ -87,7 +87,8 @@ impl<T> Lock<T> {
     /// The lock, if this thread owns it and nobody else wants it.
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<Inside<'_, T>> {
-        self.enter_as_owner().then_some(Inside { lock: self, here: PhantomData })
+        // Made only if it is entered: whoever drops one leaves.
+        self.enter_as_owner().then(|| Inside { lock: self, here: PhantomData })
     }
 
     /// Waits for the lock. A thread that has it waits for ever.
@@ -290,21 +291,25 @@ mod tests {
         const TURNS: u64 = 100_000;
         const OTHER_TURNS: u64 = 500;
         let started = AtomicBool::new(false);
+        let enter_or_lock = |rarely| match lock.enter() {
+            Some(mut inside) => turn(&mut inside),
+            None if rarely => turn(&mut lock.lock_rarely()),
+            None => turn(&mut lock.lock()),
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 turn(&mut lock.lock());
                 started.store(true, Ordering::Release);
-                (1..TURNS).for_each(|_| turn(&mut lock.lock()));
+                for i in 1..TURNS {
+                    if i % 2 == 0 { enter_or_lock(false) } else { turn(&mut lock.lock()) }
+                }
             });
             while !started.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
             for _ in 0..2 {
                 scope.spawn(|| {
-                    for _ in 0..OTHER_TURNS {
-                        let mut guard = if rarely { lock.lock_rarely() } else { lock.lock() };
-                        turn(&mut guard);
-                    }
+                    (0..OTHER_TURNS).for_each(|_| enter_or_lock(rarely));
                 });
             }
             scope.spawn(|| {
@@ -360,7 +365,11 @@ mod tests {
             drop(inside);
             assert!(!lock.inside.load(Ordering::Relaxed));
         }
+        let inside = lock.enter().expect("the owner");
+        assert!(lock.enter().is_none(), "it is inside");
         assert!(std::thread::scope(|scope| scope.spawn(|| lock.enter().is_none()).join().unwrap_or(false)));
+        assert!(lock.inside.load(Ordering::Relaxed), "who does not enter does not leave for the owner");
+        drop(inside);
         lock.wanted.fetch_add(1, Ordering::Relaxed);
         assert!(lock.enter().is_none());
         assert!(!lock.inside.load(Ordering::Relaxed));
