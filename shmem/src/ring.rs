@@ -408,7 +408,7 @@ impl<'a> Consumer<'a> {
     /// As [`look`](Self::look), with what was found out since the last message was taken.
     ///
     /// # Errors
-    /// As there.
+    /// As there; also if what was ahead has been taken.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look_at(&mut self, ahead: &Ahead<'a>) -> Result<Option<Entry<'a>>, Corrupted> {
         let Ahead { word, before, count, rest } = *ahead;
@@ -416,7 +416,7 @@ impl<'a> Consumer<'a> {
         if turn == before {
             return Ok(None);
         }
-        if turn != count.wrapping_add(1) {
+        if turn != self.next.wrapping_add(1) {
             return Err(Corrupted);
         }
         let rest = rest.ok_or(Corrupted)?;

@@ -112,6 +112,25 @@ fn what_others_write_into_an_entry_is_no_message() {
     }
 }
 
+#[test]
+fn what_was_ahead_is_there_once() {
+    let (entries, bulk) = (4, 256);
+    let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
+    let (mut producer, mut consumer) = ends(memory.segment(), entries, bulk);
+    for number in 0..3 * entries {
+        let ahead = consumer.ahead();
+        assert!(!ahead.has_come() && consumer.look_at(&ahead).unwrap().is_none());
+        put(&mut producer, number, 8, number % 2 == 0).unwrap();
+        assert!(ahead.has_come());
+        for _ in 0..2 {
+            assert_eq!(contents(&consumer.look_at(&ahead).unwrap().unwrap()), pattern(number, 8), "until it is taken");
+        }
+        consumer.take();
+        assert!(matches!(consumer.look_at(&ahead), Err(Corrupted)));
+        assert!(!consumer.has_news());
+    }
+}
+
 /// What is asked of the two ends.
 #[derive(Clone, Copy, Debug)]
 enum Step {
