@@ -198,6 +198,24 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_whole_either_way() {
+        let storing = Storing::new();
+        let from: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
+        for (bytes, cached, streams) in
+            [(LONG, 60, false), (LONG, 500, STREAMS), (LONG - 1, 500, false), (19_999, 500, STREAMS)]
+        {
+            storing.copies.store(TRIED, Relaxed);
+            storing.cached.store(cached, Relaxed);
+            storing.streamed.store(100, Relaxed);
+            assert_eq!(STREAMS && bytes >= LONG && storing.next().0, streams);
+            let mut into = vec![0_u8; bytes];
+            // SAFETY: both vectors are long enough.
+            unsafe { storing.copy(NonNull::from(&from[1..]).cast(), NonNull::from(&mut into[..]).cast(), bytes) };
+            assert_eq!(into, from[1..=bytes], "{bytes} bytes");
+        }
+    }
+
+    #[test]
     fn every_byte_is_streamed_and_none_beside() {
         let from: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
         for (bytes, shift, start) in
