@@ -14,7 +14,7 @@ use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::rank::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
-use unisono::world::{Communicator, CreateError, Failure, Tag, World};
+use unisono::world::{Communicator, CreateError, Failure, Status, Tag, World};
 
 /// Over which means, and who makes progress.
 const EVERYWHERE: [&str; 6] = [
@@ -456,6 +456,23 @@ fn messages_stay_apart(world: &World) {
         for (on, into) in into.iter().enumerate() {
             let left = all[on].group().world_rank(Rank((all[on].rank().0 + size - 1) % size)).expect("a member");
             assert_eq!(*into, content(on, left), "{count} on {on}");
+        }
+    }
+    // What comes at the first go is told as any other.
+    for (on, count) in all.into_iter().flat_map(|on| [1, 2, 5, 100].map(|count| (on, count))) {
+        let (left, right) = (Rank((on.rank().0 + size - 1) % size), Rank((on.rank().0 + 1) % size));
+        for room in [count, 1] {
+            on.send(&vec![on.rank().0; count], right, Tag(8)).expect("sent");
+            // It is there, most likely, and nothing has looked.
+            thread::sleep(Duration::from_millis(1));
+            let (mut into, bytes) = (vec![size; room], 4 * count);
+            let received = on.receive_into(&mut into, left, Tag(8));
+            if room < count {
+                assert_eq!(received, Err(Failure::Truncated { bytes: bytes as u64 }));
+            } else {
+                assert_eq!(received, Ok(Status { source: left, tag: Tag(8), bytes }));
+                assert_eq!(into, vec![left.0; count]);
+            }
         }
     }
     assert_eq!(copy.send(&[1_u8], Rank(size), Tag(0)), Err(Failure::UnknownRank(Rank(size))));
