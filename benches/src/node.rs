@@ -244,7 +244,11 @@ impl Node {
         }
         match measure(self) {
             Ok(figure) => self.note(what, who, figure),
-            Err(error) => self.fail(what, who, &error),
+            Err(error) => {
+                // Of a turn that does not count there may be one.
+                self.record.note(what, who, f64::NAN);
+                self.fail(what, who, &error);
+            }
         }
     }
 
