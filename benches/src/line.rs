@@ -22,7 +22,7 @@ const BATCHES: u32 = 5;
 /// Times of two passes as near to each other are of one distance.
 const ALIKE: f64 = 1.6;
 
-/// Times that something is measured anew because processors were moved.
+/// Times that something is measured, at most, because processors were moved meanwhile.
 const MOVES: u32 = 4;
 
 /// A word whose line nothing else is on, nor on the one that is fetched with it.
@@ -93,19 +93,18 @@ impl Distances {
     /// # Errors
     /// `measure`'s, or those of [`round_trip`].
     pub fn measure<T>(&mut self, mut measure: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let mut before = round_trip()?;
-        for _ in 0..MOVES {
+        let (mut before, mut turn) = (round_trip()?, 1);
+        loop {
             let found = measure()?;
             let behind = round_trip()?;
-            if is_alike(before, behind) {
+            let has_stayed = is_alike(before, behind);
+            if has_stayed || turn == MOVES {
                 self.times.push(behind);
+                self.moved += u32::from(!has_stayed);
                 return Ok(found);
             }
-            before = behind;
+            (before, turn) = (behind, turn + 1);
         }
-        self.times.push(before);
-        self.moved += 1;
-        measure()
     }
 
     /// The last one.
