@@ -28,7 +28,7 @@ use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 use unisono_shmem::note::EAGER_LIMIT;
 
-pub(super) use collectives::{Outcome, Panic};
+pub(super) use collectives::Outcome;
 pub(super) use contexts::named;
 pub(super) use messages::{Posting, SendFailure};
 pub(super) use retire::{ASK, DEAF, GONE, LEFT, REVOKED};

@@ -57,6 +57,17 @@ pub(super) struct Started {
     pub(super) what: Doing,
 }
 
+/// Ends the process when a panic leaves it behind, as a subscriber of `tracing`'s may panic: memory of callers is lent, their frames would
+/// go, and other ranks and threads would write there.
+struct Unfinished;
+
+impl Drop for Unfinished {
+    #[cold]
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 /// How a request has ended, if it has.
 type Taken = Option<Result<Status, Failure>>;
 
@@ -123,12 +134,15 @@ impl Shared {
         self.polled.clone()
     }
 
-    /// Makes progress until `done` says what came of it.
+    /// Makes progress until `done` says what came of it. Neither panics, or the process ends.
     pub(super) fn until<R>(&self, awaits: Awaits, done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        match &self.node {
+        let unfinished = Unfinished;
+        let result = match &self.node {
             Some(node) => self.until_near(node, awaits, done),
             None => self.until_far(done),
-        }
+        };
+        core::mem::forget(unfinished);
+        result
     }
 
     /// As that; others are told that a thread does this meanwhile.
@@ -235,7 +249,9 @@ impl Shared {
     #[inline(always)]
     pub(super) fn tell<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();
+        let unfinished = Unfinished;
         let result = what(process);
+        core::mem::forget(unfinished);
         self.wake_sleepers(process, finished);
         result
     }

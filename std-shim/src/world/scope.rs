@@ -101,13 +101,15 @@ pub(super) fn run<'env, R>(
                 // What they wait for may depend on what this thread would have done next.
                 open.for_each(|(communicator, _)| communicator.give_up());
             }
-            let mut panic = None;
+            let mut outcomes = Vec::new();
             for (communicator, (started, begun)) in left {
                 for started in started {
                     let _ = communicator.wait(started);
                 }
-                panic = panic.or(communicator.wait_for_all(begun));
+                communicator.wait_for_all(begun, &mut outcomes);
             }
+            // Nothing is lent any more: a drop may panic from here on.
+            let panic = outcomes.into_iter().fold(None, |first, outcome| first.or(outcome.panic));
             if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
                 std::panic::resume_unwind(panic);
             }

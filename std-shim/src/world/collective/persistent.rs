@@ -148,7 +148,10 @@ impl<T> Drop for PersistentRequest<'_, T> {
         if let (Kind::Kept(place), false) = (self.kind, self.is_under_way) {
             let mut process = self.ledger.communicator.shared.lock();
             self.ledger.begun(&mut process).kept.retain(|kept| *kept != place);
-            process.release_collective(place);
+            let released = process.release_collective(place);
+            drop(process);
+            // The user's function may use the World when it is dropped.
+            drop(released);
         }
     }
 }
@@ -326,14 +329,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
-            let combine = unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) };
+            let mut combine = Some(unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) });
             let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
             let (input, output) = (lies(input, data), lies(output, result));
             let place = communicator.shared.change(|process| {
                 // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before;
                 // between start and end the request makes no reference to them.
                 let place = unsafe {
-                    process.prepare_collective((communicator.context, true), &plan, shape, input, output, combine)
+                    process.prepare_collective((communicator.context, true), &plan, shape, input, output, &mut combine)
                 }?;
                 ledger.begun(process).kept.push(place);
                 Ok::<_, CollectiveError>(place)

@@ -12,7 +12,7 @@ use super::node_group::Places;
 use super::running::Combine;
 use crate::world::Communicator;
 use crate::world::ledger::Ledger;
-use crate::world::process::{Outcome, Panic, Process};
+use crate::world::process::{Outcome, Process};
 use crate::world::progress::Awaits;
 
 /// A collective under way. Dropped, it goes on until the scope ends.
@@ -68,11 +68,11 @@ impl Communicator {
             }
         };
         // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
-        let combine = unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) };
+        let mut combine = Some(unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) });
         self.shared.change(|process| {
             // SAFETY: as the caller says.
             let place = unsafe {
-                process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, combine)
+                process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, &mut combine)
             }?;
             process.start_collective(place)?;
             note(process, place);
@@ -85,19 +85,17 @@ impl Communicator {
         self.outcome(begun).result()
     }
 
-    /// Waits until all of these have ended. Returns what a function of the user's panicked with.
-    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun) -> Option<Panic> {
-        let mut panic = None;
+    /// Waits until all of these have ended. What is left of them is added to `outcomes`: a drop of what is the user's may panic.
+    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun, outcomes: &mut Vec<Outcome>) {
         for one in core::mem::take(&mut begun.under_way) {
             let outcome = self.outcome(one);
             begun.forget(one, outcome.result.is_err());
-            panic = panic.or(outcome.panic);
+            outcomes.push(outcome);
         }
         if !begun.kept.is_empty() {
             let mut process = self.shared.lock();
-            begun.kept.into_iter().for_each(|kept| process.release_collective(kept));
+            outcomes.extend(begun.kept.into_iter().filter_map(|kept| process.release_collective(kept)));
         }
-        panic
     }
 
     fn outcome(&self, begun: u32) -> Outcome {

@@ -145,8 +145,12 @@ impl Running {
         Ok(())
     }
 
-    /// A function of the user's may panic, in a thread that has nothing to do with it: whoever waits hears of it.
+    /// A function of the user's may panic, in a thread that has nothing to do with it: whoever waits hears of it. It is not called
+    /// again: one panic is kept, and another one, dropped here, might panic itself.
     fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        if self.panic.is_some() {
+            return;
+        }
         let combine = AssertUnwindSafe(&mut self.combine);
         let operated = std::panic::catch_unwind(move || {
             let AssertUnwindSafe(combine) = { combine };
@@ -155,7 +159,7 @@ impl Running {
             unsafe { combine.operate(left, right, into, bytes) }
         });
         if let Err(panic) = operated {
-            self.panic.get_or_insert(panic);
+            self.panic = Some(panic);
         }
     }
 

@@ -6,6 +6,7 @@ use unisono_core::collective::{Cause, CollectiveId, Plan, Rank as Member, Turn};
 use unisono_core::device::PeerId;
 use unisono_core::schedule::Executor;
 use unisono_shmem::flags::Passed;
+use unisono_shmem::payload::Moves;
 
 use super::Process;
 use super::retire::{PATIENCE, Word};
@@ -23,6 +24,8 @@ pub(in crate::world) struct Outcome {
     pub(in crate::world) result: Result<(), CollectiveError>,
     /// What a function of the user's panicked with.
     pub(in crate::world) panic: Option<Panic>,
+    /// That function, if it is not needed any more: its drop is code of the user's, too, and not for whoever has the lock.
+    _combine: Option<Combine>,
 }
 
 /// What a panic carries.
@@ -41,6 +44,7 @@ impl Outcome {
 
 impl Process {
     /// Makes all that a collective needs, to be [started](Self::start_collective) once, or again and again. Returns its place.
+    /// `combine` is taken with that, and else left to be dropped by who has not the lock.
     ///
     /// # Safety
     /// The buffers, which may be one, stay valid until the collective has ended, or is [released](Self::release_collective) if it
@@ -53,7 +57,7 @@ impl Process {
         shape: Shape,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
-        combine: Combine,
+        combine: &mut Option<Combine>,
     ) -> Result<u32, CollectiveError> {
         self.may_begin(context)?;
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
@@ -82,7 +86,7 @@ impl Process {
             input,
             output,
             scratch,
-            combine,
+            combine: combine.take().unwrap_or_else(|| Box::new(Moves)),
             context: id.context << 16 | mix(digest, generation) >> 16,
             since: 0,
             waited: None,
@@ -145,15 +149,16 @@ impl Process {
         }
     }
 
-    /// One that is kept, and not under way, is so no more: its memory is the caller's again.
-    pub(in crate::world) fn release_collective(&mut self, collective: u32) {
-        let Some(place) = self.collectives.running.get_mut(collective as usize) else { return };
+    /// One that is kept, and not under way, is so no more: its memory is the caller's again. Returns what is left of it.
+    pub(in crate::world) fn release_collective(&mut self, collective: u32) -> Option<Outcome> {
+        let place = self.collectives.running.get_mut(collective as usize)?;
         let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
-        let Some(Running { input, output, scratch, .. }) = place.take_if(is_idle) else { return };
+        let Running { input, output, scratch, combine, panic, .. } = place.take_if(is_idle)?;
         [input, output].into_iter().for_each(|lent| self.return_lent(lent));
         if let Some(kept) = scratch {
             self.collectives.store.give_back(kept, self.regions.get_mut());
         }
+        Some(Outcome { result: Ok(()), panic, _combine: Some(combine) })
     }
 
     /// Whether and how a collective has ended; then its place is free, unless it ended well and is kept.
@@ -164,10 +169,10 @@ impl Process {
             running.waited.get_or_insert(now);
         }
         if let Some(running) = place.as_mut().filter(|running| running.is_kept) {
-            return running.ended.map(|result| Outcome { result, panic: None });
+            return running.ended.map(|result| Outcome { result, panic: None, _combine: None });
         }
-        let Running { ended, panic, .. } = place.take_if(|running| running.ended.is_some())?;
-        Some(Outcome { result: ended?, panic })
+        let Running { ended, panic, combine, .. } = place.take_if(|running| running.ended.is_some())?;
+        Some(Outcome { result: ended?, panic, _combine: Some(combine) })
     }
 
     /// Whether it has ended.
