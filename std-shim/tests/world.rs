@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
+use rustix::time::{ClockId, clock_gettime};
 use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::{Settings, Transport};
 use unisono::rank::Rank;
@@ -474,6 +475,29 @@ fn many_outstanding_messages_arrive_in_order() {
             world.finish().expect("everybody finishes");
         });
     }
+}
+
+/// Of which many wait to be granted: they are not asked about in every round. Time of this thread, whatever else runs.
+#[test]
+fn many_sends_to_posted_receives_take_time_in_proportion() {
+    const MESSAGES: usize = 12_000;
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
+    job_over(Over::Udp, 2, &[], |world| {
+        let (other, started) = (Rank(1 - world.rank().0), now());
+        let (sent, mut received) = ([7_u8; 4], vec![[0_u8; 4]; MESSAGES]);
+        world.scope(|scope| {
+            for into in &mut received {
+                let _ = scope.immediate_receive_into(into, other, TAG).expect("started");
+            }
+            for _ in 0..MESSAGES {
+                let _ = scope.immediate_send(&sent, other, TAG).expect("started");
+            }
+        });
+        let taken = now() - started;
+        assert!(received.iter().all(|into| *into == sent));
+        assert!(taken < Duration::from_secs(4), "{taken:?}");
+        world.finish().expect("everybody finishes");
+    });
 }
 
 #[test]

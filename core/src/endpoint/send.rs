@@ -96,6 +96,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(PlacementId::new(i, generation))
     }
 
+    /// Whether there is a record left for a [`grant`](Self::grant).
+    pub const fn can_grant(&self) -> bool {
+        !self.free_placements.is_empty()
+    }
+
     /// Takes a grant back: nothing is placed under it any more. Returns false when it is not out: its bytes have arrived
     /// (the event follows), or it never was.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {

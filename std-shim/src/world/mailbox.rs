@@ -128,6 +128,8 @@ pub(super) struct Mailbox {
     pub(super) machine: ProcessMessages,
     pub(super) parcels: Parcels,
     pub(super) errands: VecDeque<Errand>,
+    /// Grants that have found no record at the endpoint. They are not asked about again until it has one: there may be thousands.
+    pub(super) late_grants: VecDeque<Errand>,
     /// By their request.
     receives: Vec<Option<Receiving>>,
     /// How many of them there are, and how many wait for each rank.
@@ -167,6 +169,7 @@ impl Mailbox {
             machine,
             parcels: Parcels::new(size),
             errands: VecDeque::new(),
+            late_grants: VecDeque::new(),
             receives: Vec::new(),
             receiving: 0,
             awaited: vec![0; size as usize].into(),
@@ -461,6 +464,7 @@ impl Mailbox {
             }
         });
         self.parcels.lose(peer, failure);
+        self.late_grants.retain(|errand| !matches!(errand, Errand::Grant { from, .. } if *from == peer));
         self.errands.retain(|errand| {
             let gone = match errand {
                 Errand::Grant { from, .. } | Errand::Fetch { from, .. } => from,

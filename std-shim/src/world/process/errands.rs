@@ -26,6 +26,12 @@ impl Process {
     pub(super) fn follow_messages(&mut self) -> bool {
         let now = self.latest;
         let mut moved = self.empty_outbox(now);
+        while self.endpoint.can_grant()
+            && let Some(errand) = self.mailbox.late_grants.pop_front()
+        {
+            moved = true;
+            self.run(now, errand);
+        }
         let mut left = self.mailbox.errands.len();
         while left > 0
             && let Some(errand) = self.mailbox.errands.pop_front()
@@ -119,6 +125,8 @@ impl Process {
         } else if self.is_near(from) {
             let whole = Extent { bytes: whole, ..into };
             (PlacementId(self.open_placing(from, whole, request)), Key(0))
+        } else if !self.endpoint.can_grant() {
+            return self.mailbox.late_grants.push_back(again);
         } else {
             let key = Key(self.keys.next());
             match self.endpoint.grant(from, part, key) {
@@ -126,7 +134,7 @@ impl Process {
                     put(&mut self.granted, placement.record() as u32, Granted { placement, to: from, request });
                     (placement, key)
                 }
-                Err(GrantError::Full) => return self.mailbox.errands.push_back(again),
+                Err(GrantError::Full) => return self.mailbox.late_grants.push_back(again),
                 // Its end is on its way.
                 Err(GrantError::UnknownPeer) => return,
             }

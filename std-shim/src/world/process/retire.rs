@@ -81,7 +81,7 @@ impl Process {
         }
         self.mailbox.machine.settle(peer);
         self.follow_messages();
-        self.mailbox.errands.is_empty() && self.outbox.is_empty()
+        self.mailbox.errands.is_empty() && self.mailbox.late_grants.is_empty() && self.outbox.is_empty()
     }
 
     /// Those who wait for a word that could not be given yet are told once it can be.
