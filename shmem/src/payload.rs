@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Payload, Piece, Place, Rank};
 
-use crate::copy::copy;
+use crate::copy::{copy, copy_out};
 use crate::kernel::Kernel;
 use crate::segment::{Cells, Segment};
 use crate::wish::Wish;
@@ -104,7 +104,7 @@ pub fn read(from: Cells<'_>, into: &mut [u8]) -> Option<()> {
         return None;
     }
     // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `into` lies elsewhere.
-    unsafe { copy(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
+    unsafe { copy_out(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
     Some(())
 }
 
@@ -180,6 +180,8 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
                     // SAFETY: both are valid for so many bytes, as checked; they are different buffers, or pieces of the segment that
                     // different slots own.
                     Place::Shared => unsafe { self.remote.show(source, target, from.bytes) },
+                    // SAFETY: as above.
+                    _ if from.place == Place::Shared => unsafe { copy_out(source, target, from.bytes) },
                     // SAFETY: as above.
                     Place::Input | Place::Output => unsafe { copy(source, target, from.bytes) },
                 }
