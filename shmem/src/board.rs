@@ -4,7 +4,8 @@
 //! 0          its phase in barriers, and the line that it moves to; in a room whether it has retired there, and has freed it
 //! 1 × line   how many steps it has done with: the others' slots of earlier ones are free as far as it goes
 //! 2 × line   slots: stamp, sign, inline payload; the slot of step s is s mod slots
-//!            lines that the phase may move to
+//!            where ranks share processors, of each other rank in which step it was taken from, last, what that had lent;
+//!            else lines that the phase may move to
 //! page       bulk: a chunk for every slot; a broadcast whose sign is its complement has the first one
 //! ```
 //!
@@ -179,6 +180,21 @@ impl Boards {
         self.board(rank) + self.line
     }
 
+    /// How many words a rank has that say what it has taken: where no phase moves.
+    const fn taken_words(&self) -> u32 {
+        if cfg!(feature = "std") && self.crowded { (self.bulk.saturating_sub(self.slots_end()) / 4) as u32 } else { 0 }
+    }
+
+    /// Whether it has one for each of the group.
+    pub const fn has_taken(&self) -> bool {
+        self.ranks <= self.taken_words()
+    }
+
+    /// Byte where a rank says in which step it has taken, last, what another one lent to all: that step plus one.
+    pub fn taken(&self, rank: u32, of: u32) -> usize {
+        self.board(rank) + self.slots_end() + 4 * of as usize
+    }
+
     /// Which slot a step has.
     pub const fn slot(&self, step: u32) -> u32 {
         step & (self.slots - 1)
@@ -222,7 +238,9 @@ impl Boards {
 
     /// The same of one rank's.
     pub fn write_first_of(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
-        for at in [self.phase(rank), self.done(rank)] {
+        // Another group's of this room may have been more ranks.
+        let taken = (0..self.taken_words()).map(|of| self.taken(rank, of));
+        for at in [self.phase(rank), self.done(rank)].into_iter().chain(taken) {
             segment.word(at)?.publish(step, Site::Plain);
         }
         for slot in 0..self.slots {
@@ -268,6 +286,9 @@ mod tests {
             }
             assert!(boards.end() == room.at + room.bytes && boards.end() <= layout.bytes());
             assert!(boards.chunk >= 512 && boards.seats.get(3).is_none(), "{boards:?}");
+            assert!(
+                boards.taken_words() >= 64 && boards.taken(0, boards.taken_words()) <= boards.board(0) + boards.bulk
+            );
             assert_eq!(Boards::in_room(&layout, ROOMS, &some), None, "no such room");
             assert_eq!(Boards::in_room(&layout, 0, &[0, ranks]), None, "no such rank");
             assert_eq!(Boards::in_room(&layout, 0, &[]), None);

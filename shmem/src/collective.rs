@@ -172,6 +172,7 @@ impl Course {
             Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter => self.size as usize,
             _ => 1,
         };
+        let shown = if self.verb() == Verb::Alltoall && !self.shows_own_block() { blocks - 1 } else { blocks };
         let grain = if self.verb().combines() { self.grain } else { 1 };
         let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
         match self.way() {
@@ -191,7 +192,7 @@ impl Course {
                 (false, part, laps(part))
             }
             Way::Flat | Way::Elsewhere => {
-                let part = whole(self.boards.chunk / blocks.max(1), grain).min(self.bytes);
+                let part = whole(self.boards.chunk / shown.max(1), grain).min(self.bytes);
                 (false, part, laps(part))
             }
         }
@@ -223,6 +224,12 @@ impl Course {
         } else {
             0
         }
+    }
+
+    /// Whether ranks say of each other one that they have taken what it lent: where they share processors, they have done with all much
+    /// later.
+    pub(crate) fn is_given_back_singly(&self) -> bool {
+        self.in_any_order() != 0 && self.boards.has_taken()
     }
 
     /// Whether this rank shows its slot in a lap.

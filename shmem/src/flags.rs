@@ -231,6 +231,12 @@ impl<'a> Flags<'a> {
         Passed { step: self.base, sign: self.sign }
     }
 
+    /// Where the group shows what it does.
+    #[cfg(all(test, loom))]
+    pub(crate) const fn boards(&self) -> &Boards {
+        &self.boards
+    }
+
     /// Ranks of the group.
     pub const fn size(&self) -> u32 {
         self.boards.ranks
@@ -436,6 +442,11 @@ impl<'a> Flags<'a> {
         if old.wrapping_sub(self.least).cast_signed() > 0 {
             self.least = old;
         }
+        for rank in (0..self.boards.ranks).filter(|_| self.boards.has_taken()) {
+            if let Some(word) = self.segment.word(self.boards.taken(self.rank, rank)) {
+                word.publish(old, Site::Plain);
+            }
+        }
         for slot in 0..self.boards.slots {
             let Some(stamp) = self.stamps.get_mut(slot as usize) else { continue };
             if old.wrapping_sub(*stamp).cast_signed() > 0 {
@@ -458,6 +469,30 @@ impl<'a> Flags<'a> {
             *own = stamp;
         }
         self.publish(at, stamp, Site::SlotShow);
+    }
+
+    /// Whether all others have done with what this rank has lent. Who has done with everything may use the word of this step for another.
+    fn is_given_back(&mut self) -> Result<bool, u32> {
+        if !self.course.is_given_back_singly() {
+            return self.have_done(self.next);
+        }
+        for rank in (0..self.boards.ranks).filter(|&rank| rank != self.rank) {
+            let at = self.boards.taken(rank, self.rank);
+            let seen = self.segment.word(at).ok_or(rank)?.acquire(Site::LentFree);
+            if seen == self.next {
+                continue;
+            }
+            let done = self.segment.word(self.boards.done(rank)).ok_or(rank)?.acquire(Site::SlotFree);
+            match done.wrapping_sub(self.next).cast_signed() {
+                ahead if ahead.unsigned_abs() > 2 * self.boards.slots => return Err(rank),
+                0.. => {}
+                _ => {
+                    self.awaits = Awaits { rank, at, seen };
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Ends a lap: the others may use the slots that this rank has read.
@@ -559,7 +594,7 @@ impl Basic for Flags<'_> {
                     }
                 }
                 State::Doing { .. } => return Turn::Pending,
-                State::Lent => match self.have_done(self.next) {
+                State::Lent => match self.is_given_back() {
                     Ok(true) => self.state = State::Final,
                     Ok(false) => return Turn::Pending,
                     Err(rank) => return self.fail(rank, Cause::Corrupt),
@@ -578,9 +613,13 @@ impl Basic for Flags<'_> {
             // What was lent may have been taken back meanwhile: then it is not there.
             if self.course.pulls()
                 && let Some(Item { look: Some((of, lap)), wish: Some(Wish::Pull { .. }) }) = self.item_of(takes)
-                && self.has_shown(of, self.base.wrapping_add(lap)) != Ok(true)
             {
-                return;
+                if self.has_shown(of, self.base.wrapping_add(lap)) != Ok(true) {
+                    return;
+                }
+                if self.course.is_given_back_singly() {
+                    self.publish(self.boards.taken(self.rank, of), self.next, Site::LentDone);
+                }
             }
             self.end_item();
         }

@@ -15,7 +15,7 @@ use crate::segment::{STRIDE, Segment, Site};
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
 /// Of the layout. Every change of what lies where is a new one.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
 /// Rooms: groups, beside that of all, which a rank has boards for.

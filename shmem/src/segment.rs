@@ -48,6 +48,10 @@ pub enum Site {
     SlotDone,
     /// The writer of a slot looks how far the others have read.
     SlotFree,
+    /// A rank shows that it has read what another one lent.
+    LentDone,
+    /// A rank looks whether another has read what it lent.
+    LentFree,
     /// The root of a short broadcast shows what it wrote.
     ShortShow,
     /// A rank looks whether it has.
@@ -60,7 +64,7 @@ pub enum Site {
 
 impl Site {
     /// All that guard payload.
-    pub const ORDERING: [Self; 20] = [
+    pub const ORDERING: [Self; 22] = [
         Self::RingRoom,
         Self::BulkRoom,
         Self::RingShow,
@@ -78,6 +82,8 @@ impl Site {
         Self::SlotLook,
         Self::SlotDone,
         Self::SlotFree,
+        Self::LentDone,
+        Self::LentFree,
         Self::ShortShow,
         Self::ShortLook,
         Self::ShortDone,

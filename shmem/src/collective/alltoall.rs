@@ -8,20 +8,52 @@ use super::{Course, Item, input, output};
 
 impl Course {
     pub(super) fn make_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
-        self.make_scatter(lap, item)
+        if self.shows_own_block() {
+            return self.make_scatter(lap, item);
+        }
+        let ((at, bytes), of) = (self.span(lap), self.after(item + 1));
+        (item + 1 < self.size).then(|| {
+            let into = self.slot(self.rank, lap, self.block_at(self.rank, of), bytes);
+            Item::copy(input(of as usize * self.bytes + at, bytes), into)
+        })
     }
 
     pub(super) fn take_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;
         }
-        let partner = if item >= self.rank { item - self.rank } else { item + self.size - self.rank };
+        let partner = self.partner(item);
         let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.span(lap));
         let into = output(of * self.bytes + at, bytes);
         Some(match self.way() {
             _ if partner == self.rank => Item::copy(input(own * self.bytes + at, bytes), into),
             Way::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, lap),
-            _ => Item::copy(self.slot(partner, lap, own * self.part, bytes), into).after(partner, lap),
+            _ => {
+                Item::copy(self.slot(partner, lap, self.block_at(partner, self.rank), bytes), into).after(partner, lap)
+            }
         })
+    }
+
+    /// Whether all blocks are shown in one piece.
+    pub(super) const fn shows_own_block(&self) -> bool {
+        self.bytes.saturating_mul(self.size as usize) <= self.boards.chunk || self.inline
+    }
+
+    /// Byte of what a rank shows in a lap where the block of another begins.
+    const fn block_at(&self, of: u32, to: u32) -> usize {
+        let before = if to > of && !self.shows_own_block() { to - 1 } else { to };
+        before as usize * self.part
+    }
+
+    /// Whose block an item takes. Where blocks are pulled its own is the last: others wait until theirs have been.
+    fn partner(&self, item: u32) -> u32 {
+        let of = |step: u32| if step >= self.rank { step - self.rank } else { step + self.size - self.rank };
+        if self.way() != Way::Pull {
+            return of(item);
+        }
+        match item + 1 == self.size {
+            true => self.rank,
+            false => of(item + u32::from(item >= 2 * self.rank % self.divisor())),
+        }
     }
 }

@@ -27,15 +27,17 @@ const NEVER: usize = usize::MAX;
 fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
     let ranks = boards.ranks.max(1) as usize;
     // The longest block whose parts all have slots.
-    let shown = boards.slots.saturating_sub(1) as usize * (boards.chunk / ranks);
+    let shown = boards.slots.saturating_sub(1) as usize * (boards.chunk / (ranks - 1).max(1));
     match (verb, boards.crowded) {
         (Verb::Allreduce, false) if boards.ranks == 2 => (NEVER, 16 << 10),
         (Verb::Allreduce, false) => (256 << 10, 16 << 10),
         (Verb::Reduce, false) => (NEVER, 16 << 10),
         (Verb::Allreduce | Verb::Reduce, true) => (NEVER, 32 << 10),
         (Verb::Broadcast, false) => (NEVER, NEVER),
+        (Verb::Allgather | Verb::Alltoall, false) if boards.ranks == 2 => (NEVER, NEVER),
         (_, false) => (16 << 10, NEVER),
-        // 32 KiB at 4 ranks, 128 KiB at 8.
+        (Verb::Alltoall, true) if boards.ranks <= 4 => (shown + 1, NEVER),
+        // 128 KiB at 8 ranks.
         (Verb::Alltoall, true) => (((ranks * ranks) << 11).min(shown + 1), NEVER),
         (_, true) => (NEVER, NEVER),
     }

@@ -509,6 +509,56 @@ fn what_is_lent_is_taken_in_any_order() {
 }
 
 #[test]
+fn who_has_given_and_taken_all_waits_for_nobody_who_has_not() {
+    let ground = Ground::crowded(3);
+    // A group before this one, which had the same boards and was at the same step.
+    for (rank, of) in (0..3).flat_map(|rank| (0..3).map(move |of| (rank, of))) {
+        ground.segment().word(ground.boards.taken(rank, of)).unwrap().publish(1, Site::Plain);
+    }
+    ground.boards.write_first(ground.segment(), 0).unwrap();
+    let mut flags = [0, 1, 2].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+    let (inputs, mut outputs) = ([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[0; 3]; 3]);
+    for (flags, rank) in flags.iter_mut().zip(0..) {
+        flags.force(Some(Way::Pull));
+        flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 3, 1));
+    }
+    // Does so many things, or all that it can.
+    let mut go = |flags: &mut Flags<'_>, rank: usize, most: u32| {
+        let mut buffers = Buffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], Moves, Near);
+        for _ in 0..most {
+            let turn = flags.poll();
+            let Turn::Do(step, wish) = turn else { return turn };
+            buffers.carry_out(wish).unwrap();
+            flags.handle_done(step);
+        }
+        Turn::Pending
+    };
+    let [one, two, three] = &mut flags;
+    assert_eq!([go(one, 0, 9), go(two, 1, 9)], [Turn::Pending; 2]);
+    // Lends, and takes from one other.
+    assert_eq!(go(three, 2, 2), Turn::Pending);
+    assert!(three.is_behind(Rank(0)) && one.is_behind(Rank(2)));
+    let turns = [go(one, 0, 9), go(two, 1, 9)];
+    assert!(matches!(turns, [Turn::Final, Turn::Pending] | [Turn::Pending, Turn::Final]), "{turns:?}");
+    assert_eq!([go(three, 2, 9), go(one, 0, 9), go(two, 1, 9), go(three, 2, 9)], [Turn::Final; 4]);
+    assert_eq!(outputs, [[1, 4, 7], [2, 5, 8], [3, 6, 9]]);
+}
+
+#[test]
+fn what_was_taken_long_ago_does_not_come_to_look_new() {
+    let ground = Ground::crowded(2);
+    let mut flags = Flags::new(ground.segment(), ground.boards, 0, true, 0).unwrap();
+    let taken = ground.segment().word(ground.boards.taken(0, 1)).unwrap();
+    taken.publish(5, Site::Plain);
+    for (step, is_old) in [(REFRESH - 2, false), (REFRESH - 1, true)] {
+        flags.next = step;
+        flags.start(CollectiveId::default(), &Plan { root: Rank(1), ..plan(Verb::Broadcast, 0, 2, 1) });
+        assert_eq!(taken.own() != 5, is_old, "{step}");
+    }
+    assert!((1..=2 * REFRESH).contains(&REFRESH.wrapping_sub(taken.own())));
+}
+
+#[test]
 fn a_root_runs_ahead_of_a_sleeper_by_the_slots_and_no_further() {
     let ground = Ground::new(2);
     let first = u32::MAX - 5;

@@ -10,6 +10,7 @@ use super::assert_ranks_need;
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
 use super::in_ranks;
 use crate::board::{Boards, Seats};
+use crate::collective::choice::Way;
 use crate::flags::Flags;
 use crate::segment::{Memory, Segment, Site};
 use crate::wish::Wish;
@@ -45,6 +46,7 @@ struct Number<'a> {
     segment: Segment<'a>,
     input: u32,
     output: u32,
+    lent: usize,
 }
 
 impl Number<'_> {
@@ -73,7 +75,12 @@ impl Payload<Wish> for Number<'_> {
         match wish {
             Wish::Copy { from, into } => self.write(into, self.read(from)),
             Wish::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
-            Wish::Lend { .. } | Wish::Pull { .. } => return Err(wish),
+            Wish::Lend { .. } => {}
+            // What is lent lies behind the boards.
+            Wish::Pull { of, into, .. } => {
+                let lent = Piece::new(Place::Shared, self.lent + 4 * of.0 as usize, 4);
+                self.write(into, self.read(lent));
+            }
         }
         Ok(())
     }
@@ -88,7 +95,7 @@ fn complete(
     segment: Segment<'_>,
     rank: u32,
 ) -> Option<u32> {
-    let (size, mut number) = (flags.size(), Number { segment, input, output: 0 });
+    let (size, mut number) = (flags.size(), Number { segment, input, output: 0, lent: flags.boards().end() });
     let (rank, root) = (Rank(rank), Rank(root));
     let plan = Plan { verb, rank, size, root, bytes, grain: 4, order: Order::Any, in_place: false, kind: 0 };
     let may_be_short = flags.is_short(bytes, 0, root.0);
@@ -186,6 +193,36 @@ fn chunks_written_too_early_are_noticed() {
     let boards = boards_with_chunks(2);
     let ((builder, _), body) = model(None, 3, Verb::Broadcast, boards);
     assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
+}
+
+/// Slots of addresses, and words for what was taken.
+fn boards_with_taken(ranks: u32) -> Boards {
+    let bulk = 2 * 4 + 4 * 24 + 4 * ranks as usize;
+    Boards { stride: bulk, slots: 4, bulk, crowded: true, ..boards(ranks) }
+}
+
+/// What a rank has lent is its own again as soon as each other one has taken it.
+#[test]
+fn lent_blocks_of_two() {
+    let boards = boards_with_taken(2);
+    let (through, mut builder) = (Arc::new(AtomicBool::new(false)), Builder::new());
+    let seen = Arc::clone(&through);
+    let body = move |memory: &Memory, rank: u32| {
+        let segment = memory.segment();
+        let mut flags = Flags::new(segment, boards, rank, true, FIRST).unwrap();
+        flags.force(Some(Way::Pull));
+        let lent = segment.cells(boards.end() + 4 * rank as usize, 4).unwrap();
+        let input = 10 + rank;
+        lent.write(&input.to_le_bytes()).unwrap();
+        let Some(output) = complete(&mut flags, (Verb::Alltoall, 4), 0, input, segment, rank) else { return };
+        assert!([10, 11].contains(&output));
+        lent.write(&[0; 4]).unwrap();
+        through.store(true, Ordering::Relaxed);
+    };
+    builder.preemption_bound = Some(3);
+    let sites = [Site::SlotShow, Site::SlotLook, Site::LentDone, Site::LentFree];
+    assert_ranks_need("lent blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
+    assert!(seen.load(Ordering::Relaxed), "nobody comes through");
 }
 
 #[test]
