@@ -438,7 +438,8 @@ fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Res
 fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
     let bytes = size_of_val(whole);
     // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
-    let written = unsafe { libc::write(file, whole.as_ptr().cast(), bytes) };
+    // Not `libc::write`: where there are several threads, that it is a point of cancellation doubles its instructions.
+    let written = unsafe { libc::syscall(libc::SYS_write, libc::c_long::from(file), whole.as_ptr(), bytes) };
     if usize::try_from(written) == Ok(bytes) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
