@@ -94,7 +94,7 @@ impl Above for Counted {
         Verdict::Release
     }
 
-    #[inline]
+    #[inline(always)]
     fn saw(&mut self, what: Happened) {
         self.counters.count(what);
     }

@@ -541,7 +541,7 @@ impl<A: Lent> Device for Ud<A> {
         half.ring.poll(None, &Tally::default())
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         // Who takes all that came asks once more behind the last: the adapter need not be asked again for that.
         if self.half(lane).pool.is_drained() || !self.look(lane) {

@@ -113,7 +113,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Puts off what a header says, if it is news and nothing waits for it: nothing is queued, and the window has room for more. Says
     /// whether it did.
-    #[inline]
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn note_said(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         if cfg!(feature = "optimize_for_size") {
             return false;
