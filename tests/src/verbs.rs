@@ -23,7 +23,7 @@ use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
 use unisono_verbs::ud::{Domain, Options, Queues, Ud};
 
-pub use compare::{Contender, median, stir};
+pub use compare::{Contender, interval, median, stir};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
 pub use half_made::half_made;

@@ -12,6 +12,8 @@ use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::verbs::{self, Adapter, Contender, Outcome};
 use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
 
+/// Rounds of latencies in a turn of comparisons.
+const ROUNDS: usize = 3;
 /// What the kernel's memory varies by while nobody asks for any.
 const KERNEL_NOISE_KIB: u64 = 512;
 
@@ -80,6 +82,9 @@ enum Check {
     Turn {
         /// Who
         contender: String,
+        /// Not the rate
+        #[arg(long)]
+        latency: bool,
     },
     /// Wakes up on both processors every 10 ms, for ever
     Stir,
@@ -162,10 +167,11 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
             println!("traffic again after {} ms", verbs::link_failure(pair()?, interface)?.as_millis());
         }
         Check::Compare { turns, only, bar } => return compare(*turns, only, *bar),
-        Check::Turn { contender } => {
+        Check::Turn { contender, latency: only } => {
             let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
             let pair = pair()?.map(|adapter| adapter.name);
-            let (latency, rate) = (one.latency(pair)?, one.rate(pair)?.unwrap_or(f64::NAN));
+            let latency = one.latency(pair)?;
+            let rate = if *only { None } else { one.rate(pair)? }.unwrap_or(f64::NAN);
             println!("{} {latency} {rate}", one.writer(pair[0])?);
         }
         Check::Stir => verbs::stir()?,
@@ -207,7 +213,8 @@ fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {
     if broken > 0 || kept < findings.len() { Err(format!("{broken} promises broken").into()) } else { Ok(()) }
 }
 
-/// Everybody in turn, again and again, each time as a process of its own. The bars: the device's latency is at most 1.3 times that of perftest's bare loop and its rate at
+/// Everybody in turn, again and again, each time as a process of its own: three rounds of latencies, forwards and backwards by turns, and
+/// in the last of them rates. Ratios are those of one round. The bars: the device's latency is at most 1.3 times that of perftest's bare loop and its rate at
 /// least 0.8 of it; the endpoint is ahead of UCX and libfabric, which give what it gives.
 fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let chosen = |one: &Contender| only.is_empty() || only.iter().any(|name| name == one.name());
@@ -215,15 +222,25 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let mut figures = vec![[Vec::new(), Vec::new()]; Contender::ALL.len()];
     let mut labels = Contender::ALL.map(|one| one.name().to_owned());
     let mut stirring = Command::new(env::current_exe()?).arg("stir").spawn()?;
-    for turn in 1..=turns {
-        print!("turn {turn:<3}");
-        for one in &contenders {
-            let [writer, latency, rate] = words_of(&["turn", one.name()])?;
-            let (latency, rate) = (latency.parse::<f64>()?, rate.parse::<f64>()?);
-            labels[*one as usize] = format!("{} ({writer})", one.name());
-            print!(" {} {latency:.1} us {rate:.1} MB/s", labels[*one as usize]);
-            for (all, figure) in figures[*one as usize].iter_mut().zip([latency, rate]) {
-                all.push(figure);
+    for round in 0..turns * ROUNDS {
+        print!("turn {}.{}", round / ROUNDS + 1, round % ROUNDS + 1);
+        let rates = round % ROUNDS == ROUNDS - 1;
+        let mut order = contenders.clone();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for one in order {
+            let all = &mut figures[one as usize];
+            let only = if rates { &[][..] } else { &["--latency"] };
+            let [writer, latency, rate] = words_of(&[&["turn", one.name()], only].concat())?;
+            labels[one as usize] = format!("{} ({writer})", one.name());
+            let latency = latency.parse()?;
+            all[0].push(latency);
+            print!(" {} {latency:.1} us", labels[one as usize]);
+            if rates {
+                let rate = rate.parse()?;
+                all[1].push(rate);
+                print!(" {rate:.1} MB/s");
             }
         }
         println!();
@@ -266,7 +283,8 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
         let ratios: Vec<_> = both.map(|(ours, theirs)| ours / theirs).collect();
         let of = format!("{} / {}", ours.name(), theirs.name());
         if !ratios.is_empty() {
-            report.figure(name, &of, verbs::median(&ratios), "", if bar { limit } else { Limit::None });
+            let unit = verbs::interval(&ratios).map(|[low, high]| format!("{low:.2}..{high:.2}")).unwrap_or_default();
+            report.figure(name, &of, verbs::median(&ratios), &unit, if bar { limit } else { Limit::None });
         }
     }
     if report.is_met() { Ok(()) } else { Err("a bar is missed".into()) }

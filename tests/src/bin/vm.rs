@@ -1,7 +1,7 @@
 //! Proofs on Soft-RoCE devices in a virtual machine that this program boots.
 //!
 //! `cargo run --release -p unisono-tests --bin vm`: every check in a machine of its own. `… --bin vm -- COMMAND`: a line for
-//! the machine's shell. `… --bin vm -- compare --bar`: device and endpoint against perftest, UCX and libfabric, ten turns. Ends with status 1 when a check failed or a machine gave no verdict. docs/building.md says what it fetches.
+//! the machine's shell. `… --bin vm -- compare --bar`: device and endpoint against perftest, UCX and libfabric, ten turns of three rounds. Ends with status 1 when a check failed or a machine gave no verdict. docs/building.md says what it fetches.
 
 use core::time::Duration;
 use std::env;

@@ -13,13 +13,13 @@ use unisono_verbs::ud::{Queues, Writer};
 
 use super::{Adapter, Outcome, device};
 
-/// Round trips of a turn.
-const TRIPS: u32 = 4000;
+/// Round trips of a round: few, since processors may be moved meanwhile, after which everything takes another time.
+const TRIPS: u32 = 1000;
 /// Round trips before those that count: an emulator translates what runs for the first time. perftest has no such option.
 const WARM: u32 = 100;
 /// Bytes of a message there and back.
 const SHORT: u32 = 64;
-/// Datagrams of a turn, as large as the link takes.
+/// Datagrams of a rate, as large as the link takes.
 const DATAGRAMS: u32 = 5000;
 
 /// Between two wakings of a processor.
@@ -56,16 +56,16 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them, in the order of a turn.
+    /// All of them, in the order of a round: who is held against another comes close to it.
     pub const ALL: [Self; 9] = [
-        Self::Device,
-        Self::LibraryDevice,
         Self::RawDevice,
+        Self::Device,
         Self::Perftest,
-        Self::Endpoint,
+        Self::LibraryDevice,
         Self::LibraryEndpoint,
-        Self::RawEndpoint,
+        Self::Endpoint,
         Self::Ucx,
+        Self::RawEndpoint,
         Self::Libfabric,
     ];
 
@@ -166,7 +166,36 @@ fn tick(side: Side) -> Outcome<()> {
 
 /// The value in the middle.
 pub fn median(figures: &[f64]) -> f64 {
+    sorted(figures).get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Between which of the values the median of many more such would lie, with 95 % confidence: as many to either side of the middle as
+/// the sign test says. `None`: they are too few to tell.
+pub fn interval(figures: &[f64]) -> Option<[f64; 2]> {
+    let count = figures.len();
+    // A binomial distribution's, as a normal one.
+    let below = (count as f64 / 2.0 - 0.98 * (count as f64).sqrt()).round();
+    let sorted = sorted(figures);
+    (below >= 1.0).then(|| below as usize - 1).and_then(|at| Some([*sorted.get(at)?, *sorted.get(count - 1 - at)?]))
+}
+
+fn sorted(figures: &[f64]) -> Vec<f64> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_holds_what_the_sign_test_says() {
+        let numbers = |count: u32| (1..=count).rev().map(f64::from).collect::<Vec<_>>();
+        assert_eq!(interval(&numbers(5)), None);
+        // Fewer than 2 heads of 10 throws: 1.1 %; fewer than 10 of 30: 2.1 %.
+        assert_eq!(interval(&numbers(10)), Some([2.0, 9.0]));
+        assert_eq!(interval(&numbers(30)), Some([10.0, 21.0]));
+        assert_eq!(median(&numbers(30)), 16.0);
+    }
 }
