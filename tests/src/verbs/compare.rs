@@ -164,13 +164,15 @@ fn tick(side: Side) -> Outcome<()> {
     }
 }
 
-/// The value in the middle.
+/// The value in the middle, or the mean of two.
 pub fn median(figures: &[f64]) -> f64 {
-    sorted(figures).get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    let (sorted, count) = (sorted(figures), figures.len());
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    (at(count.saturating_sub(1) / 2) + at(count / 2)) / 2.0
 }
 
-/// Between which of the values the median of many more such would lie, with 95 % confidence: as many to either side of the middle as
-/// the sign test says. `None`: they are too few to tell.
+/// Between which of the values the median of many more such would lie, with 95 % confidence if they are independent: as many to either
+/// side of the middle as the sign test says. `None`: they are too few to tell.
 pub fn interval(figures: &[f64]) -> Option<[f64; 2]> {
     let count = figures.len();
     // A binomial distribution's, as a normal one.
@@ -196,6 +198,6 @@ mod tests {
         // Fewer than 2 heads of 10 throws: 1.1 %; fewer than 10 of 30: 2.1 %.
         assert_eq!(interval(&numbers(10)), Some([2.0, 9.0]));
         assert_eq!(interval(&numbers(30)), Some([10.0, 21.0]));
-        assert_eq!(median(&numbers(30)), 16.0);
+        assert_eq!([median(&numbers(30)), median(&numbers(9))], [15.5, 5.0]);
     }
 }
