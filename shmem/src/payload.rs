@@ -21,6 +21,13 @@ pub trait Operate {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize);
 }
 
+impl<O: Operate + ?Sized> Operate for &mut O {
+    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        // SAFETY: as the caller says.
+        unsafe { (**self).operate(left, right, into, bytes) };
+    }
+}
+
 /// Reads the memory of other ranks, and shows them what they read in the segment.
 pub trait Remote {
     /// Copies `bytes` bytes at `address` of a rank's memory to `into`.

@@ -115,7 +115,16 @@ fn panic_several_times(world: &World) {
     }
 }
 
-/// They own communicators, whose drop takes the World's lock.
+/// Calls a collective when it is dropped.
+struct Calls<'a>(&'a World);
+
+impl Drop for Calls<'_> {
+    fn drop(&mut self) {
+        self.0.barrier().expect("all drop theirs");
+    }
+}
+
+/// They own communicators, whose drop takes the World's lock, or call collectives.
 fn drop_functions(world: &World) {
     let owning = || {
         let owned = world.duplicate().expect("another");
@@ -132,6 +141,10 @@ fn drop_functions(world: &World) {
         core::mem::forget(scope.persistent_all_reduce_in_place(&mut d, owning()).expect("made"));
     });
     assert_eq!([a, b, c, d].map(|[sum]| sum), [1, 1, 1, 0].map(|more| 1 + u64::from(world.size() - 1) * more));
+    let (mut e, calls) = ([1_u64], Calls(world));
+    let sum = move |left: &u64, right: &u64| left + right + u64::from(calls.0.size() == 0);
+    world.all_reduce_in_place(&mut e, UserOperation::commutative(sum)).expect("done");
+    assert_eq!(e, [u64::from(world.size())]);
     let (refused, owned) = (world.duplicate().expect("another"), owning());
     refused.revoke();
     let ended = refused.scope(|scope| scope.immediate_all_reduce_in_place(&mut a, owned).map(|_| ()));

@@ -434,7 +434,7 @@ impl NodeGroup {
         communicator: &Communicator,
         plan: &Plan,
         places: Places<'_>,
-        operate: impl Operate,
+        mut operate: impl Operate,
     ) -> Result<(), CollectiveError> {
         let mut state = self.state.lock();
         self.expect_open(communicator, &state)?;
@@ -447,7 +447,8 @@ impl NodeGroup {
             let named = |error: CollectiveError| error.of(plan.verb.name());
             self.agree(communicator, &mut state).map_err(named)?;
         }
-        self.complete(communicator, &mut state, plan, places, operate)
+        // Lent, so that it is dropped when all is settled and the lock is free: its drop is code of the user's.
+        self.complete(communicator, &mut state, plan, places, &mut operate)
     }
 
     /// A broadcast that is like the last call, where that suffices. False: it is to be [run](Self::run), nothing has happened.
@@ -686,7 +687,7 @@ impl Communicator {
         process.show_waiting(subject, verb, awaited.filter_map(named));
         self.shared.progress(&mut process);
         if look == Look::Everywhere {
-            process.look_near(None);
+            self.shared.tell(&mut process, |process| process.look_near(None));
         }
         let of = process.collectives.contexts.get(self.context);
         if let Some(failed) = of.and_then(|of| of.failed) {
