@@ -286,7 +286,8 @@ impl Process {
         receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         let collects = self.collectives.has_news || !self.requests.moved.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
-        !collects && !sends && !self.mailbox.has_news()
+        // Others wait for grants.
+        !collects && !sends && !self.mailbox.has_news() && self.mailbox.late_grants.is_empty()
     }
 
     /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
