@@ -306,7 +306,8 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Whether the words that the others look at are as this rank wrote them. If not, somebody writes where he should not.
+    /// Whether what it has done with and what it shows are as this rank wrote them. If not, somebody writes where he should not. Words of
+    /// what it has taken are not looked at: they guard what others have lent, each from this rank alone.
     pub fn is_intact(&self) -> bool {
         let is = |at: usize, value: u32| self.segment.word(at).is_some_and(|word| word.own() == value);
         let stamps = self.stamps.iter().take(self.boards.slots as usize).zip(0..);
@@ -443,7 +444,10 @@ impl<'a> Flags<'a> {
             self.least = old;
         }
         for rank in (0..self.boards.ranks).filter(|_| self.boards.has_taken()) {
-            if let Some(word) = self.segment.word(self.boards.taken(self.rank, rank)) {
+            // One that is newer stays: whoever waits for it to change may have seen what is old now.
+            if let Some(word) = self.segment.word(self.boards.taken(self.rank, rank))
+                && self.next.wrapping_sub(word.own()) > self.next.wrapping_sub(old)
+            {
                 word.publish(old, Site::Plain);
             }
         }

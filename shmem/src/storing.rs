@@ -24,7 +24,7 @@ const FAR: u32 = 200;
 const WORSE: u32 = 2;
 
 /// Whether this processor can store past its caches.
-const STREAMS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+const STREAMS: bool = cfg!(all(target_arch = "x86_64", target_feature = "sse2", not(miri)));
 
 /// Which way the copies into a part of shared memory go.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl Storing {
 ///
 /// # Safety
 /// As of [`Storing::copy`].
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
@@ -125,7 +125,7 @@ unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     for at in (before..behind).step_by(LINE) {
         let (source, target) = (from.wrapping_add(at).cast::<__m128i>(), into.wrapping_add(at).cast::<__m128i>());
         for part in 0..LINE / PART {
-            // SAFETY: within a line that may be read, in any alignment; every x86-64 has SSE2.
+            // SAFETY: within a line that may be read, in any alignment.
             let value = unsafe { _mm_loadu_si128(source.wrapping_add(part)) };
             // SAFETY: within a line that may be written, aligned to its length.
             unsafe { _mm_stream_si128(target.wrapping_add(part), value) };
@@ -135,7 +135,7 @@ unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     unsafe { _mm_sfence() };
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     // SAFETY: as the caller says.
     unsafe { into.copy_from_nonoverlapping(from, bytes) };

@@ -616,3 +616,53 @@ fn stamps_of_long_ago_do_not_come_to_look_new() {
         assert!(step.wrapping_sub(two.flags.least).cast_signed() <= 2 * REFRESH as i32, "lap {lap}");
     }
 }
+
+#[test]
+fn a_word_of_what_was_taken_does_not_come_to_look_as_it_was_seen() {
+    let (slots, from) = (16, REFRESH - 1);
+    let ground = Ground::crowded(2);
+    let bulk = 512 + slots as usize * 64;
+    let stride = bulk + slots as usize * ground.boards.chunk;
+    let ground = Ground::of(Boards { slots, bulk, stride, ..ground.boards });
+    // The alltoall that one rank sees the end of lies as far before the word is written anew as that sets it back.
+    let first = from - 65;
+    ground.boards.write_first(ground.segment(), first).unwrap();
+    let mut flags = [0, 1].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap());
+    let start = |flags: &mut Flags<'_>, verb: Verb, rank: u32| {
+        flags.force((verb == Verb::Alltoall).then_some(Way::Pull));
+        let is_broadcast = verb == Verb::Broadcast;
+        flags.start(CollectiveId::default(), &Plan { in_place: is_broadcast, ..plan(verb, rank, 2, 4) });
+    };
+    let go = |flags: &mut Flags<'_>| {
+        let (input, mut output) = ([7; 8], [0; 8]);
+        let mut buffers = Buffers::new(ground.segment(), &input, &mut output, Moves, Near);
+        loop {
+            let turn = flags.poll();
+            let Turn::Do(step, wish) = turn else { return turn };
+            buffers.carry_out(wish).unwrap();
+            flags.handle_done(step);
+        }
+    };
+    let broadcast = |flags: &mut Flags<'_>, rank: u32| {
+        start(flags, Verb::Broadcast, rank);
+        assert_eq!(go(flags), Turn::Final);
+    };
+    let [one, two] = &mut flags;
+    start(one, Verb::Alltoall, 0);
+    start(two, Verb::Alltoall, 1);
+    assert_eq!([go(one), go(two), go(one), go(two)], [Turn::Pending, Turn::Pending, Turn::Final, Turn::Final]);
+    for _ in 0..48 {
+        broadcast(one, 0);
+        broadcast(two, 1);
+    }
+    start(one, Verb::Alltoall, 0);
+    start(two, Verb::Alltoall, 1);
+    assert_eq!([go(one), go(two)], [Turn::Pending; 2]);
+    assert_eq!(two.state, State::Lent);
+    // That one sleeps; the other takes, and runs ahead.
+    assert_eq!(go(one), Turn::Final);
+    while one.next <= from {
+        broadcast(one, 0);
+    }
+    assert_eq!(two.contradicting(), None);
+}
