@@ -166,11 +166,17 @@ impl<'a> Producer<'a> {
         if payload.len() > INLINE {
             return Err(PutError::TooLong);
         }
+        self.room()?.put(note, payload)
+    }
+
+    /// Room for an entry. Constant time.
+    ///
+    /// # Errors
+    /// [`PutError::Full`] and [`PutError::Corrupted`].
+    #[inline(always)]
+    pub fn room(&mut self) -> Result<Room<'_, 'a>, PutError> {
         self.expect_room()?;
-        self.show(payload.len() as u32, note, |entry| match payload.first_chunk::<8>() {
-            Some(word) if payload.len() == 8 => entry.write(word),
-            _ => entry.write(payload),
-        })
+        Ok(Room(self))
     }
 
     /// Puts a message whose payload of `bytes` bytes `fill` writes to a piece of the bulk.
@@ -290,13 +296,34 @@ impl<'a> Producer<'a> {
     /// The entry's cells behind its head, and its turn.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn write_head(&self, length: u32, note: [u32; 2]) -> Option<(Cells<'a>, &'a Word)> {
-        let (head, rest) = (self.parts.cells(self.next, 4, HEAD)?, self.parts.cells(self.next, 4 + HEAD, INLINE)?);
+        let entry = self.parts.cells(self.next, 4, LINE - 4)?;
         let turn = self.parts.turn(self.next)?;
         // Each in one piece: what is put together first and copied then would stall the processor.
         for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
-            head.part(4 * i, 4)?.write(&word.to_le_bytes())?;
+            entry.part(4 * i, 4)?.write(&word.to_le_bytes())?;
         }
-        Some((rest, turn))
+        Some((entry.part(HEAD, INLINE)?, turn))
+    }
+}
+
+/// Room for an entry: see [`Producer::room`].
+#[derive(Debug)]
+pub struct Room<'p, 'a>(&'p mut Producer<'a>);
+
+impl Room<'_, '_> {
+    /// Puts a message of up to [`INLINE`] bytes there. Constant time.
+    ///
+    /// # Errors
+    /// [`PutError::TooLong`]; then nothing has changed.
+    #[inline(always)]
+    pub fn put(self, note: [u32; 2], payload: &[u8]) -> Result<(), PutError> {
+        if payload.len() > INLINE {
+            return Err(PutError::TooLong);
+        }
+        self.0.show(payload.len() as u32, note, |entry| match payload.first_chunk::<8>() {
+            Some(word) if payload.len() == 8 => entry.write(word),
+            _ => entry.write(payload),
+        })
     }
 }
 
@@ -336,7 +363,7 @@ pub struct Ahead<'a> {
     /// Entries taken until then.
     count: u32,
     /// The entry behind its turn.
-    rest: Option<Cells<'a>>,
+    rest: Cells<'a>,
 }
 
 impl Ahead<'_> {
@@ -395,14 +422,15 @@ impl<'a> Consumer<'a> {
     /// [`Corrupted`]: nobody puts what is there.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
-        self.look_at(&self.ahead())
+        self.look_at(&self.ahead().ok_or(Corrupted)?)
     }
 
     /// Where the next message will be, for who waits for it: what can be found out before it comes takes no time then.
+    /// `None`: the ring has no such place.
     #[inline(always)]
-    pub fn ahead(&self) -> Ahead<'a> {
+    pub fn ahead(&self) -> Option<Ahead<'a>> {
         let (word, before) = self.awaited();
-        Ahead { word, before, count: self.next, rest: self.parts.cells(self.next, 4, LINE - 4) }
+        Some(Ahead { word, before, count: self.next, rest: self.parts.cells(self.next, 4, LINE - 4)? })
     }
 
     /// As [`look`](Self::look), with what was found out since the last message was taken.
@@ -419,7 +447,6 @@ impl<'a> Consumer<'a> {
         if turn != self.next.wrapping_add(1) {
             return Err(Corrupted);
         }
-        let rest = rest.ok_or(Corrupted)?;
         let [form, note @ ..] = three(rest, 0).ok_or(Corrupted)?;
         let length = form & LENGTH;
         if form != seal(length, note, count) {

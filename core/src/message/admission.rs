@@ -54,7 +54,7 @@ pub use peer::Peer;
 pub use probe::Promise;
 pub use receive::{Message, Receive};
 pub use send::{Leaves, Mode, Outgoing, Send, SendError};
-pub use short::Credit;
+pub use short::{AtOnce, Credit};
 
 use head::{Flags, Kind};
 use probe::Probe;

@@ -8,3 +8,4 @@ mod lent;
 mod matching;
 mod million;
 mod rim;
+mod short;

@@ -118,7 +118,7 @@ fn what_was_ahead_is_there_once() {
     let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
     let (mut producer, mut consumer) = ends(memory.segment(), entries, bulk);
     for number in 0..3 * entries {
-        let ahead = consumer.ahead();
+        let ahead = consumer.ahead().unwrap();
         assert!(!ahead.has_come() && consumer.look_at(&ahead).unwrap().is_none());
         put(&mut producer, number, 8, number % 2 == 0).unwrap();
         assert!(ahead.has_come());

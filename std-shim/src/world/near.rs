@@ -21,7 +21,7 @@ use unisono_shmem::note::{
     private,
 };
 use unisono_shmem::rest::Sleepers;
-use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError};
+use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError, Room};
 use unisono_shmem::segment::{Cells, Segment, Word};
 use unisono_shmem::storing::Storing;
 
@@ -140,7 +140,7 @@ impl Neighbour {
 
     /// Where the next entry will be.
     #[inline(always)]
-    pub(super) fn ahead(&self) -> Ahead<'static> {
+    pub(super) fn ahead(&self) -> Option<Ahead<'static>> {
         self.inward.ahead()
     }
 
@@ -188,6 +188,15 @@ impl Neighbour {
     /// Whether everything is in the ring.
     pub(super) fn is_flushed(&self) -> bool {
         self.queue.is_empty() && self.streams.is_empty()
+    }
+
+    /// Room for the next short message, and what its note counts from. [`woke`](Self::woke) follows.
+    #[inline(always)]
+    pub(super) fn room(&mut self) -> Option<(Room<'_, 'static>, &mut Settled)> {
+        if !self.queue.is_empty() {
+            return None;
+        }
+        Some((self.outward.room().ok()?, &mut self.settled))
     }
 
     /// Puts a message of up to [`INLINE`] bytes.
@@ -421,8 +430,9 @@ impl Neighbour {
         queued.chain(self.streams.drain(..).map(|stream| stream.request)).collect()
     }
 
+    /// Wakes who sleeps until something is put.
     #[inline(always)]
-    fn woke(&self) {
+    pub(super) fn woke(&self) {
         if self.sleepers.may_sleep()
             && let Some(word) = self.outward.shown()
         {

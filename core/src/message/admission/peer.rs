@@ -99,11 +99,21 @@ impl Peer {
     };
 
     /// How many of our messages the peer says are freed and settled since it said so last. `None`: that cannot be.
-    pub(super) fn says(&self, freed: u16, settled: u32) -> Option<(u16, u64)> {
+    pub(super) const fn says(&self, freed: u16, settled: u32) -> Option<(u16, u64)> {
         let freed_now = freed.wrapping_sub(self.freed_there);
         let settled_now = settled.wrapping_sub(self.settled as u32) as u64;
-        (freed_now <= self.out && settled_now <= self.shown.wrapping_sub(self.settled))
-            .then_some((freed_now, settled_now))
+        if freed_now <= self.out && settled_now <= self.shown.wrapping_sub(self.settled) {
+            Some((freed_now, settled_now))
+        } else {
+            None
+        }
+    }
+
+    /// A short message of its has come, and is kept by nobody.
+    #[inline(always)]
+    pub(super) const fn count_short(&mut self) {
+        self.seen = self.seen.wrapping_add(1);
+        self.freed = self.freed.wrapping_add(1);
     }
 
     /// What the peer says of our messages: whether that lets something leave or end. `None`: that cannot be.

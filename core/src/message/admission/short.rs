@@ -1,7 +1,7 @@
 //! Short messages that neither side keeps anything of.
 
 use super::head::{Flags, Kind, Read, Said, Shown};
-use super::{Admission, Head, Outcome, Receive, Status, Storage};
+use super::{Admission, Head, Outcome, Peer, Receive, Status, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
@@ -13,6 +13,31 @@ pub struct Credit {
     pub freed: u16,
     /// Shown messages that are settled, cumulative.
     pub settled: u32,
+}
+
+/// A peer whose next message would meet a receive that were posted now and matches it: see [`Admission::at_once`].
+#[derive(Debug)]
+pub struct AtOnce<'a> {
+    peer: &'a mut Peer,
+    /// Nothing of ours waits for what it says, and it need not be told of one message more.
+    is_quiet: bool,
+}
+
+impl AtOnce<'_> {
+    /// Its short message has met that receive, with this credit. False: nothing was done, and there is more to it:
+    /// [`Admission::take_short`].
+    #[inline(always)]
+    pub const fn take(self, credit: Credit) -> bool {
+        let Self { peer, is_quiet } = self;
+        match peer.says(credit.freed, credit.settled) {
+            Some(said) if is_quiet => {
+                peer.count_short();
+                peer.note(credit.freed, said);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl<S: Storage> Admission<S> {
@@ -75,16 +100,21 @@ impl<S: Storage> Admission<S> {
         Some(user)
     }
 
-    /// Whether the next message of this peer would meet a receive that were posted now and matches it: no receive waits, and
-    /// nothing of this peer is kept or forgotten.
+    /// This peer, if its next message would meet a receive that were posted now and matches it: no receive waits, and nothing of it is
+    /// kept or forgotten. What is found out here takes no time when the message comes.
     #[inline(always)]
-    pub fn takes_at_once(&self, from: PeerId) -> bool {
-        let peer = self.peers.as_ref().get(from.0 as usize);
-        self.matching.is_idle() && peer.is_some_and(|peer| peer.untaken == 0 && peer.held == 0 && !peer.is_gone)
+    pub fn at_once(&mut self, from: PeerId) -> Option<AtOnce<'_>> {
+        let half = self.config.headers.div_ceil(2);
+        let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
+        if !self.matching.is_idle() || peer.untaken > 0 || peer.held > 0 || peer.is_gone {
+            return None;
+        }
+        let is_quiet = peer.holds == 0 && peer.leaving == 0 && !peer.is_credit_due(half.saturating_sub(1));
+        Some(AtOnce { peer, is_quiet })
     }
 
     /// What [`send_short`](Self::send_short) sent has met its receive, which was not posted: see
-    /// [`takes_at_once`](Self::takes_at_once). Returns whether its sender is to be told something now. `None`: no rank of ours
+    /// [`at_once`](Self::at_once). Returns whether its sender is to be told something now. `None`: no rank of ours
     /// says that.
     #[inline(always)]
     pub fn take_short(&mut self, from: PeerId, credit: Credit) -> Option<bool> {
@@ -97,8 +127,7 @@ impl<S: Storage> Admission<S> {
     fn count_short(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
         let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
-        peer.seen = peer.seen.wrapping_add(1);
-        peer.freed = peer.freed.wrapping_add(1);
+        peer.count_short();
         let heard = peer.note(freed, said);
         let is_due = peer.is_credit_due(half);
         if is_due || heard {

@@ -55,6 +55,7 @@ struct Nonsense;
 impl Process {
     /// Receives a short message from a rank of this node that comes at once, without a request: its length, which may exceed the
     /// room. `None`: it does not, or others may have to be looked at first.
+    #[inline(always)]
     pub(in crate::world) fn receive_at_once(
         &mut self,
         into: &mut [u8],
@@ -63,12 +64,13 @@ impl Process {
         tag: Tag,
     ) -> Option<usize> {
         let (near, peer) = (self.near.as_mut()?, PeerId::from(source));
-        if !self.mailbox.machine.takes_at_once(peer) || self.aborted.is_some() || self.has_revoked {
+        let sender = self.mailbox.machine.at_once(peer)?;
+        if self.aborted.is_some() || self.has_revoked {
             return None;
         }
         let polls = if near.spins { POLLS } else { 1 };
         let neighbour = near.of(peer)?;
-        let ahead = neighbour.ahead();
+        let ahead = neighbour.ahead()?;
         let mut left = polls;
         while !ahead.has_come() {
             left -= 1;
@@ -80,34 +82,35 @@ impl Process {
         let entry = neighbour.look_at(&ahead).ok()??;
         let [note, name] = entry.note;
         if note & KIND != EAGER || context != Context(0) {
-            return self.receive_named(&entry, into, context, source, tag);
+            return self.receive_named(into, context, source, tag);
         }
-        if name != tag.0 || entry.payload.bytes() > SHORT {
+        let bytes = entry.payload.bytes();
+        if name != tag.0 || bytes > SHORT {
             return None;
         }
         // SAFETY: an exclusive borrow.
         unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
         let credit = neighbour.settled.credit(note);
         neighbour.take();
-        let told = self.mailbox.machine.take_short(peer, credit);
-        self.received_at_once(peer, entry.payload.bytes(), told)
+        if sender.take(credit) { Some(bytes) } else { self.take_at_once(peer, credit, bytes) }
     }
 
-    /// As that, of what names its context, or says all in a head.
+    /// A message was received that may let something leave or end.
     #[inline(never)]
-    fn receive_named(
-        &mut self,
-        entry: &Entry<'static>,
-        into: &mut [u8],
-        context: Context,
-        source: Rank,
-        tag: Tag,
-    ) -> Option<usize> {
+    fn take_at_once(&mut self, peer: PeerId, credit: Credit, bytes: usize) -> Option<usize> {
+        let told = self.mailbox.machine.take_short(peer, credit);
+        self.received_at_once(peer, bytes, told)
+    }
+
+    /// As [`receive_at_once`](Self::receive_at_once), of what has come and names its context, or says all in a head.
+    #[inline(never)]
+    fn receive_named(&mut self, into: &mut [u8], context: Context, source: Rank, tag: Tag) -> Option<usize> {
         let (peer, machine) = (PeerId::from(source), &mut self.mailbox.machine);
         let neighbour = self.near.as_mut()?.of(peer)?;
+        let entry = neighbour.look().ok()??;
         let [note, name] = entry.note;
         let (bytes, told) = if note & KIND == HEADED {
-            let (payload, head) = parted::<{ MessageHead::EAGER }>(entry)?;
+            let (payload, head) = parted::<{ MessageHead::EAGER }>(&entry)?;
             if MessageHead::eager(&head) != Some((context, MessageTag(tag.0))) {
                 return None;
             }
@@ -117,7 +120,7 @@ impl Process {
             neighbour.take();
             (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
         } else {
-            let payload = of_context(entry, context)?;
+            let payload = of_context(&entry, context)?;
             if note & KIND != EAGER_IN || name != tag.0 || payload.bytes() > SHORT {
                 return None;
             }
@@ -146,6 +149,7 @@ impl Process {
     }
 
     /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
+    #[inline(always)]
     pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
         let Some(near) = &mut self.near else { return false };
         let Some(neighbour) = near.of(to.into()) else { return false };
@@ -154,19 +158,25 @@ impl Process {
             || self.aborted.is_some()
             || self.has_revoked
             || neighbour.ended.is_some()
-            || !neighbour.has_room()
         {
             return false;
         }
+        let Some((room, settled)) = neighbour.room() else { return false };
         let Some(credit) = self.mailbox.machine.send_short(to.into()) else { return false };
-        match neighbour.settled.note(EAGER, credit, tag.0) {
-            Some(note) => neighbour.put(note, bytes).is_ok(),
-            None => {
-                let posting = Posting { context, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
-                // SAFETY: borrowed bytes.
-                unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
-            }
-        }
+        let Some(note) = settled.note(EAGER, credit, tag.0) else {
+            return self.put_at_once(bytes, credit, to, tag);
+        };
+        let put = room.put(note, bytes).is_ok();
+        neighbour.woke();
+        put
+    }
+
+    /// Puts a short message that takes a head to say this.
+    #[inline(never)]
+    fn put_at_once(&mut self, bytes: &[u8], credit: Credit, to: Rank, tag: Tag) -> bool {
+        let posting = Posting { context: Context(0), to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
+        // SAFETY: borrowed bytes.
+        unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
 
     /// Puts a short message that says this.
