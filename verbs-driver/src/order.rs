@@ -30,6 +30,8 @@ pub const BLOCK: usize = 64;
 
 /// 16 bytes, as they lie in memory.
 pub type Unit = [u8; UNIT];
+/// 8 bytes, as they lie in memory.
+pub type Word = [u8; 8];
 /// 64 bytes, as they lie in memory.
 pub type Block = [u8; BLOCK];
 
@@ -78,6 +80,8 @@ pub trait Seam {
             self.store(at, *unit);
         }
     }
+    /// Stores words of an entry one behind the other. `at` is a multiple of their size.
+    fn store_words(&mut self, at: usize, words: &[Word]);
     /// Loads what tells how far the device is.
     fn progress(&mut self, what: Progress) -> u32;
     /// Loads an entry. `at` is a multiple of [`UNIT`].
@@ -95,7 +99,7 @@ pub trait Seam {
 /// What happens at a seam.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
-    /// A unit of an entry was stored.
+    /// A unit or words of an entry were stored.
     Store,
     /// The device's progress was loaded.
     Progress,

@@ -3,7 +3,9 @@
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_verbs::order::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation};
+use unisono_verbs::order::{
+    BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word,
+};
 
 use super::network::Network;
 
@@ -19,6 +21,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Unit(usize, Unit),
+    Word(usize, Word),
     Record(Record, u32),
 }
 
@@ -58,6 +61,7 @@ impl QueueMemory {
         for pending in self.pending.drain(..) {
             match pending {
                 Pending::Unit(at, unit) => self.bytes[at..at + UNIT].copy_from_slice(&unit),
+                Pending::Word(at, word) => self.bytes[at..at + size_of::<Word>()].copy_from_slice(&word),
                 Pending::Record(record, value) => self.records[record as usize] = value,
             }
         }
@@ -112,6 +116,12 @@ impl Seam for Shared {
     fn store(&mut self, at: usize, unit: Unit) {
         let at = at & (self.bytes - 1);
         self.with(Event::Store, |queue| queue.pending.push(Pending::Unit(at, unit)));
+    }
+
+    fn store_words(&mut self, at: usize, words: &[Word]) {
+        let mask = self.bytes - 1;
+        let all = (at..).step_by(size_of::<Word>()).zip(words);
+        self.with(Event::Store, |queue| queue.pending.extend(all.map(|(at, word)| Pending::Word(at & mask, *word))));
     }
 
     fn progress(&mut self, what: Progress) -> u32 {

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
-use super::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit};
+use super::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
 
 /// Where a queue lies. mlx5: as `mlx5dv_init_obj` says.
 #[derive(Clone, Copy, Debug)]
@@ -90,16 +90,32 @@ impl Seam for Mapped {
 
     #[inline]
     fn store_all(&mut self, at: usize, units: &[Unit]) {
-        let Some(mut to) = self.words(at, size_of_val(units)) else {
-            for (at, unit) in (at..).step_by(UNIT).zip(units) {
-                self.store(at, *unit);
+        self.store_words(at & !(UNIT - 1), units.as_flattened().as_chunks().0);
+    }
+
+    #[inline]
+    fn store_words(&mut self, at: usize, words: &[Word]) {
+        let Some(mut to) = self.words(at, size_of_val(words)) else {
+            for (at, word) in (at..).step_by(size_of::<Word>()).zip(words) {
+                // SAFETY: within the entries, aligned.
+                unsafe { self.word(at).write_volatile(u64::from_ne_bytes(*word)) };
             }
             return;
         };
-        for word in units.as_flattened().as_chunks().0 {
-            // SAFETY: one of the words that are within the entries.
+        // Four at a time: few words, and the loop would cost as much as the stores.
+        let (fours, rest) = words.as_chunks::<4>();
+        for four in fours {
+            for word in four {
+                // SAFETY: one of the words that are within the entries.
+                unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
+                // SAFETY: as above, or just behind the last.
+                to = unsafe { to.add(1) };
+            }
+        }
+        for word in rest {
+            // SAFETY: as above.
             unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
-            // SAFETY: as above, or just behind the last.
+            // SAFETY: as above.
             to = unsafe { to.add(1) };
         }
     }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation};
+use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word};
 
 /// A queue in plain memory.
 #[derive(Clone, Default, Debug)]
@@ -73,6 +73,14 @@ impl Seam for Memory {
         self.note(Event::Store);
         let at = self.at(at);
         self.entries[at..at + UNIT].copy_from_slice(&unit);
+    }
+
+    fn store_words(&mut self, at: usize, words: &[Word]) {
+        for (at, word) in (at..).step_by(size_of::<Word>()).zip(words) {
+            self.note(Event::Store);
+            let at = self.at(at);
+            self.entries[at..at + size_of::<Word>()].copy_from_slice(word);
+        }
     }
 
     fn progress(&mut self, what: Progress) -> u32 {

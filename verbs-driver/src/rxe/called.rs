@@ -1,6 +1,6 @@
 //! A seam whose doorbell is a call of the system.
 
-use crate::order::{Barrier, Block, Progress, Record, Seam, Unit};
+use crate::order::{Barrier, Block, Progress, Record, Seam, Unit, Word};
 
 /// What a doorbell calls.
 pub trait Call {
@@ -44,6 +44,11 @@ impl<S: Seam, C: Call> Seam for Called<S, C> {
     }
 
     #[inline]
+    fn store_words(&mut self, at: usize, words: &[Word]) {
+        self.seam.store_words(at, words);
+    }
+
+    #[inline]
     fn progress(&mut self, what: Progress) -> u32 {
         self.seam.progress(what)
     }
@@ -58,7 +63,7 @@ impl<S: Seam, C: Call> Seam for Called<S, C> {
         self.seam.record(record, value);
     }
 
-    #[inline]
+    #[inline(always)]
     fn doorbell(&mut self, _: usize, value: [u8; 8]) {
         self.call.call(value);
     }

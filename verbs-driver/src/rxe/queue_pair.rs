@@ -8,7 +8,7 @@ use super::entry::{
 };
 use super::path::Path;
 use super::ring::{Consumer, Producer, Shape};
-use crate::order::{Seam, UNIT, Unit};
+use crate::order::{Seam, UNIT, Unit, Word};
 use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
 
 /// Pieces of a datagram: head and payload.
@@ -70,20 +70,27 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         send_room(self.send.shape().entry)
     }
 
-    /// Posts a datagram of the first `bytes` of these units, which are copied to the entry. Says whether there was room.
-    #[inline]
-    pub fn post_units(
-        &mut self,
-        to: (&Path, Lane),
-        (units, bytes): (&[Unit], usize),
-        solicited: bool,
-        tag: u32,
-    ) -> bool {
-        let length = bytes.min(size_of_val(units)) as u32;
-        if !self.begin(to, (INLINE, solicited, tag), (length, 0), size_of_val(units)) {
+    /// Posts a datagram of these bytes one behind the other, which are copied to the entry. Says whether there was room. The last word is
+    /// filled up with zeros.
+    #[inline(always)]
+    pub fn post_inline(&mut self, to: (&Path, Lane), [front, behind]: [&[u8]; 2], solicited: bool, tag: u32) -> bool {
+        let bytes = front.len().saturating_add(behind.len());
+        if !self.begin(to, (INLINE, solicited, tag), (bytes as u32, 0), bytes) {
             return false;
         }
-        self.send.store_all(SEND / UNIT, units);
+        let (words, rest) = front.as_chunks();
+        self.send.store_words(SEND, words);
+        let (mut at, mut behind) = (SEND + size_of_val(words), behind);
+        if !rest.is_empty() {
+            let (filling, later) = behind.split_at(behind.len().min(size_of::<Word>() - rest.len()));
+            self.send.store_words(at, &[word(rest.iter().chain(filling))]);
+            (at, behind) = (at + size_of::<Word>(), later);
+        }
+        let (words, rest) = behind.as_chunks();
+        self.send.store_words(at, words);
+        if !rest.is_empty() {
+            self.send.store_words(at + size_of_val(words), &[word(rest)]);
+        }
         self.send.put();
         true
     }
@@ -115,6 +122,13 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         (self.last, self.posted) = (Some(flagged(flags | SIGNALLED, to)), tag);
         true
     }
+}
+
+/// These bytes and zeros.
+fn word<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> Word {
+    let mut word = Word::default();
+    word.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    word
 }
 
 /// Slices one behind the other, in units; the last is filled up with zeros.
@@ -237,7 +251,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
         self.receive.publish(false);
     }
 
-    #[inline]
+    #[inline(always)]
     fn received(&mut self) -> Option<Fate<Got>> {
         let completion = Completion::parse(self.received.poll()?);
         Some(match (completion.tag, completion.failure) {
@@ -341,22 +355,24 @@ mod tests {
     }
 
     #[test]
-    fn units_are_posted_as_slices_are() {
+    fn words_are_posted_as_units_are() {
         let path = path();
-        for bytes in [0, 1, 16, 24, 88, 303] {
-            let (mut slices, mut units) = (pair(), pair());
-            let mut whole = [Unit::default(); 19];
-            whole.as_flattened_mut()[..bytes].fill(7);
-            let to = (&path, Lane::Interrupt);
-            let (front, behind) = whole.as_flattened()[..bytes].split_at(bytes / 3);
-            assert!(slices.post(to, Payload::Inline(&[front, behind]), true, 9));
-            assert!(units.post_units(to, (&whole[..bytes.div_ceil(UNIT)], bytes), true, 9));
-            slices.flush(true);
-            units.flush(true);
-            let [slices, units] = [slices, units].map(|pair| pair.send.seam().entries.clone());
-            assert_eq!(slices, units, "{bytes}");
+        let whole: [u8; 255] = core::array::from_fn(|at| at as u8 + 1);
+        for bytes in [0, 1, 7, 8, 16, 24, 88, 255] {
+            for front in (0..=bytes).step_by(if bytes > 100 { 37 } else { 1 }) {
+                let (mut units, mut words) = (pair(), pair());
+                let to = (&path, Lane::Interrupt);
+                let (front, behind) = whole[..bytes].split_at(front);
+                assert!(units.post(to, Payload::Inline(&[front, behind]), true, 9));
+                assert!(words.post_inline(to, [front, behind], true, 9));
+                units.flush(true);
+                words.flush(true);
+                let [units, words] = [units, words].map(|pair| pair.send.seam().entries.clone());
+                assert_eq!(units, words, "{bytes} {}", front.len());
+            }
         }
-        assert!(!pair().post_units((&path, Lane::Polled), (&[Unit::default(); 20], 1), false, 1));
+        assert!(!pair().post_inline((&path, Lane::Polled), [&[0; 200], &[0; 105]], false, 1));
+        assert!(pair().post_inline((&path, Lane::Polled), [&[0; 200], &[0; 104]], false, 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A queue's indices: put entries in, or take them out.
 
-use crate::order::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit};
+use crate::order::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
 
 /// Bytes of a queue in front of its entries.
 pub const HEADER: usize = 384;
@@ -103,15 +103,15 @@ impl<S: Seam> Producer<S> {
         }
     }
 
-    /// As [`store`](Self::store), of units that lie one behind the other.
-    #[inline]
-    pub fn store_all(&mut self, first: usize, units: &[Unit]) {
-        let room = (self.shape.entry / UNIT).saturating_sub(first);
-        let units = units.get(..room).unwrap_or(units);
-        self.seam.store_all(self.shape.at(self.next) + first * UNIT, units);
+    /// Stores words of the next entry, from its byte `at` on, a multiple of their size. Those beyond it are left out.
+    #[inline(always)]
+    pub fn store_words(&mut self, at: usize, words: &[Word]) {
+        let room = self.shape.entry.saturating_sub(at) / size_of::<Word>();
+        let words = words.get(..room).unwrap_or(words);
+        self.seam.store_words(self.shape.at(self.next) + at, words);
     }
 
-    /// As [`store_all`](Self::store_all), of so many units that the stores stand one behind the other.
+    /// As [`store`](Self::store), of units that lie one behind the other, so many that the stores stand so, too.
     #[inline(always)]
     pub fn store_some<const N: usize>(&mut self, first: usize, units: &[Unit; N]) {
         if (first + N) * UNIT <= self.shape.entry {
@@ -132,7 +132,7 @@ impl<S: Seam> Producer<S> {
     }
 
     /// Tells the kernel of all entries, and rings if that is what makes it look. Says whether there was one.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self, ring: bool) -> bool {
         if self.told == self.next {
             return false;

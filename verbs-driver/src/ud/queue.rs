@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
+use core::slice;
 use std::os::fd::{AsRawFd, RawFd};
 
 use unisono_core::device::Lane;
@@ -13,7 +14,6 @@ use super::bell::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::library::Library;
 use super::multicast::Member;
-use crate::order::{UNIT, Unit};
 use crate::raw::{Data, Fate, Got, Payload, QueuePair};
 use crate::rxe;
 use crate::rxe::kernel::{self, Pair, Ring};
@@ -105,6 +105,17 @@ pub(super) struct Piece {
     pub(super) key: u32,
 }
 
+impl Piece {
+    /// Its bytes.
+    ///
+    /// # Safety
+    /// They are live, and stay as they are as long as the slice is used.
+    const unsafe fn get<'a>(self) -> &'a [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
 impl From<Piece> for Data {
     fn from(piece: Piece) -> Self {
         let address = piece.start.expose_provenance().get() as u64;
@@ -133,8 +144,6 @@ pub(super) enum Queue {
 pub(super) struct Mapped {
     pair: Arc<Pair>,
     queues: rxe::Queues<Ring, Ring, Ring>,
-    /// Where the pieces of a datagram that travels in its entry are put together.
-    copied: [Unit; INLINE_MAX / UNIT],
 }
 
 impl Queue {
@@ -154,7 +163,7 @@ impl Queue {
         let element = 2 * lane as u32 + 1;
         let made = Pair::new(domain, depth, key, element).and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
-            Ok(Self::Rxe(Box::new(Mapped { pair, queues, copied: [Unit::default(); INLINE_MAX / UNIT] })))
+            Ok(Self::Rxe(Box::new(Mapped { pair, queues })))
         });
         made.map_err(|error| OpenError::Refused { what: "a mapped queue pair", error })
     }
@@ -195,7 +204,7 @@ impl Queue {
     ///
     /// # Safety
     /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed. The way lives as long.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting) -> bool {
         match (self, to.way) {
             (Self::Library(library), Way::Handle(handle)) => library.post(*handle, to.number, posting),
@@ -203,9 +212,9 @@ impl Queue {
                 let to = (&**path, to.lane);
                 if posting.inline {
                     // SAFETY: the caller's promise.
-                    let Some(bytes) = (unsafe { copy(posting, &mut mapped.copied) }) else { return false };
-                    let units = mapped.copied.get(..bytes.div_ceil(UNIT)).unwrap_or_default();
-                    return mapped.queues.post_units(to, (units, bytes), posting.solicited, posting.tag);
+                    let bytes = |piece: Piece| unsafe { piece.get() };
+                    let pieces = [bytes(posting.head), posting.payload.map_or(&[], bytes)];
+                    return mapped.queues.post_inline(to, pieces, posting.solicited, posting.tag);
                 }
                 let data = [posting.head.into(), posting.payload.map(Data::from).unwrap_or_default()];
                 mapped.queues.post(to, Payload::Gather(&data), posting.solicited, posting.tag)
@@ -218,7 +227,7 @@ impl Queue {
     ///
     /// # Safety
     /// What [`post`](Self::post) was promised still holds.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn flush(&mut self, signal: bool) -> bool {
         match self {
             // SAFETY: the caller's promise.
@@ -262,7 +271,7 @@ impl Queue {
     }
 
     /// The next datagram, or what became of memory that was lent for one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {
         match self {
             Self::Library(library) => library.received(),
@@ -324,51 +333,6 @@ const fn refused(error: std::io::Error) -> OpenError {
     OpenError::Refused { what: "MODIFY_QP", error }
 }
 
-/// Its pieces, one behind the other. Gives their bytes. `None`: there is no room for them.
-///
-/// # Safety
-/// The pieces are live.
-#[inline(always)]
-unsafe fn copy(posting: &Posting, to: &mut [Unit; INLINE_MAX / UNIT]) -> Option<usize> {
-    let head = posting.head;
-    let bytes = head.bytes + posting.payload.map_or(0, |payload| payload.bytes);
-    // The last unit is filled up with zeros.
-    if let Some(last) = to.get_mut(bytes / UNIT) {
-        *last = Unit::default();
-    }
-    let to = to.as_flattened_mut();
-    // SAFETY: the caller's promise.
-    unsafe { copy_piece(head, to.get_mut(..head.bytes)?) };
-    if let Some(payload) = posting.payload {
-        // SAFETY: as above.
-        unsafe { copy_piece(payload, to.get_mut(head.bytes..bytes)?) };
-    }
-    Some(bytes)
-}
-
-/// Word by word where the piece is aligned: it is short, and a call costs more.
-///
-/// # Safety
-/// The piece is live, and as long as the room for it.
-#[inline(always)]
-unsafe fn copy_piece(piece: Piece, to: &mut [u8]) {
-    let (mut from, mut rest) = (piece.start, to);
-    if from.addr().get().is_multiple_of(align_of::<u64>()) {
-        let (words, behind) = rest.as_chunks_mut();
-        for word in words {
-            // SAFETY: one of the words that are within the piece, aligned.
-            *word = unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
-            // SAFETY: as above, or just behind the last.
-            from = unsafe { from.add(size_of::<u64>()) };
-        }
-        rest = behind;
-    }
-    if !rest.is_empty() {
-        // SAFETY: as many bytes as both have left; the room is ours alone.
-        unsafe { from.as_ptr().copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len()) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
@@ -388,28 +352,5 @@ mod tests {
         assert_eq!(Queues::Raw.writers(known), Some((raw, None)));
         assert_eq!(Queues::Raw.writers(None), None);
         assert_eq!([raw, library].map(|writer| writer.to_string()), ["raw (rxe)", "library"]);
-    }
-
-    #[test]
-    fn pieces_are_put_together_wherever_they_lie() {
-        let mut memory: [u64; 48] = core::array::from_fn(|at| 0x0101_0101_0101_0101 * (at as u64 + 1));
-        let start = NonNull::from(&mut memory).cast::<u8>();
-        // SAFETY: within the memory, as is everything that is named below.
-        let piece = |at: usize, bytes| Piece { start: unsafe { start.add(at) }, bytes, key: 0 };
-        let byte = |at: usize| (at / 8 + 1) as u8;
-        for (head, at, bytes) in (0..40).flat_map(|head| (0..9).map(move |at| (head, at, 97 - head))) {
-            let (head, payload) = (piece(at / 2, head), Some(piece(8 * 16 + at, bytes)));
-            let posting = Posting { head, payload, inline: true, solicited: false, tag: 0 };
-            let mut units = [[9; UNIT]; INLINE_MAX / UNIT];
-            // SAFETY: both are live.
-            assert_eq!(unsafe { copy(&posting, &mut units) }, Some(97));
-            let expected = (0..head.bytes).map(|i| byte(at / 2 + i)).chain((0..bytes).map(|i| byte(8 * 16 + at + i)));
-            assert!(units.as_flattened().iter().copied().take(97).eq(expected), "{posting:?}");
-            assert_eq!(units.as_flattened()[97..113], [[0; 15].as_slice(), &[9]].concat(), "{posting:?}");
-        }
-        let posting =
-            Posting { head: piece(0, 64), payload: Some(piece(0, 193)), inline: true, solicited: false, tag: 0 };
-        // SAFETY: both are live.
-        assert_eq!(unsafe { copy(&posting, &mut [[0; UNIT]; INLINE_MAX / UNIT]) }, None);
     }
 }
