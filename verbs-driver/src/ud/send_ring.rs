@@ -163,7 +163,7 @@ impl SendRing {
     }
 
     /// Posts the entry. Without a destination it is lost, and has a ticket all the same.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post<A: Lent>(
         &mut self,
         transmit: &Transmit,
@@ -184,10 +184,12 @@ impl SendRing {
         let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
         let bytes = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
         let payload = payload.filter(|_| bytes > 0);
-        let fits = head + bytes <= inline;
+        if head + bytes > inline {
+            return self.gather(transmit, (entry, head), payload.map(|payload| (payload, bytes)), queue, table, tally);
+        }
         let to = match table.destination(transmit.to, transmit.at) {
             Destination::Ready(to) => to,
-            Destination::Pending if fits && self.parked.len() < PARKED => {
+            Destination::Pending if self.parked.len() < PARKED => {
                 return self.park(transmit, head, payload.map(|payload| (payload, bytes)), tally);
             }
             _ => {
@@ -195,20 +197,35 @@ impl SendRing {
                 return;
             }
         };
-        let second = payload.and_then(|payload| match payload.key() {
-            _ if fits => Some(Piece { start: payload.start(), bytes, key: 0 }),
+        let second = payload.map(|payload| Piece { start: payload.start(), bytes, key: 0 });
+        tally.sent_inline.add(1);
+        self.hand(queue, to, (self.head_of(entry, head), second), true, transmit.solicited);
+    }
+
+    /// Posts an entry whose bytes are gathered from memory.
+    #[inline(never)]
+    fn gather<A: Lent>(
+        &mut self,
+        transmit: &Transmit,
+        (entry, head): (usize, usize),
+        payload: Option<(A, usize)>,
+        queue: &mut Queue,
+        table: &mut AddressTable,
+        tally: &Tally,
+    ) {
+        let Destination::Ready(to) = table.destination(transmit.to, transmit.at) else {
+            tally.lost_no_path.add(1);
+            return;
+        };
+        let second = payload.and_then(|(payload, bytes)| match payload.key() {
             Some(key) => {
                 *self.lent.get_mut(entry)? = Some(key);
                 Some(Piece { start: payload.start(), bytes, key })
             }
             None => self.copy(entry, payload, bytes, tally),
         });
-        if fits {
-            tally.sent_inline.add(1);
-        } else {
-            self.gathered = Some(self.last);
-        }
-        self.hand(queue, to, (self.head_of(entry, head), second), fits, transmit.solicited);
+        self.gathered = Some(self.last);
+        self.hand(queue, to, (self.head_of(entry, head), second), false, transmit.solicited);
     }
 
     fn head_of(&self, entry: usize, bytes: usize) -> Option<Piece> {
@@ -231,7 +248,7 @@ impl SendRing {
     }
 
     /// Gives a posting to the queue.
-    #[inline]
+    #[inline(always)]
     fn hand(
         &mut self,
         queue: &mut Queue,
@@ -290,7 +307,7 @@ impl SendRing {
     }
 
     /// Hands what was posted to the adapter. The last asks for a completion when memory is read, or when none was asked for in a while.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         if self.flushed == self.last {
             return;
@@ -298,7 +315,7 @@ impl SendRing {
         self.hand_over(queue, tally);
     }
 
-    #[inline]
+    #[inline(always)]
     fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         let count = self.serial.wrapping_sub(mem::replace(&mut self.handed, self.serial));
         self.flushed = self.last;
@@ -409,15 +426,18 @@ pub struct UdToken<'a, A> {
 impl<A: Lent> Token for UdToken<'_, A> {
     type Address = A;
 
+    #[inline]
     fn ticket(&self) -> Ticket {
         self.ring.ticket()
     }
 
+    #[inline]
     fn head(&mut self) -> &mut [u8; HEAD] {
         self.ring.head()
     }
 
     /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    #[inline(always)]
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let queue = self.queue.map(|queue| (queue, self.inline));
         self.ring.post(transmit, payload, queue, self.table, self.tally);
