@@ -360,7 +360,7 @@ impl<A> Ud<A> {
     }
 
     /// Whether a datagram waits on the lane.
-    #[inline]
+    #[inline(always)]
     pub fn look(&mut self, lane: Lane) -> bool {
         if self.table.has_answers() {
             self.hear();
@@ -370,12 +370,7 @@ impl<A> Ud<A> {
             Lane::Polled => polled,
             Lane::Interrupt => interrupt,
         };
-        if !half.pool.has_waiting()
-            && let Some(queue) = &mut half.queue
-        {
-            half.pool.poll(queue, tally);
-        }
-        half.pool.has_waiting()
+        half.pool.look(half.queue.as_mut(), tally)
     }
 
     const fn half(&mut self, lane: Lane) -> &mut Half {
@@ -511,7 +506,7 @@ impl<A: Lent> Device for Ud<A> {
         room.then_some(UdToken { ring, table, tally, queue, inline, lends: PhantomData })
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self, lane: Lane) {
         let Self { polled, interrupt, tally, .. } = self;
         let half = match lane {

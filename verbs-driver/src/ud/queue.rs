@@ -270,6 +270,15 @@ impl Queue {
         }
     }
 
+    /// Whether a look is worth it: libibverbs is not asked before.
+    #[inline(always)]
+    pub(super) fn may_have_news(&mut self) -> bool {
+        match self {
+            Self::Library(_) => true,
+            Self::Rxe(mapped) => mapped.queues.has_news(),
+        }
+    }
+
     /// The next datagram, or what became of memory that was lent for one.
     #[inline(always)]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {

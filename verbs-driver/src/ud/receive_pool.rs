@@ -179,6 +179,7 @@ impl ReceivePool {
     }
 
     /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
+    #[inline(never)]
     pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
         self.is_drained = false;
         for taken in 0..LOOK {
@@ -211,6 +212,21 @@ impl ReceivePool {
             tally.received.add(1);
         }
         !self.waiting.is_empty()
+    }
+
+    /// Whether a datagram waits, after a look if need be. Where nothing has come, and nothing is to be given back, that is seen without
+    /// a call; what the queue was read up to is then told to the adapter with what is read next.
+    #[inline(always)]
+    pub(super) fn look(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
+        if self.has_waiting() {
+            return true;
+        }
+        let Some(queue) = queue else { return false };
+        if self.returned.is_empty() && !queue.may_have_news() {
+            self.is_drained = false;
+            return false;
+        }
+        self.poll(queue, tally)
     }
 
     /// Whether something waits that was taken from the adapter.
