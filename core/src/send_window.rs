@@ -321,6 +321,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     /// How many new segments may be pushed one behind the other, at least: none where anything else comes before them, or the timer
     /// does not run.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(crate) fn room(&self) -> u32 {
         if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
             return 0;

@@ -38,6 +38,7 @@ impl Stream {
         self.queue(end, to)
     }
 
+    #[inline(always)]
     fn queue(&mut self, end: &mut End, to: u32) -> bool {
         let taken = end.endpoint.send(self.now, PeerId(to), &[], Some(self.payload)).is_ok();
         self.sent += u32::from(taken);
@@ -52,6 +53,7 @@ impl Stream {
         (self.now, self.rounds) = (end.now(), 1);
     }
 
+    #[inline(always)]
     fn drive(&mut self, end: &mut End) -> bool {
         if self.rounds == 0 {
             self.now = end.now();
@@ -67,6 +69,12 @@ impl Stream {
             }
             return received;
         }
+        self.round(end)
+    }
+
+    /// A whole round.
+    #[inline(never)]
+    fn round(&mut self, end: &mut End) -> bool {
         let moved = end.drive_at(self.now);
         while let Some(event) = end.endpoint.poll_event(self.now) {
             self.done += u32::from(matches!(event, unisono_core::endpoint::Event::Completed(..)));
