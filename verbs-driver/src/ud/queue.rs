@@ -203,7 +203,8 @@ impl Queue {
     /// Posts a datagram, for the next flush to hand over. Says whether there was room.
     ///
     /// # Safety
-    /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed. The way lives as long.
+    /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed, and nobody writes to them. The way lives
+    /// as long.
     #[inline(always)]
     pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting) -> bool {
         match (self, to.way) {
