@@ -11,8 +11,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::{fs, io};
 
-use zerocopy::IntoBytes;
-
 use super::ring::{HEADER, INDICES, Shape};
 use super::{Call, Called, Queues, SEND, Sizes};
 use crate::order::{Mapped, Place};
@@ -422,12 +420,7 @@ fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
 fn ring(pair: &Pair) -> io::Result<()> {
     let mut answer = 0_u32;
     let at = (&raw mut answer).expose_provenance() as u64;
-    let whole = [POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.object.handle, 0, 0, UNUSED_ENTRY];
-    // SAFETY: open as long as the pair.
-    let file = unsafe { BorrowedFd::borrow_raw(pair.file) };
-    // By an instruction that stands here: a call of libc's is one more jump there and back.
-    let written = rustix::io::write(file, whole.as_bytes())?;
-    if written == size_of_val(&whole) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.object.handle, 0, 0, UNUSED_ENTRY])
 }
 
 /// On the stack: no memory is asked for.
