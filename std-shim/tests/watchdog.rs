@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             Some("elsewhere") => hang(&world, elsewhere),
             Some("probe") => hang(&world, probe),
             Some("agreement") => hang(&world, agreement),
+            Some("forms") => hang(&world, forms),
             Some("slow") => slow(&world),
             part => panic!("no part {part:?}"),
         }
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ("a_part_of_the_job_names_its_own", a_part_of_the_job_names_its_own),
         ("a_message_that_does_not_come_is_told", a_message_that_does_not_come_is_told),
         ("who_is_elsewhere_is_named_with_what_it_does", who_is_elsewhere_is_named),
+        ("forms_that_do_not_match_name_each_other", forms_that_do_not_match_name_each_other),
         ("nothing_is_said_where_nothing_is_stuck", nothing_is_said_where_nothing_is_stuck),
     ])
 }
@@ -122,6 +124,17 @@ fn who_is_elsewhere_is_named() {
         let own = named.replace(" (", " ").replace(')', " since ");
         assert!(told.iter().any(|line| line.starts_with(&format!("unisono: {own}"))), "{options} {part}: {told:#?}");
     });
+}
+
+fn forms_that_do_not_match_name_each_other() {
+    let output = run("-n 2 --device shm --watchdog 500ms", "forms");
+    assert_eq!(output.status.code(), Some(HANGS));
+    let told = lines(&output);
+    for (rank, other) in [(0, 1), (1, 0)] {
+        let begins = format!("unisono: rank {rank} waits in all_reduce ");
+        let named = format!("missing: rank {other} (waits in all_reduce ");
+        assert!(told.iter().any(|line| line.starts_with(&begins) && line.contains(&named)), "{told:#?}");
+    }
 }
 
 fn nothing_is_said_where_nothing_is_stuck() {
@@ -223,6 +236,20 @@ fn probe(world: &World) {
 fn agreement(world: &World) {
     if world.rank() == Rank(1) {
         world.agree(1).expect("an agreement");
+    }
+    sum(world, 1);
+}
+
+/// One rank calls the immediate form where the other calls the blocking one.
+fn forms(world: &World) {
+    // More of those that block, so that neither takes the other's number for its own.
+    (0..3).for_each(|_| sum(world, 1));
+    if world.rank() == Rank(0) {
+        let mut into = [0_u32];
+        world.scope(|scope| {
+            let request = scope.immediate_all_reduce_into(&[0_u32], &mut into, SystemOperation::sum()).expect("begun");
+            request.wait().expect("a sum");
+        });
     }
     sum(world, 1);
 }

@@ -242,6 +242,18 @@ mod tests {
         assert_eq!(mapped.load(64 + 16)[64 - 16..], block[..16], "an entry that wraps");
         assert_eq!(mapped.progress(Progress::Owner(16 + 5)), 5);
         assert_eq!(mapped.progress(Progress::Index), 77);
+        for words in [0, 1, 3, 4, 5, 9] {
+            for at in [0, 8, 72, 128 - 32] {
+                mapped.store_all(0, &[[0; UNIT]; 8]);
+                let stored: [Word; 9] = core::array::from_fn(|word| [word as u8 + 1; 8]);
+                mapped.store_words(at, &stored[..words]);
+                let mut expected = [0_u8; 128];
+                for (word, stored) in stored[..words].iter().enumerate() {
+                    expected[(at + 8 * word) % 128..][..8].copy_from_slice(stored);
+                }
+                assert_eq!([mapped.load(0), mapped.load(64)].as_flattened(), expected, "{words} {at}");
+            }
+        }
         mapped.record(Record::Index, 3);
         mapped.record(Record::Arm, 4);
         mapped.blue_flame(0, &[9; 64]);

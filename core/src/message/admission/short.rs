@@ -26,6 +26,7 @@ pub struct AtOnce<'a> {
 impl AtOnce<'_> {
     /// Its short message has met that receive, with this credit. False: nothing was done, and there is more to it:
     /// [`Admission::take_short`].
+    #[must_use]
     #[inline(always)]
     pub const fn take(self, credit: Credit) -> bool {
         let Self { peer, is_quiet } = self;
