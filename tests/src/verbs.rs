@@ -21,9 +21,9 @@ use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
 use unisono_core::drive::{drive, receive, transmit};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::peer::Incarnation;
-use unisono_verbs::ud::{Domain, Options, Queues, Ud};
+use unisono_verbs::ud::{Domain, Options, Path, Queues, Ud};
 
-pub use compare::{Contender, interval, median, stir};
+pub use compare::{Contender, Measure, interval, median, stir};
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
 pub use half_made::half_made;
@@ -67,15 +67,19 @@ pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
     let paths: Vec<_> = devices.iter().map(|device| device.local()).collect();
     for device in devices {
         for (peer, path) in (0..).map(PeerId).zip(&paths) {
-            let mtu = device.limits().mtu;
-            device.set_path(peer, *path, mtu)?;
-            device.ask(Wish::Resolve(peer));
-            let resolved = |fact| matches!(fact, Fact::Path { peer: of, .. } if of == peer);
-            within(Duration::from_secs(5), "an address handle", || {
-                Ok(device.poll_fact().filter(|fact| resolved(*fact)))
-            })?;
+            know(device, peer, *path)?;
         }
     }
+    Ok(())
+}
+
+/// Lets a device know where a peer is, and waits for its address handle.
+fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
+    let mtu = device.limits().mtu;
+    device.set_path(peer, path, mtu)?;
+    device.ask(Wish::Resolve(peer));
+    let resolved = |fact| matches!(fact, Fact::Path { peer: of, .. } if of == peer);
+    within(Duration::from_secs(5), "an address handle", || Ok(device.poll_fact().filter(|fact| resolved(*fact))))?;
     Ok(())
 }
 
@@ -132,11 +136,22 @@ impl End {
         let clock = Instant::now();
         let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
         introduce(&mut [&mut here.device, &mut there.device])?;
-        for (end, peer) in [(&mut here, 1), (&mut there, 0)] {
-            let (now, mtu) = (end.now(), end.device.limits().mtu);
-            end.endpoint.meet(now, PeerId(peer), incarnation(peer), mtu);
-        }
+        here.meet(1);
+        there.meet(0);
         Ok([here, there])
+    }
+
+    /// Lets it know the peer of that rank, which is there.
+    fn know(&mut self, rank: u32, path: Path) -> Outcome<()> {
+        know(&mut self.device, PeerId(rank), path)?;
+        self.meet(rank);
+        Ok(())
+    }
+
+    /// Lets the endpoint know the peer of that rank, which the device knows.
+    fn meet(&mut self, rank: u32) {
+        let (now, mtu) = (self.now(), self.device.limits().mtu);
+        self.endpoint.meet(now, PeerId(rank), incarnation(rank), mtu);
     }
 
     /// Nanoseconds since the clock began.

@@ -9,7 +9,7 @@ use unisono::environment::QueuesChoice;
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
-use unisono_tests::verbs::{self, Adapter, Contender, Outcome};
+use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
 use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
 
 /// Rounds of latencies in a turn of comparisons.
@@ -85,6 +85,15 @@ enum Check {
         /// Not the rate
         #[arg(long)]
         latency: bool,
+    },
+    /// The other end of an endpoint's turn
+    Answer {
+        /// Whose
+        contender: String,
+        /// What is measured: latency or rate
+        measure: String,
+        /// On which adapter
+        adapter: String,
     },
     /// Wakes up on both processors every 10 ms, for ever
     Stir,
@@ -168,11 +177,15 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         }
         Check::Compare { turns, only, bar } => return compare(*turns, only, *bar),
         Check::Turn { contender, latency: only } => {
-            let one = Contender::ALL.into_iter().find(|one| one.name() == contender).ok_or("nobody is called so")?;
+            let one = called(contender)?;
             let pair = pair()?.map(|adapter| adapter.name);
             let latency = one.latency(pair)?;
             let rate = if *only { None } else { one.rate(pair)? }.unwrap_or(f64::NAN);
             println!("{} {latency} {rate}", one.writer(pair[0])?);
+        }
+        Check::Answer { contender, measure, adapter } => {
+            let measure = Measure::ALL.into_iter().find(|one| one.name() == measure).ok_or("nothing is called so")?;
+            called(contender)?.answer(measure, adapter)?;
         }
         Check::Stir => verbs::stir()?,
         Check::Memory => return memory(choices),
@@ -195,6 +208,11 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Who has that name.
+fn called(name: &str) -> Outcome<Contender> {
+    Ok(Contender::ALL.into_iter().find(|one| one.name() == name).ok_or("nobody is called so")?)
 }
 
 fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {

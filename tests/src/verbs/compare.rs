@@ -32,6 +32,28 @@ enum Side {
     There = 1,
 }
 
+/// What is measured of somebody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Measure {
+    /// Messages there and back.
+    Latency,
+    /// Messages one way, as many as possible.
+    Rate,
+}
+
+impl Measure {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Latency, Self::Rate];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Rate => "rate",
+        }
+    }
+}
+
 /// Who moves the datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
@@ -110,6 +132,21 @@ impl Contender {
         })
     }
 
+    /// The part of an endpoint's other end, on that adapter: answers, or takes, what the first sends, which it learns of by a line of the
+    /// standard input.
+    ///
+    /// # Errors
+    /// It is no endpoint, or hears nothing any more.
+    pub fn answer(self, measure: Measure, adapter: &str) -> Outcome<()> {
+        match self {
+            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => {
+                let queues = self.queues().unwrap_or_default();
+                endpoint::answer(measure, Adapter { name: adapter, queues })
+            }
+            _ => Err(format!("{} is no endpoint", self.name()).into()),
+        }
+    }
+
     /// Microseconds one way of 64 bytes, the median of the round trips (of libfabric's, the mean).
     ///
     /// # Errors
@@ -117,7 +154,7 @@ impl Contender {
     pub fn latency(self, adapters: [&str; 2]) -> Outcome<f64> {
         match self {
             Self::Device | Self::LibraryDevice | Self::RawDevice => bare::latency(self.on(adapters)),
-            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::latency(self.on(adapters)),
+            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::latency(self, self.on(adapters)),
             Self::Perftest => program::perftest_latency(adapters),
             Self::Ucx => program::ucx_latency(adapters),
             Self::Libfabric => program::libfabric_latency(adapters),
@@ -131,7 +168,7 @@ impl Contender {
     pub fn rate(self, adapters: [&str; 2]) -> Outcome<Option<f64>> {
         Ok(Some(match self {
             Self::Device | Self::LibraryDevice | Self::RawDevice => bare::rate(self.on(adapters))?,
-            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::rate(self.on(adapters))?,
+            Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => endpoint::rate(self, self.on(adapters))?,
             Self::Perftest => program::perftest_rate(adapters)?,
             Self::Ucx => program::ucx_rate(adapters)?,
             Self::Libfabric => return Ok(None),

@@ -1,13 +1,21 @@
 //! An endpoint over the device: messages that arrive, once and in order.
 
+use core::error::Error;
+use core::fmt;
+use core::net::Ipv6Addr;
+use core::str::FromStr;
 use core::time::Duration;
-use std::thread;
+use std::env;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::{Device as _, Lane, PeerId};
 use unisono_core::span::{Region, Span};
+use unisono_core::wire::HEADER;
+use unisono_verbs::ud::{Gid, Path};
 
-use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
+use super::{Contender, DATAGRAMS, Measure, SHORT, Side, TRIPS, WARM, median, pin};
 use crate::verbs::{Adapter, End, Outcome};
 
 /// Messages under way at most.
@@ -15,7 +23,11 @@ const UNDER_WAY: u32 = 512;
 /// Nanoseconds without anything after which a turn has failed.
 const SILENCE: u64 = 30_000_000_000;
 /// Looks for arrivals that share a look at the clock: an emulated clock is behind a lock, and those who wait slow those who send.
-const IDLE: u32 = 32;
+const IDLE: u32 = 256;
+/// How long who took all messages stays for its acknowledgements.
+const LINGER: Duration = Duration::from_millis(20);
+/// Between two looks whether the other end has ended.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// Messages that all have the same payload.
 struct Stream {
@@ -97,66 +109,148 @@ fn until(end: &mut End, stream: &mut Stream, enough: impl Fn(&End, &Stream) -> b
 }
 
 /// Microseconds one way, median.
-pub(super) fn latency(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
+pub(super) fn latency(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Outcome<f64> {
     pin(Side::Here)?;
-    let [mut here, mut there] = End::pair(adapters)?;
-    thread::scope(|scope| {
-        let echo = scope.spawn(move || -> Outcome<()> {
-            pin(Side::There)?;
-            let mut stream = Stream::new(&mut there, SHORT)?;
+    let (mut here, mut other) = Other::start(contender, Measure::Latency, [here, there])?;
+    let mut stream = Stream::new(&mut here, SHORT)?;
+    let mut trips = Vec::new();
+    let mut before = None;
+    for trip in 0..=WARM + TRIPS {
+        stream.post(&mut here, 1);
+        // The answer is here when the next message leaves, as perftest counts.
+        if let Some(before) = before.replace(stream.now) {
+            trips.push((stream.now - before) as f64 / 2e3);
+        }
+        until(&mut here, &mut stream, |end, _| end.above.messages > trip)?;
+    }
+    other.finish(&mut here, &mut stream)?;
+    Ok(median(&trips[WARM as usize..]))
+}
+
+/// Megabytes of payload delivered per second: until the last is acknowledged.
+pub(super) fn rate(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Outcome<f64> {
+    pin(Side::Here)?;
+    let (mut here, mut other) = Other::start(contender, Measure::Rate, [here, there])?;
+    let payload = here.device.limits().mtu - HEADER as u32;
+    let mut stream = Stream::new(&mut here, payload)?;
+    let started = Instant::now();
+    while stream.sent < DATAGRAMS {
+        while stream.sent < DATAGRAMS && stream.sent - stream.done < UNDER_WAY && stream.send(&mut here, 1) {}
+        stream.drive(&mut here);
+    }
+    until(&mut here, &mut stream, |_, stream| stream.done == stream.sent)?;
+    let time = started.elapsed();
+    other.finish(&mut here, &mut stream)?;
+    Ok(f64::from(DATAGRAMS) * f64::from(payload) / time.as_secs_f64() / 1e6)
+}
+
+/// The other end's part: answers every message, or takes them.
+pub(super) fn answer(measure: Measure, adapter: Adapter<'_>) -> Outcome<()> {
+    pin(Side::There)?;
+    let mut there = End::new(1, 2, adapter, Instant::now())?;
+    println!("{}", Card(there.device.local()));
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    there.know(0, line.parse::<Card>()?.0)?;
+    let bytes = if measure == Measure::Latency { SHORT } else { 1 };
+    let mut stream = Stream::new(&mut there, bytes)?;
+    match measure {
+        Measure::Latency => {
             for trip in 0..=WARM + TRIPS {
                 until(&mut there, &mut stream, |end, _| end.above.messages > trip)?;
                 stream.post(&mut there, 0);
             }
             until(&mut there, &mut stream, |_, stream| stream.done == stream.sent)
-        });
-        let mut stream = Stream::new(&mut here, SHORT)?;
-        let mut trips = Vec::new();
-        let mut before = None;
-        for trip in 0..=WARM + TRIPS {
-            stream.post(&mut here, 1);
-            // The answer is here when the next message leaves, as perftest counts.
-            if let Some(before) = before.replace(stream.now) {
-                trips.push((stream.now - before) as f64 / 2e3);
-            }
-            until(&mut here, &mut stream, |end, _| end.above.messages > trip)?;
         }
-        // The echo waits for the acknowledgement of its last answer.
-        while !echo.is_finished() {
-            stream.drive(&mut here);
-        }
-        echo.join().map_err(|_| "the echo panicked")??;
-        Ok(median(&trips[WARM as usize..]))
-    })
-}
-
-/// Megabytes of payload delivered per second.
-pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
-    pin(Side::Here)?;
-    let [mut here, mut there] = End::pair(adapters)?;
-    let payload = unisono_core::device::Device::limits(&here.device).mtu - unisono_core::wire::HEADER as u32;
-    thread::scope(|scope| {
-        let sink = scope.spawn(move || -> Outcome<Instant> {
-            pin(Side::There)?;
-            let mut stream = Stream::new(&mut there, 1)?;
+        Measure::Rate => {
             until(&mut there, &mut stream, |end, _| end.above.messages == DATAGRAMS)?;
             let ended = Instant::now();
             // Its last acknowledgements leave.
-            while ended.elapsed() < Duration::from_millis(20) {
+            while ended.elapsed() < LINGER {
                 stream.drive(&mut there);
             }
-            Ok(ended)
-        });
-        let mut stream = Stream::new(&mut here, payload)?;
-        let started = Instant::now();
-        while stream.sent < DATAGRAMS {
-            while stream.sent < DATAGRAMS && stream.sent - stream.done < UNDER_WAY && stream.send(&mut here, 1) {}
-            stream.drive(&mut here);
+            Ok(())
         }
-        while !sink.is_finished() {
-            stream.drive(&mut here);
+    }
+}
+
+/// The other end, in a process of its own, as everybody else's is.
+struct Other(Child);
+
+impl Other {
+    /// Starts it, and makes this end; they know each other then.
+    fn start(contender: Contender, measure: Measure, [here, there]: [Adapter<'_>; 2]) -> Outcome<(End, Self)> {
+        let mut end = End::new(0, 2, here, Instant::now())?;
+        let mut other = Command::new(env::current_exe()?)
+            .args(["answer", contender.name(), measure.name(), there.name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (mut to, from) = (other.stdin.take().ok_or("no pipe")?, other.stdout.take().ok_or("no pipe")?);
+        writeln!(to, "{}", Card(end.device.local()))?;
+        let mut line = String::new();
+        BufReader::new(from).read_line(&mut line)?;
+        end.know(1, line.parse::<Card>()?.0)?;
+        Ok((end, Self(other)))
+    }
+
+    /// Answers it until it has ended.
+    fn finish(&mut self, end: &mut End, stream: &mut Stream) -> Outcome<()> {
+        let status = loop {
+            if let Some(status) = self.0.try_wait()? {
+                break status;
+            }
+            let looked = Instant::now();
+            while looked.elapsed() < GLANCE {
+                stream.drive(end);
+            }
+        };
+        if status.success() { Ok(()) } else { Err(format!("the other end ended with {status}").into()) }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // Of one that has ended, nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where an end is, as a line: GID and both queue pair numbers.
+struct Card(Path);
+
+impl fmt::Display for Card {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Path { gid, polled, interrupt }) = self;
+        write!(to, "{gid} {polled} {interrupt}")
+    }
+}
+
+impl FromStr for Card {
+    type Err = Box<dyn Error + Send + Sync>;
+
+    fn from_str(line: &str) -> Outcome<Self> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [gid, polled, interrupt] = words[..] else { return Err(format!("no card: {line}").into()) };
+        let gid = Gid(gid.parse::<Ipv6Addr>()?.octets());
+        Ok(Self(Path { gid, polled: polled.parse()?, interrupt: interrupt.parse()? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn a_card_says_where_an_end_is() {
+        for gid in [Gid::from(IpAddr::from([10, 0, 0, 1])), Gid([7; 16])] {
+            let path = Path { gid, polled: 17, interrupt: 0xff_fffe };
+            assert_eq!(Card(path).to_string().parse::<Card>().map(|card| card.0).ok(), Some(path));
         }
-        let ended = sink.join().map_err(|_| "the sink panicked")??;
-        Ok(f64::from(DATAGRAMS) * f64::from(payload) / (ended - started).as_secs_f64() / 1e6)
-    })
+        assert!("::1 17".parse::<Card>().is_err());
+        assert!("".parse::<Card>().is_err());
+    }
 }
