@@ -492,7 +492,19 @@ const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
+
+    #[test]
+    fn a_command_is_written_or_refused() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        write(writer.as_raw_fd(), &[0x0403_0201, 7]).unwrap();
+        let mut read = [0; 8];
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(read, [1, 2, 3, 4, 7, 0, 0, 0]);
+        assert_eq!(write(-1, &[0]).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
 
     #[test]
     fn the_version_is_that_of_the_adapter() {
