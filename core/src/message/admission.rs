@@ -53,7 +53,7 @@ pub use lose::Lost;
 pub use peer::Peer;
 pub use probe::Promise;
 pub use receive::{Message, Receive};
-pub use send::{Leaves, Mode, Outgoing, Send, SendError};
+pub use send::{Leaves, Left, Mode, Outgoing, Send, SendError};
 pub use short::{AtOnce, Credit};
 
 use head::{Flags, Kind};
@@ -332,18 +332,8 @@ impl<S: Storage> Admission<S> {
 
     /// A head for this peer, which says how far its messages are settled and freed.
     fn head(&mut self, to: PeerId, kind: Kind, flags: Flags) -> Head {
-        let Some(peer) = self.peer(to) else { return Head::new(kind, flags, 0, 0) };
-        #[cfg(not(mutant = "settled_early"))]
-        let is_settled = peer.verdicts == 0;
-        #[cfg(mutant = "settled_early")]
-        let is_settled = true;
-        if is_settled {
-            peer.told = peer.seen;
-            peer.owed = 0;
-            peer.is_urged = false;
-        }
-        peer.freed_told = peer.freed;
-        Head::new(kind, flags, peer.freed, peer.told)
+        let credit = self.peer(to).map_or(Credit::NONE, Peer::tell);
+        Head::new(kind, flags, credit)
     }
 
     /// The peer is told at once, or once half of its headers are concerned.

@@ -40,6 +40,67 @@ pub(super) trait Queued {
     fn link_mut(&mut self, class: u8) -> &mut Link;
 }
 
+/// One queue whose first record is known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Queue {
+    first: u32,
+}
+
+impl Queue {
+    pub(super) const EMPTY: Self = Self { first: NONE };
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
+    /// The first record.
+    pub(super) fn first(&self) -> Option<u32> {
+        (!self.is_empty()).then_some(self.first)
+    }
+
+    /// Appends record `i`, which stands in no queue of that class.
+    #[inline]
+    pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
+        if self.is_empty() {
+            self.first = i;
+            if let Some(record) = records.get_mut(i as usize) {
+                *record.link_mut(class) = Link { previous: i, ..Link::NONE };
+            }
+        } else {
+            append(records, self.first, i, class);
+        }
+    }
+
+    /// Takes record `i` out, which stands in it.
+    #[inline]
+    pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
+        let Some(record) = records.get_mut(i as usize) else { return };
+        let Link { next, previous, .. } = core::mem::replace(record.link_mut(class), Link::NONE);
+        if self.first == i {
+            self.first = next;
+        } else if let Some(before) = records.get_mut(previous as usize) {
+            before.link_mut(class).next = next;
+        }
+        let behind = if next == NONE { self.first } else { next };
+        if let Some(behind) = records.get_mut(behind as usize) {
+            behind.link_mut(class).previous = previous;
+        }
+    }
+}
+
+/// Puts record `i` behind the last one of the queue that begins with `first`.
+#[inline]
+fn append<R: Queued>(records: &mut [R], first: u32, i: u32, class: u8) {
+    let Some(head) = records.get_mut(first as usize) else { return };
+    let last = core::mem::replace(&mut head.link_mut(class).previous, i);
+    if let Some(last) = records.get_mut(last as usize) {
+        last.link_mut(class).next = i;
+    }
+    if let Some(record) = records.get_mut(i as usize) {
+        *record.link_mut(class) = Link { previous: last, ..Link::NONE };
+    }
+}
+
 /// Queues of `CLASSES` classes, each with as many buckets.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Queues<B, const CLASSES: u8> {
@@ -146,17 +207,8 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         let Some(record) = records.get(i as usize) else { return };
         let key = record.key(class);
         let bucket = self.bucket(&key);
-        let first = self.find(records, &key, bucket);
-        match first.and_then(|(first, _)| records.get_mut(first as usize)) {
-            Some(first) => {
-                let last = core::mem::replace(&mut first.link_mut(class).previous, i);
-                if let Some(last) = records.get_mut(last as usize) {
-                    last.link_mut(class).next = i;
-                }
-                if let Some(record) = records.get_mut(i as usize) {
-                    *record.link_mut(class) = Link { next: NONE, previous: last, chain: NONE };
-                }
-            }
+        match self.find(records, &key, bucket) {
+            Some((first, _)) => append(records, first, i, class),
             None => {
                 let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
                 let chain = core::mem::replace(head, i);

@@ -270,8 +270,8 @@ impl Communicator {
         self.ended(&started, self.shared.wait(&started, |process| process.take_ended(&started)))
     }
 
-    /// How a request has ended.
-    #[inline]
+    /// How a request has ended. In one piece with who asks: what is written in parts and read whole stalls the processor.
+    #[inline(always)]
     pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
         self.ended_if(started, ended, || self.is_revoked())
     }
@@ -286,7 +286,7 @@ impl Communicator {
         self.ended_if(started, ended, || process.expect_open(self.context).is_err())
     }
 
-    #[inline]
+    #[inline(always)]
     fn ended_if(
         &self,
         started: &Started,

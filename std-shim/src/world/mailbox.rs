@@ -369,7 +369,7 @@ impl Mailbox {
         let Some(into) = self.take_into(user) else { return Some(Span::default()) };
         let bytes = payload as usize;
         if bytes <= into.bytes {
-            requests.finish_received(user, Status { source: from.into(), tag: Tag(tag.0), bytes });
+            requests.succeed(user, Status { source: from.into(), tag: Tag(tag.0), bytes });
         } else {
             requests.finish(user, Err(Failure::Truncated { bytes: u64::from(payload) }));
         }

@@ -23,6 +23,21 @@ pub(super) struct Parcel {
     pub(super) is_asked: bool,
 }
 
+impl Parcel {
+    /// One that may be asked for, and that nobody reads.
+    pub(super) const fn new(to: PeerId, payload: Extent, owner: Owner) -> Self {
+        Self { to, payload, owner, uses: 0, is_over: false, failure: None, granted: 0, is_asked: false }
+    }
+
+    /// Its first failure is its owner's. What did not change is not written: what is written in parts and read whole stalls the
+    /// processor.
+    pub(super) fn note(&mut self, failure: Option<Failure>) {
+        if let Some(failure) = failure {
+            self.failure.get_or_insert(failure);
+        }
+    }
+}
+
 /// Whose the payload is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
@@ -166,7 +181,7 @@ impl Parcels {
             match self.entries.get_mut(i as usize) {
                 Some(Entry::Used(parcel)) if parcel.to == peer => {
                     parcel.is_over = true;
-                    parcel.failure = parcel.failure.or(Some(failure));
+                    parcel.note(Some(failure));
                 }
                 Some(Entry::Abandoned { to }) if *to == peer => self.free_entry(i),
                 _ => {}
@@ -195,9 +210,7 @@ mod tests {
 
     fn parcel(to: u32) -> Parcel {
         let payload = Extent { region: Region::default(), offset: 0, bytes: 1 };
-        let (uses, granted) = (0, 0);
-        let (owner, failure) = (Owner::Copy, None);
-        Parcel { to: PeerId(to), payload, owner, uses, is_over: false, failure, granted, is_asked: false }
+        Parcel::new(PeerId(to), payload, Owner::Copy)
     }
 
     #[test]

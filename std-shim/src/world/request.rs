@@ -175,10 +175,9 @@ impl Requests {
         }
     }
 
-    /// As that, of a message that was received: written where it stays. What is handed on in parts and read whole stalls the
-    /// processor.
+    /// As that, where all went well: written where it stays. What is handed on in parts and read whole stalls the processor.
     #[inline(always)]
-    pub(super) fn finish_received(&mut self, request: u32, status: Status) {
+    pub(super) fn succeed(&mut self, request: u32, status: Status) {
         match self.entries.get_mut(request as usize) {
             Some(entry @ Entry::Pending) => {
                 *entry = Entry::Done(Ok(status));

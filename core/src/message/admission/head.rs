@@ -21,6 +21,7 @@ use bitflags::bitflags;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
+use super::send::Left;
 use super::short::Credit;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
@@ -95,14 +96,20 @@ impl Head {
     /// That of a message which leaves [short](super::Admission::send_short).
     #[inline]
     pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
-        let head = Self::new(Kind::Eager, Flags::empty(), credit.freed, credit.settled);
-        head.word(context.0).word(tag.0).word(NONE)
+        Self::new(Kind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)
+    }
+
+    /// That of a message which has [left](super::Admission::send_behind).
+    #[inline]
+    pub fn behind(context: Context, tag: Tag, left: Left) -> Self {
+        let flags = if left.is_urgent { Flags::PROMPT } else { Flags::empty() };
+        Self::new(Kind::Eager, flags, left.credit).word(context.0).word(tag.0).word(left.record)
     }
 
     #[inline]
-    pub(super) fn new(kind: Kind, flags: Flags, freed: u16, settled: u32) -> Self {
-        let first = kind as u32 | u32::from(flags.bits()) << 8 | u32::from(freed) << 16;
-        Self { words: [U32::ZERO; Self::LONGEST / 4], length: 0 }.word(first).word(settled)
+    pub(super) fn new(kind: Kind, flags: Flags, credit: Credit) -> Self {
+        let first = kind as u32 | u32::from(flags.bits()) << 8 | u32::from(credit.freed) << 16;
+        Self { words: [U32::ZERO; Self::LONGEST / 4], length: 0 }.word(first).word(credit.settled)
     }
 
     #[inline]

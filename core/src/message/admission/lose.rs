@@ -2,7 +2,7 @@
 
 use super::peer::{Ask, Peer};
 use super::receive::Errand;
-use super::send::{HELD, HELD_ANY_TAG, HELD_TAG, LEFT, Stage};
+use super::send::{HELD, HELD_ANY_TAG, HELD_TAG, Stage};
 use super::{Admission, Storage};
 use crate::device::PeerId;
 use crate::list::List;
@@ -34,8 +34,7 @@ impl<S: Storage> Admission<S> {
                 _ if send.peer != gone => continue,
                 Stage::Free => continue,
                 Stage::Held => (send.user, &[HELD, HELD_TAG, HELD_ANY_TAG]),
-                Stage::Eager => (send.user, &[LEFT]),
-                Stage::Announced | Stage::Accepted => (send.user, &[]),
+                Stage::Eager | Stage::Announced | Stage::Accepted => (send.user, &[]),
             };
             for class in classes {
                 self.queued.remove(self.sends.as_mut(), record, *class);

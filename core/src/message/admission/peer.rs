@@ -1,9 +1,11 @@
 //! What is known of a peer.
 
 use super::head::Head;
+use super::short::Credit;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 use crate::message::matching::ReceiveId;
+use crate::message::queues::Queue;
 
 /// A peer: what it was sent, and what came from it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,9 +16,9 @@ pub struct Peer {
     /// Headers of ours that it keeps, as far as is known; and how many it has freed.
     pub(super) out: u16,
     pub(super) freed_there: u16,
-    /// Messages that are held for it, and payloads on their way that it may not keep.
+    /// Messages that are held for it, and those whose payloads are on their way, which it may not keep.
     pub(super) holds: u32,
-    pub(super) leaving: u32,
+    pub(super) left: Queue,
     /// The question that it asks.
     pub(super) wanted: Option<(Context, Option<Tag>)>,
     /// The send that was found for it and is neither claimed nor declined.
@@ -73,7 +75,7 @@ impl Peer {
         out: 0,
         freed_there: 0,
         holds: 0,
-        leaving: 0,
+        left: Queue::EMPTY,
         wanted: None,
         promised: NONE,
         seen: 0,
@@ -128,13 +130,29 @@ impl Peer {
         self.out = self.out.wrapping_sub(freed_now);
         self.freed_there = freed;
         self.settled = self.settled.wrapping_add(settled_now);
-        let waits = self.holds > 0 || self.leaving > 0 && settled_now > 0;
+        let waits = self.holds > 0 || !self.left.is_empty() && settled_now > 0;
         waits && (freed_now > 0 || settled_now > 0)
     }
 
     /// Whether it has to be told what was freed and settled, now that that may be `half` its headers.
     pub(super) const fn is_credit_due(&self, half: u16) -> bool {
         self.verdicts == 0 && (self.is_urged || self.owed >= half || self.freed.wrapping_sub(self.freed_told) >= half)
+    }
+
+    /// What the next head tells it.
+    #[inline(always)]
+    pub(super) const fn tell(&mut self) -> Credit {
+        #[cfg(not(mutant = "settled_early"))]
+        let is_settled = self.verdicts == 0;
+        #[cfg(mutant = "settled_early")]
+        let is_settled = true;
+        if is_settled {
+            self.told = self.seen;
+            self.owed = 0;
+            self.is_urged = false;
+        }
+        self.freed_told = self.freed;
+        Credit { freed: self.freed, settled: self.told }
     }
 
     /// A message is shown to it; returns its number.

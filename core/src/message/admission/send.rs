@@ -1,7 +1,8 @@
 //! Messages that leave.
 
 use super::head::{Flags, Head, Kind};
-use super::{Action, Admission, Storage};
+use super::short::Credit;
+use super::{Action, Admission, Peer, Storage};
 use crate::device::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
@@ -66,6 +67,15 @@ pub enum Leaves {
     Head(Head),
 }
 
+/// A message that has left behind its head, and may still be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    pub(super) credit: Credit,
+    pub(super) record: u32,
+    /// Its owner waits for it.
+    pub(super) is_urgent: bool,
+}
+
 /// A message that is not done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Send {
@@ -97,13 +107,13 @@ pub(super) enum Stage {
     Accepted,
 }
 
-/// Classes of queues: all that are held for a peer; of them those of one context and tag, and of one context; all that are on
-/// their way to a peer.
+/// Classes of queues: all that are held for a peer; of them those of one context and tag, and of one context.
 pub(super) const HELD: u8 = 0;
 pub(super) const HELD_TAG: u8 = 1;
 pub(super) const HELD_ANY_TAG: u8 = 2;
-pub(super) const LEFT: u8 = 3;
-pub(super) const CLASSES: u8 = 4;
+pub(super) const CLASSES: u8 = 3;
+/// Of those that are on their way to a peer, which is where they are found, and not held any more.
+pub(super) const LEFT: u8 = HELD;
 
 impl Send {
     /// An unused record.
@@ -167,7 +177,7 @@ impl<S: Storage> Admission<S> {
     /// # Errors
     /// [`SendError`].
     pub fn send(&mut self, message: &Outgoing) -> Result<Leaves, SendError> {
-        let Outgoing { to, context, tag, bytes, at, user, .. } = *message;
+        let Outgoing { to, context, tag, bytes, .. } = *message;
         let headers = self.config.headers;
         let peer = self.peer(to).ok_or(SendError::UnknownPeer)?;
         if peer.is_gone {
@@ -184,25 +194,10 @@ impl<S: Storage> Admission<S> {
             let head = self.head(to, Kind::Eager, Flags::empty());
             return Ok(Leaves::Eager { head: shown(head, &envelope, NONE), done: true });
         }
-        let record = self.free_sends.pop(self.sends.as_mut(), Send::free_link).ok_or(SendError::Full)?;
-        self.sends_left = self.sends_left.wrapping_sub(1);
-        let send = Send {
-            user,
-            peer: to,
-            context,
-            tag,
-            bytes,
-            at,
-            number: 0,
-            stage: Stage::Held,
-            fits,
-            synchronous,
-            lent: message.lent,
-            links: [Link::NONE; 3],
-        };
-        if let Some(free) = self.sends.as_mut().get_mut(record as usize) {
-            *free = send;
+        if let Some(left) = self.send_behind(message) {
+            return Ok(Leaves::Eager { head: Head::behind(context, tag, left), done: false });
         }
+        let record = self.take_record(message).ok_or(SendError::Full)?;
         if leaves {
             let (head, _) = self.leave(record, Flags::empty());
             return Ok(if fits { Leaves::Eager { head, done: false } } else { Leaves::Head(head) });
@@ -217,6 +212,69 @@ impl<S: Storage> Admission<S> {
             self.queued.push(self.sends.as_mut(), record, class);
         }
         Ok(Leaves::Head(self.describe(record, Kind::Offer, Flags::empty())))
+    }
+
+    /// As [`send`](Self::send) of a message in standard mode that fits behind its head and is longer than
+    /// [`Config::short`](super::Config::short), if it may leave at once. Then this, its context and its tag are all that its
+    /// [head](Head::behind) has to say; it is not done by that. `None`: nothing was sent.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    pub fn send_behind(&mut self, message: &Outgoing) -> Option<Left> {
+        let Outgoing { to, bytes, .. } = *message;
+        let is_long = bytes > u64::from(self.config.short) && bytes <= u64::from(message.eager);
+        let headers = self.config.headers;
+        let peer = self.peers.as_ref().get(to.0 as usize)?;
+        let leaves = !peer.is_gone && peer.holds == 0 && peer.out < headers;
+        if !is_long || message.mode == Mode::Synchronous || !leaves {
+            return None;
+        }
+        let record = self.take_record(message)?;
+        let is_urgent = self.is_scarce() || message.lent;
+        let credit = self.show(record, Stage::Eager)?.tell();
+        Some(Left { credit, record, is_urgent })
+    }
+
+    /// A record of a message that has not left.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    fn take_record(&mut self, message: &Outgoing) -> Option<u32> {
+        let Outgoing { to, context, tag, bytes, at, user, lent, .. } = *message;
+        let sends = self.sends.as_mut();
+        let record = self.free_sends.pop(sends, Send::free_link)?;
+        self.sends_left = self.sends_left.wrapping_sub(1);
+        *sends.get_mut(record as usize)? = Send {
+            user,
+            peer: to,
+            context,
+            tag,
+            bytes,
+            at,
+            number: 0,
+            stage: Stage::Held,
+            fits: bytes <= u64::from(message.eager),
+            synchronous: message.mode == Mode::Synchronous,
+            lent,
+            links: [Link::NONE; 3],
+        };
+        Some(record)
+    }
+
+    /// A message leaves that is not held: to whom.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    fn show(&mut self, record: u32, stage: Stage) -> Option<&mut Peer> {
+        let sends = self.sends.as_mut();
+        let send = sends.get_mut(record as usize)?;
+        let peer = self.peers.as_mut().get_mut(send.peer.0 as usize)?;
+        peer.out = peer.out.wrapping_add(1);
+        send.number = peer.show();
+        send.stage = stage;
+        if stage == Stage::Eager {
+            peer.left.push(sends, record, LEFT);
+        }
+        Some(peer)
+    }
+
+    /// Fewer than half of the records are left.
+    fn is_scarce(&self) -> bool {
+        self.sends_left < (self.sends.as_ref().len() as u32) >> 1
     }
 
     /// The next message that is held for a peer, if it may leave now.
@@ -247,36 +305,22 @@ impl<S: Storage> Admission<S> {
 
     /// The head with which a message leaves that is not held, and whether it is done by that.
     fn leave(&mut self, record: u32, flags: Flags) -> (Head, bool) {
-        let scarce = self.sends_left < (self.sends.as_ref().len() as u32) >> 1;
-        let short = u64::from(self.config.short);
-        let Some(send) = self.sends.as_mut().get_mut(record as usize) else {
-            return (Head::new(Kind::Credit, Flags::empty(), 0, 0), true);
+        let (is_scarce, short) = (self.is_scarce(), u64::from(self.config.short));
+        let Some(send) = self.sends.as_ref().get(record as usize) else {
+            return (Head::new(Kind::Credit, Flags::empty(), Credit::NONE), true);
         };
         let (to, fits, is_short, synchronous) = (send.peer, send.fits, send.bytes <= short, send.synchronous);
-        let prompt = if scarce || send.lent { Flags::PROMPT } else { Flags::empty() };
-        send.stage = match (fits, is_short) {
+        let prompt = if is_scarce || send.lent { Flags::PROMPT } else { Flags::empty() };
+        let envelope = envelope(send);
+        let stage = match (fits, is_short) {
             (false, _) => Stage::Announced,
             (true, true) => Stage::Accepted,
             (true, false) => Stage::Eager,
         };
-        if let Some(peer) = self.peer(to) {
-            peer.out = peer.out.wrapping_add(1);
-            let number = peer.show();
-            if let Some(send) = self.sends.as_mut().get_mut(record as usize) {
-                send.number = number;
-            }
-        }
-        if fits && is_short && !synchronous {
-            let envelope = self.sends.as_ref().get(record as usize).map(envelope);
+        self.show(record, stage);
+        if stage == Stage::Accepted && !synchronous {
             self.free_send(record);
-            let head = self.head(to, Kind::Eager, flags);
-            return (envelope.map_or(head, |envelope| shown(head, &envelope, NONE)), true);
-        }
-        if fits && !is_short {
-            self.queued.push(self.sends.as_mut(), record, LEFT);
-            if let Some(peer) = self.peer(to) {
-                peer.leaving = peer.leaving.wrapping_add(1);
-            }
+            return (shown(self.head(to, Kind::Eager, flags), &envelope, NONE), true);
         }
         let kind = if fits { Kind::Eager } else { Kind::Announce };
         (self.describe(record, kind, flags | if is_short { Flags::empty() } else { prompt }), false)
@@ -285,7 +329,7 @@ impl<S: Storage> Admission<S> {
     /// The head that shows a message.
     pub(super) fn describe(&mut self, record: u32, kind: Kind, flags: Flags) -> Head {
         let Some(send) = self.sends.as_ref().get(record as usize).copied() else {
-            return Head::new(Kind::Credit, Flags::empty(), 0, 0);
+            return Head::new(Kind::Credit, Flags::empty(), Credit::NONE);
         };
         let synchronous = if send.synchronous { Flags::SYNCHRONOUS } else { Flags::empty() };
         let head = shown(self.head(send.peer, kind, flags | synchronous), &envelope(&send), record);
@@ -311,10 +355,8 @@ impl<S: Storage> Admission<S> {
     /// Takes a message out of those whose payload is on its way.
     pub(super) fn unleave(&mut self, record: u32) {
         let Some(send) = self.sends.as_ref().get(record as usize) else { return };
-        let to = send.peer;
-        self.queued.remove(self.sends.as_mut(), record, LEFT);
-        if let Some(peer) = self.peer(to) {
-            peer.leaving = peer.leaving.wrapping_sub(1);
+        if let Some(peer) = self.peers.as_mut().get_mut(send.peer.0 as usize) {
+            peer.left.remove(self.sends.as_mut(), record, LEFT);
         }
     }
 

@@ -15,6 +15,11 @@ pub struct Credit {
     pub settled: u32,
 }
 
+impl Credit {
+    /// Nothing was ever freed or settled.
+    pub(super) const NONE: Self = Self { freed: 0, settled: 0 };
+}
+
 /// A peer whose next message would meet a receive that were posted now and matches it: see [`Admission::at_once`].
 #[derive(Debug)]
 pub struct AtOnce<'a> {
@@ -54,13 +59,7 @@ impl<S: Storage> Admission<S> {
         }
         peer.out = peer.out.wrapping_add(1);
         peer.show();
-        if peer.verdicts == 0 {
-            peer.told = peer.seen;
-            peer.owed = 0;
-            peer.is_urged = false;
-        }
-        peer.freed_told = peer.freed;
-        Some(Credit { freed: peer.freed, settled: peer.told })
+        Some(peer.tell())
     }
 
     /// Handles what [`send_short`](Self::send_short) sent, with a payload of `bytes` bytes. [`Outcome`]s count [`Head::EAGER`] bytes
@@ -110,7 +109,7 @@ impl<S: Storage> Admission<S> {
         if !self.matching.is_idle() || peer.untaken > 0 || peer.held > 0 || peer.is_gone {
             return None;
         }
-        let is_quiet = peer.holds == 0 && peer.leaving == 0 && !peer.is_credit_due(half.saturating_sub(1));
+        let is_quiet = peer.holds == 0 && peer.left.is_empty() && !peer.is_credit_due(half.saturating_sub(1));
         Some(AtOnce { peer, is_quiet })
     }
 

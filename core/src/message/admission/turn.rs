@@ -7,7 +7,7 @@ use super::send::{HELD_ANY_TAG, HELD_TAG, LEFT, Stage};
 use super::{Action, Admission, Storage, tag_word};
 use crate::device::PeerId;
 use crate::list::NONE;
-use crate::message::envelope::{Context, Pattern};
+use crate::message::envelope::Pattern;
 use crate::message::matching::ReceiveId;
 
 impl<S: Storage> Admission<S> {
@@ -123,12 +123,12 @@ impl<S: Storage> Admission<S> {
     /// A message whose payload this peer has kept, or brought to its receive.
     fn accepted(&mut self, to: PeerId) -> Option<u32> {
         loop {
-            let settled = self.peer(to).filter(|peer| peer.leaving > 0)?.settled;
-            let record = self.first_held(LEFT, to, Context(0), None)?;
-            let send = self.sends.as_mut().get_mut(record as usize).filter(|send| send.number < settled)?;
+            let peer = self.peers.as_mut().get_mut(to.0 as usize)?;
+            let (sends, record) = (self.sends.as_mut(), peer.left.first()?);
+            let send = sends.get_mut(record as usize).filter(|send| send.number < peer.settled)?;
             let (user, synchronous) = (send.user, send.synchronous);
             send.stage = Stage::Accepted;
-            self.unleave(record);
+            peer.left.remove(sends, record, LEFT);
             if !synchronous {
                 self.free_send(record);
                 return Some(user);

@@ -84,11 +84,13 @@ impl Process {
 
     /// The peer needs a message of ours no longer.
     fn sent(&mut self, parcel: u32, failure: Option<Failure>) {
-        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
-            parcel.is_over = true;
-            parcel.failure = parcel.failure.or(failure);
+        match self.mailbox.parcels.get(parcel) {
+            Some(parcel) => {
+                parcel.is_over = true;
+                parcel.note(failure);
+            }
+            None => self.mailbox.parcels.forget(parcel),
         }
-        self.mailbox.parcels.forget(parcel);
         self.end_parcel(parcel);
     }
 

@@ -122,34 +122,34 @@ impl Process {
             lent: is_urgent,
             user,
         };
-        let leaves = loop {
-            match self.mailbox.machine.send(&message) {
-                Ok(leaves) => break leaves,
-                Err(SendError::Full) if self.mailbox.add_sends() => {}
-                Err(_) => {
-                    self.give_back(owner, payload);
-                    if let (Owner::Request(request), Some(region)) = (owner, region) {
-                        self.revoke(request, region);
-                    }
-                    return Err(SendFailure::Failed(self.ended(to).unwrap_or(Failure::PeerFailed(to))));
+        let (mut parcel, from) = (Parcel::new(peer, payload, owner), payload.part(0, bytes));
+        let leaving = if way == Way::Far
+            && let Some(left) = self.mailbox.machine.send_behind(&message)
+        {
+            parcel.uses = 1;
+            self.mailbox.parcels.put(parcel);
+            // Not by `carry`: a head that is handed on stalls the processor.
+            let head = Head::behind(context, message.tag, left);
+            self.post_message(peer, head.as_ref(), Some(from), Ends::Parcel(user));
+            bytes
+        } else {
+            let Some(leaves) = self.show(&message) else {
+                self.give_back(owner, payload);
+                if let (Owner::Request(request), Some(region)) = (owner, region) {
+                    self.revoke(request, region);
                 }
-            }
+                return Err(SendFailure::Failed(self.ended(to).unwrap_or(Failure::PeerFailed(to))));
+            };
+            parcel.is_over = matches!(leaves, Leaves::Eager { done: true, .. });
+            self.mailbox.parcels.put(parcel);
+            let (head, leaving) = match &leaves {
+                Leaves::Eager { head, .. } => (head, Some(Payload { start, bytes, from, parcel: user })),
+                Leaves::Head(head) => (head, None),
+            };
+            // SAFETY: as the caller says.
+            unsafe { self.carry(way, peer, head, leaving) };
+            leaving.map_or(0, |_| bytes)
         };
-        let parcel =
-            Parcel { to: peer, payload, owner, uses: 0, is_over: false, failure: None, granted: 0, is_asked: false };
-        self.mailbox.parcels.put(parcel);
-        let from = payload.part(0, bytes);
-        match leaves {
-            Leaves::Eager { head, done } => {
-                if let Some(parcel) = self.mailbox.parcels.get(user) {
-                    parcel.is_over = done;
-                }
-                // SAFETY: as the caller says.
-                unsafe { self.carry(way, peer, &head, Some(Payload { start, bytes, from, parcel: user })) };
-            }
-            // SAFETY: nothing but a head.
-            Leaves::Head(head) => unsafe { self.carry(way, peer, &head, None) },
-        }
         if region.is_none()
             && let Some(to) = self.regions.get_mut().address(from)
         {
@@ -157,14 +157,27 @@ impl Process {
             // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
-        self.end_parcel(user);
+        if parcel.uses == 0 {
+            self.end_parcel(user);
+        }
         match way {
-            Way::Far => self.let_leave(when, if matches!(leaves, Leaves::Eager { .. }) { bytes } else { 0 }),
+            Way::Far => self.let_leave(when, leaving),
             Way::Near | Way::Own => self.follow_if_needed(),
         }
         match (owner, region) {
             (Owner::Request(request), Some(region)) => Ok(Some((request, region))),
             _ => Ok(None),
+        }
+    }
+
+    /// How a message leaves. `None`: its receiver is gone, or there is no memory for a record.
+    fn show(&mut self, message: &Message) -> Option<Leaves> {
+        loop {
+            match self.mailbox.machine.send(message) {
+                Ok(leaves) => return Some(leaves),
+                Err(SendError::Full) if self.mailbox.add_sends() => {}
+                Err(_) => return None,
+            }
         }
     }
 
@@ -397,19 +410,21 @@ impl Process {
     pub(super) fn leave_parcel(&mut self, parcel: u32, failure: Option<Failure>) {
         if let Some(parcel) = self.mailbox.parcels.get(parcel) {
             parcel.uses = parcel.uses.saturating_sub(1);
-            parcel.failure = parcel.failure.or(failure);
+            parcel.note(failure);
         }
         self.end_parcel(parcel);
     }
 
     /// A parcel that nobody needs any more is its owner's. Returns whether it is one.
+    #[inline]
     pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
         let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
             return false;
         };
-        self.give_back(owner, payload);
-        if let Owner::Request(request) = owner {
-            self.requests.finish(request, failure.map_or(Ok(super::near::sent(to)), Err));
+        match (owner, failure) {
+            (Owner::Request(request), None) => self.requests.succeed(request, super::near::sent(to)),
+            (Owner::Request(request), Some(failure)) => self.requests.finish(request, Err(failure)),
+            (Owner::Cell(_) | Owner::Copy, _) => self.give_back(owner, payload),
         }
         true
     }
