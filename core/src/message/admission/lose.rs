@@ -2,7 +2,7 @@
 
 use super::peer::{Ask, Peer};
 use super::receive::Errand;
-use super::send::{HELD, HELD_ANY_TAG, HELD_TAG, Stage};
+use super::send::Stage;
 use super::{Admission, Storage};
 use crate::device::PeerId;
 use crate::list::List;
@@ -30,14 +30,12 @@ impl<S: Storage> Admission<S> {
         }
         for record in 0..self.sends.as_ref().len() as u32 {
             let Some(send) = self.sends.as_ref().get(record as usize) else { break };
-            let (user, classes): (u32, &[u8]) = match send.stage {
-                _ if send.peer != gone => continue,
-                Stage::Free => continue,
-                Stage::Held => (send.user, &[HELD, HELD_TAG, HELD_ANY_TAG]),
-                Stage::Eager | Stage::Announced | Stage::Accepted => (send.user, &[]),
-            };
-            for class in classes {
-                self.queued.remove(self.sends.as_mut(), record, *class);
+            let (user, stage) = (send.user, send.stage);
+            if send.peer != gone || stage == Stage::Free {
+                continue;
+            }
+            if stage == Stage::Held {
+                self.unqueue(record);
             }
             self.free_send(record);
             ended(Lost::Send(user));

@@ -344,11 +344,16 @@ impl<S: Storage> Admission<S> {
     pub(super) fn unhold(&mut self, record: u32) {
         let Some(send) = self.sends.as_ref().get(record as usize) else { return };
         let to = send.peer;
-        for class in [HELD, HELD_TAG, HELD_ANY_TAG] {
-            self.queued.remove(self.sends.as_mut(), record, class);
-        }
+        self.unqueue(record);
         if let Some(peer) = self.peer(to) {
             peer.holds = peer.holds.wrapping_sub(1);
+        }
+    }
+
+    /// Takes a message out of the queues of what is held.
+    pub(super) fn unqueue(&mut self, record: u32) {
+        for class in [HELD, HELD_TAG, HELD_ANY_TAG] {
+            self.queued.remove(self.sends.as_mut(), record, class);
         }
     }
 
