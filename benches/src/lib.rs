@@ -26,4 +26,6 @@ pub mod race;
 pub mod record;
 #[cfg(target_os = "linux")]
 pub mod table;
+#[cfg(target_os = "linux")]
+pub mod udp;
 pub mod verdict;

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::bare::Bare;
+use crate::{bare::Bare, udp::Side};
 
 /// Datagrams of one call.
 pub const BATCH: usize = 64;
@@ -36,11 +36,7 @@ pub(crate) fn pin(index: usize) -> io::Result<()> {
 }
 
 /// Delivered datagrams in a second: one thread sends without pause, the other receives.
-pub fn rate(
-    time: Duration,
-    mut send: impl FnMut() + Send,
-    mut receive: impl FnMut() -> usize + Send,
-) -> io::Result<f64> {
+fn rate(time: Duration, mut send: impl FnMut() + Send, mut receive: impl FnMut() -> usize + Send) -> io::Result<f64> {
     let (done, delivered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let sender = || {
@@ -78,35 +74,64 @@ pub fn bare_rate(bytes: u32, gso: bool, time: Duration) -> io::Result<f64> {
     rate(time, move || _ = from.send(address), move || to.receive())
 }
 
-/// Median nanoseconds of a round trip of the bare loop; both sides spin.
-pub fn bare_round_trip(bytes: u32) -> io::Result<f64> {
-    let [mut from, mut to] = [Bare::new(bytes as usize, 1, false)?, Bare::new(bytes as usize, 1, false)?];
-    let (here, there) = (from.local()?, to.local()?);
+/// Delivered datagrams in a second of the UDP device alone.
+pub fn device_rate(bytes: u32, gso: bool, time: Duration) -> io::Result<f64> {
+    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    rate(time, move || _ = from.send(BATCH), move || to.receive())
+}
+
+/// Median nanoseconds of a round trip: `ping` sends and waits for the answer, `pong` waits and answers.
+fn round_trip(mut ping: impl FnMut() + Send, mut pong: impl FnMut() + Send) -> io::Result<f64> {
     thread::scope(|scope| {
         let pong = scope.spawn(move || {
             let pinned = pin(1);
-            for _ in 0..ROUNDS + WARM_UP {
-                to.wait();
-                to.ping(here);
-            }
+            (0..ROUNDS + WARM_UP).for_each(|_| pong());
             pinned
         });
         let ping = scope.spawn(move || {
-            pin(0)?;
+            let pinned = pin(0);
             let mut times = Vec::with_capacity(ROUNDS);
             for round in 0..ROUNDS + WARM_UP {
                 let start = Instant::now();
-                from.ping(there);
-                from.wait();
+                ping();
                 if round >= WARM_UP {
                     times.push(start.elapsed().as_nanos() as f64);
                 }
             }
-            Ok(median(times))
+            pinned.map(|()| median(times))
         });
         pong.join().unwrap_or(Ok(()))?;
         ping.join().unwrap_or(Ok(f64::NAN))
     })
+}
+
+/// Median nanoseconds of a round trip of the bare loop; both sides spin.
+pub fn bare_round_trip(bytes: u32) -> io::Result<f64> {
+    let [mut from, mut to] = [Bare::new(bytes as usize, 1, false)?, Bare::new(bytes as usize, 1, false)?];
+    let (here, there) = (from.local()?, to.local()?);
+    let ping = move || {
+        from.ping(there);
+        from.wait();
+    };
+    let pong = move || {
+        to.wait();
+        to.ping(here);
+    };
+    round_trip(ping, pong)
+}
+
+/// As that, of the UDP device alone.
+pub fn device_round_trip(bytes: u32, gso: bool) -> io::Result<f64> {
+    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    let ping = move || {
+        from.send(1);
+        while from.receive() == 0 {}
+    };
+    let pong = move || {
+        while to.receive() == 0 {}
+        to.send(1);
+    };
+    round_trip(ping, pong)
 }
 
 /// The middle one; NaN of none.
