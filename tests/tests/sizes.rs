@@ -1,4 +1,4 @@
-//! The table of sizes in `docs/sizes.md` is what the compiler says.
+//! The table of sizes in `docs/performance.md` is what the compiler says.
 
 use unisono::records::WINDOW;
 use unisono_core::endpoint::{Endpoint, Notice, Sender};
@@ -31,6 +31,6 @@ fn table_of_sizes_is_true() {
         ("whole endpoint for 16 active peers, W = 16, 64-bit host", size_of::<Small>()),
     ];
     let table: String = rows.iter().map(|(what, bytes)| format!("| {what} | {bytes} |\n")).collect();
-    let document = include_str!("../../docs/sizes.md");
-    assert!(document.contains(&table), "docs/sizes.md should say\n{table}");
+    let document = include_str!("../../docs/performance.md");
+    assert!(document.contains(&table), "docs/performance.md should say\n{table}");
 }
