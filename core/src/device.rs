@@ -6,14 +6,11 @@
 //! counted as sent. The verdict on a datagram precedes any movement of its payload: one copy, straight to its place,
 //! before the acknowledgement leaves. Completion is one cumulative [`Ticket`] per lane.
 
+use crate::ids::PeerId;
 use crate::span::Span;
 
 /// Bytes of room for headers in every token, and the private bytes shown of every arrival.
 pub const HEAD: usize = 64;
-
-/// A peer by its rank in the job: the index of its record.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PeerId(pub u32);
 
 /// A queue of the device, and of the receiver that a datagram is meant for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

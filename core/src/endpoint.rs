@@ -9,7 +9,7 @@
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
 //! - [`poll_event`](Endpoint::poll_event) frees the record of what it reports.
 //!
-//! [`drive`](crate::drive::drive) does all of this for any device. Every call does a bounded amount of work; what it does
+//! [`drive`](crate::progress::drive) does all of this for any device. Every call does a bounded amount of work; what it does
 //! per round is proportional to the peers that are active, never to those that are known.
 //!
 //! # A peer that contradicts itself
@@ -19,45 +19,44 @@
 //! take the oldest segment although that was resent 255 times. Then it is ended as if it had failed, and told by an Abort.
 //! Late datagrams do not end anyone: the first one that is not late begins the count again.
 
-#[cfg(debug_assertions)]
-mod audit;
-mod course;
-mod events;
-mod farewell;
-mod grant;
-mod in_use;
-mod landing;
-mod life;
-mod pooled;
-mod receive;
-mod release;
-mod run;
-mod send;
-mod timeout;
 #[cfg(test)]
-mod together;
+mod batching;
+mod events;
+mod flow_control;
+#[cfg(debug_assertions)]
+mod invariants;
+pub mod operation;
+pub mod peer;
+mod peer_state;
+pub mod placement;
+mod pool_usage;
+mod receive;
+mod send;
+mod shutdown;
+pub mod storage;
+mod timeout;
 mod transmit;
-mod turn;
+mod window_pool;
 
-pub(crate) use course::Course;
-pub use in_use::InUse;
-pub(crate) use run::Run;
+pub use pool_usage::InUse;
+pub(crate) use receive::header_prediction::Course;
 pub use send::GrantError;
+pub(crate) use transmit::tx_burst::Run;
 
-use crate::congestion::Control;
 use crate::counters::Happened;
-use crate::credit::Credit;
-use crate::device::{Lane, Limits, PeerId};
+use crate::device::{Lane, Limits};
+use crate::endpoint::flow_control::credit_pool::Credit;
+use crate::endpoint::operation::OperationError;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::storage::Storage;
+use crate::ids::{Incarnation, OperationId, PeerId, PlacementId};
 use crate::list::{List, NONE};
-use crate::operation::{OperationError, OperationId};
-use crate::peer::{Incarnation, Peer};
-use crate::placement::PlacementId;
-use crate::receive_window::ReceiveWindow;
-use crate::send_window::{Pace, SendWindow};
 use crate::span::Span;
-use crate::storage::Storage;
+use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
-use crate::wheel::{Timer, Wheel};
+use crate::window::congestion::Control;
+use crate::window::receive_window::ReceiveWindow;
+use crate::window::send_window::{Pace, SendWindow};
 use crate::wire::{Flags, Kind};
 
 /// What is to be done with a datagram. Afterwards its slot is released, unless it is held.
@@ -186,7 +185,7 @@ const PROMPT: u8 = 1 << 4;
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.
     pub const FREE: Self = Self {
-        window: SendWindow::new(crate::psn::Psn::new(0)),
+        window: SendWindow::new(crate::ids::Psn::new(0)),
         peer: NONE,
         link: NONE,
         posted_link: NONE,
@@ -235,9 +234,9 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub senders: S::Senders,
     /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
-    /// [`Operation::FREE`](crate::operation::Operation::FREE).
+    /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
     pub operations: S::Operations,
-    /// [`Placement::FREE`](crate::placement::Placement::FREE).
+    /// [`Placement::FREE`](crate::endpoint::placement::Placement::FREE).
     pub placements: S::Placements,
     /// [`Notice::FREE`].
     pub notices: S::Notices,

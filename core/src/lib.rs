@@ -5,15 +5,15 @@
 //! three ways to make progress.
 //!
 //! # Layers
-//! A layer uses only those above it in this list.
-//! - [`wire`]: the headers; [`psn`], [`bitmap`], [`span`], [`time`]: the numbers they are made of.
-//! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
-//! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
-//! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
+//! A layer uses only those below it in this list.
+//! - [`collective`], [`schedule`]: what a group does together; what each rank does for it, step by step, over messages.
 //! - [`message`]: payload and receives, and how much may be under way to whom.
-//! - [`collective`]: what a group does together, whatever carries it.
-//! - [`schedule`]: what each rank does in a collective over messages, step by step.
-//! - [`counters`]: what happened, counted beside the machine.
+//! - [`progress`]: the loop that joins an endpoint and a device.
+//! - [`endpoint`]: all peers of a process, its records and its pools.
+//! - [`window`]: one peer's two half-windows.
+//! - [`device`]: what a rim implements; [`counters`]: what happened, counted beside the machine.
+//! - [`wire`]: the headers.
+//! - [`ids`], [`span`], [`time`], [`pool`]: identities, names of memory, time as a parameter, records.
 //!
 //! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
 //! (`handle_*`) and give wishes (`poll_*`).
@@ -37,27 +37,17 @@
     )
 )]
 
-pub mod bitmap;
 pub mod collective;
-pub mod congestion;
 pub mod counters;
-mod credit;
 pub mod device;
-pub mod drive;
 pub mod endpoint;
-pub mod inbound;
+pub mod ids;
 mod list;
 pub mod message;
-pub mod operation;
-pub mod peer;
-pub mod placement;
-pub mod psn;
-pub mod receive_window;
-pub mod rtt;
+pub mod pool;
+pub mod progress;
 pub mod schedule;
-pub mod send_window;
 pub mod span;
-pub mod storage;
 pub mod time;
-pub mod wheel;
+pub mod window;
 pub mod wire;

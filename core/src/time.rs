@@ -1,5 +1,7 @@
 //! Time as a parameter: the core knows no clock.
 
+pub mod wheel;
+
 use core::fmt::Debug;
 use core::hash::Hash;
 

@@ -28,10 +28,12 @@
 //! that have no such check of their own; devices write and verify it, the core never sees it.
 
 mod acknowledgement;
+mod bitmap;
 mod header;
 mod opening;
 
 pub use acknowledgement::{Acknowledgement, Echo};
+pub use bitmap::Bitmap;
 pub use header::{Flags, Header, Kind, ParseError};
 pub use opening::{Opening, SegmentHeader};
 

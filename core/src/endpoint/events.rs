@@ -1,11 +1,11 @@
 //! What the endpoint reports.
 
 use super::{Endpoint, Event, Now, SILENT};
-use crate::device::PeerId;
-use crate::operation::{Operation, OperationId};
-use crate::peer::{NEWS, PARTED};
-use crate::placement::{PlacementId, Stage};
-use crate::storage::Storage;
+use crate::endpoint::operation::Operation;
+use crate::endpoint::peer::{NEWS, PARTED};
+use crate::endpoint::placement::Stage;
+use crate::endpoint::storage::Storage;
+use crate::ids::{OperationId, PeerId, PlacementId};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The next event. Its record may be used again from now on.

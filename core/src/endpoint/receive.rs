@@ -1,18 +1,22 @@
 //! What arrives: datagrams, and held datagrams whose turn has come.
 
-use super::landing::Landed;
+pub(super) mod header_prediction;
+mod placement_rx;
+mod reorder;
+
+use super::receive::placement_rx::Landed;
 use super::{Above, Endpoint, Now, Verdict};
 use crate::counters::{Happened, Reason};
-use crate::device::{PeerId, Received};
-use crate::inbound::Order;
-use crate::operation::{OperationError, What};
-use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::psn::Psn;
-use crate::receive_window::Early;
-use crate::send_window::Piece;
+use crate::device::Received;
+use crate::endpoint::operation::{OperationError, What};
+use crate::endpoint::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
+use crate::endpoint::storage::Storage;
+use crate::ids::{PeerId, Psn};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::{Time, units};
+use crate::window::receive_state::Order;
+use crate::window::receive_window::Early;
+use crate::window::send_window::Piece;
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, ParseError};
 
 impl From<ParseError> for Reason {

@@ -1,13 +1,13 @@
 //! Commands: send, place, grant, withdraw.
 
 use super::{Endpoint, Now, READY};
-use crate::device::PeerId;
+use crate::endpoint::operation::{Operation, SendError, What};
+use crate::endpoint::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
+use crate::endpoint::placement::{Placement, Stage, segments};
+use crate::endpoint::storage::Storage;
+use crate::ids::{Key, OperationId, PeerId, PlacementId};
 use crate::list::NONE;
-use crate::operation::{Operation, OperationId, SendError, What};
-use crate::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
-use crate::placement::{Key, Placement, PlacementId, Stage, segments};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::Time;
 use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
 

@@ -1,9 +1,9 @@
 //! Time: probes, silence, windows without work.
 
 use super::{Endpoint, Now, ORPHAN, SILENT, Sender};
+use crate::endpoint::peer::{Peer, WATCHED};
+use crate::endpoint::storage::Storage;
 use crate::list::NONE;
-use crate::peer::{Peer, WATCHED};
-use crate::storage::Storage;
 use crate::time::Time;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {

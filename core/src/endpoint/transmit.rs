@@ -1,12 +1,16 @@
 //! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
 
+pub(super) mod tx_burst;
+mod tx_completion;
+
 use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY, Sender};
-use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
+use crate::device::{Cause, HEAD, Lane, Ticket, Transmit};
+use crate::endpoint::operation::{Operation, What};
+use crate::endpoint::peer::{LISTED, Life, Peer};
+use crate::endpoint::storage::Storage;
+use crate::ids::PeerId;
 use crate::list::List;
-use crate::operation::{Operation, What};
-use crate::peer::{LISTED, Life, Peer};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
@@ -165,7 +169,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
-                let piece = crate::send_window::Piece { operation: first, part: operation.sent };
+                let piece = crate::window::send_window::Piece { operation: first, part: operation.sent };
                 let segment = record.window.push(now, piece, ticket, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.what, What::Place { .. });
@@ -195,7 +199,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
         header.psn = segment.psn.get();
-        let gap = peer.receiver != crate::peer::NO_WINDOW;
+        let gap = peer.receiver != crate::endpoint::peer::NO_WINDOW;
         peer.inbound.handle_piggybacked(gap);
         let (length, payload) = emit(header, operation, segment.piece.part, head);
         if !posting {

@@ -1,7 +1,7 @@
 //! What a message is known by, and what a receive asks for.
 
 use super::queues::Key;
-use crate::device::PeerId;
+use crate::ids::PeerId;
 
 /// Who belongs to a communicator, and to no other: its messages never meet receives of another context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

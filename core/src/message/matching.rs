@@ -19,9 +19,9 @@ use core::hash::Hash;
 
 use super::envelope::{ANY_TAG, Envelope, PATTERNS, Pattern};
 use super::queues::{Key, Link, Queued, Queues};
-use crate::device::PeerId;
+use crate::ids::{MessageId, PeerId, ReceiveId};
 use crate::list::{List, NONE};
-use crate::storage::Pool;
+use crate::pool::Pool;
 
 /// What is kept beside a receive or a message.
 pub trait Body: Copy + Eq + Hash + Debug + Default {}
@@ -153,27 +153,6 @@ impl<M> Queued for Kept<M> {
             2 => any_source,
             _ => any,
         }
-    }
-}
-
-/// A receive that waits, or has met; names nothing any more once that is done with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ReceiveId {
-    pub(super) record: u32,
-    pub(super) number: u64,
-}
-
-/// A message that was taken out; names nothing any more once it is done with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MessageId {
-    pub(super) record: u32,
-    generation: u32,
-}
-
-impl MessageId {
-    /// Its record: where a rim keeps what belongs to it.
-    pub const fn record(self) -> u32 {
-        self.record
     }
 }
 

@@ -4,7 +4,7 @@
 //! expected, whatever stands in this queue and in others; no memory beyond the links in the records and one word per bucket.
 
 use crate::list::NONE;
-use crate::storage::Pool;
+use crate::pool::Pool;
 
 /// Where a record stands in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

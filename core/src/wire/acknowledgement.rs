@@ -4,8 +4,8 @@ use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Flags, HEADER, Header, Kind, ParseError};
-use crate::bitmap::Bitmap;
-use crate::psn::Psn;
+use crate::ids::Psn;
+use crate::wire::Bitmap;
 
 /// What caused a pure acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

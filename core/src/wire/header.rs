@@ -8,8 +8,7 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::VERSION;
-use crate::peer::Incarnation;
-use crate::psn::Psn;
+use crate::ids::{Incarnation, Psn};
 
 /// What a datagram is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

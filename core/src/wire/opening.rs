@@ -4,7 +4,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{HEADER, MESSAGE_HEAD, ParseError, SEGMENT_HEADER};
-use crate::placement::{Key, PlacementId};
+use crate::ids::{Key, PlacementId};
 
 /// What the opening datagram of a placement says behind the header; nothing follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
