@@ -8,20 +8,21 @@ pub use psn::{Psn, first_psn};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u32);
 
-/// A member of the group, by its number in it: 0 to size − 1.
+/// A member of a group, by its number in it: 0 to size − 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rank(pub u32);
 
-/// A process's life: random, new at every start.
+/// One lifetime of a process: random, new at every start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Incarnation(pub u32);
 
-/// An operation under way, by its record. Used again after its completion was polled.
+/// An operation in progress, by its record. Reused after its completion was polled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OperationId(pub u32);
 
-/// A grant and the placement that uses it: its record at the receiver in the low 16 bits, and above them how often a grant
-/// of that record was withdrawn, so that what was under way for a withdrawn one never counts towards the next.
+/// A grant and the placement that uses it: the receiver's record in the low 16 bits, and in the high 16 bits the number
+/// of grants of that record that were withdrawn, so that late segments of a withdrawn grant never count towards the
+/// next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PlacementId(pub u32);
 
@@ -30,24 +31,24 @@ impl PlacementId {
         Self((generation as u32) << 16 | record & 0xffff)
     }
 
-    /// Its record: below the number of grants that can be out.
+    /// The index of its record: less than the number of placement records.
     pub const fn record(self) -> usize {
         (self.0 & 0xffff) as usize
     }
 }
 
-/// Fresh random bits, made by the rim: who knows them may place.
+/// A remote key (rkey): random bits from the host that authorize a peer to place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Key(pub u64);
 
-/// A receive that waits, or has met; names nothing any more once that is done with.
+/// A receive that is posted or matched; invalid after its record is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReceiveId {
     pub(crate) record: u32,
     pub(crate) number: u64,
 }
 
-/// A message that was taken out; names nothing any more once it is done with.
+/// An unexpected message that was taken out of matching; invalid after its record is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MessageId {
     pub(crate) record: u32,
@@ -55,21 +56,21 @@ pub struct MessageId {
 }
 
 impl MessageId {
-    /// Its record: where a rim keeps what belongs to it.
+    /// The index of its record: the host may store its own data under it.
     pub const fn record(self) -> u32 {
         self.record
     }
 }
 
-/// Which collective: the same number on all ranks.
+/// A collective: the same value on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CollectiveId {
     /// The communicator.
     pub context: u32,
-    /// Its how-manieth collective; wraps.
+    /// The number of the collective in its communicator; wraps.
     pub sequence: u32,
 }
 
-/// A wish, by its number in the collective.
+/// A request of a collective, by its number in the collective.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepId(pub u32);

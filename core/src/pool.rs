@@ -3,7 +3,8 @@
 use core::fmt::Debug;
 use core::hash::Hash;
 
-/// A pool of records: an array, a boxed slice, or one that is lent. An endpoint is `Clone`, `Eq` and `Hash` where its pools are.
+/// A pool of records: an array, a boxed slice, or borrowed memory. An endpoint is `Clone`, `Eq` and `Hash` if its pools
+/// are.
 pub trait Pool<R>: AsRef<[R]> + AsMut<[R]> + Debug {}
 
 impl<R, A: AsRef<[R]> + AsMut<[R]> + Debug> Pool<R> for A {}

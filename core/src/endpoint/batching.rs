@@ -1,5 +1,5 @@
-//! Two pairs of endpoints do the same: one is asked for and given each datagram by itself, the other all of a round together. They
-//! say the same, and stand the same after each round.
+//! Equivalence test: of two pairs of endpoints, one handles each datagram by itself and the other all of a round in
+//! batches. Both return the same results, and have equal state after each round.
 
 extern crate alloc;
 use alloc::vec::Vec;
@@ -20,16 +20,16 @@ use crate::time::Nanos;
 use crate::window::receive_window::ReceiveWindow;
 use crate::wire::{Acknowledgement, Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
-/// Segments of a window, where nothing else is said.
+/// Segments of a window, unless a test says otherwise.
 const WINDOW: usize = 32;
-/// Few: the numbers go round several times in each test.
+/// Few, so that the PSNs wrap several times in each test.
 const BITS: u32 = 8;
 const OPERATIONS: usize = 64;
 const MTU: u32 = 100;
 /// Datagrams of a round.
 const BUDGET: usize = 24;
 
-/// Ranks of the job, of which two answer by themselves.
+/// Ranks of the job, of which only two are simulated as endpoints.
 const RANKS: usize = 4;
 
 type Records = Arrays<Nanos, RANKS, RANKS, OPERATIONS, 4, 16>;
@@ -60,13 +60,13 @@ impl Received for Frame {
         self.from == peer
     }
 
-    /// One of four does not say it.
+    /// Every fourth frame has no age.
     fn age_ns(&self) -> Option<u32> {
         (!self.slot.0.is_multiple_of(4)).then_some(self.slot.0 * 997 % 20_000)
     }
 }
 
-/// Places what has a payload; notes everything.
+/// A handler that places payloads and records everything.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Notes {
     heads: Vec<(PeerId, Vec<u8>, u32)>,
@@ -86,7 +86,7 @@ impl Above for Notes {
         self.counters.count(what);
     }
 
-    /// Only what is done together is counted so: the alone ones count each.
+    /// Only batches are counted this way: the other side counts each datagram.
     fn saw_all(&mut self, what: Happened, times: u32) {
         self.counters.count_all(what, times);
     }
@@ -98,11 +98,11 @@ struct Side<const W: usize> {
     notes: Notes,
     together: bool,
     ticket: Ticket,
-    /// Datagrams that took the short way in and out.
+    /// Datagrams that were predicted on receipt, and that were sent in a burst.
     short: [usize; 2],
-    /// Datagrams that left as the last of what was queued.
+    /// Datagrams that were the last of a queue.
     lasts: usize,
-    /// All that it ever got, by slot.
+    /// All frames received so far, by slot.
     frames: Vec<Frame>,
 }
 
@@ -166,7 +166,7 @@ impl<const W: usize> Side<W> {
                 self.node.poll_transmit(now, ticket, &mut head)
             };
             let Some(transmit) = transmit else { break };
-            assert!(!was_last || transmit.cause != Cause::First, "new data behind the last");
+            assert!(!was_last || transmit.cause != Cause::First, "new data after the last");
             let is_short = run.is_part() || run.left() < left || left == 0 && run.left() > 0;
             self.short[1] += usize::from(self.together && is_short);
             was_last = self.together && self.node.is_last(&mut run);
@@ -184,14 +184,14 @@ impl<const W: usize> Side<W> {
     }
 }
 
-/// Both pairs.
+/// Both pairs of endpoints.
 struct Both<const W: usize> {
     sides: [[Side<W>; 2]; 2],
-    /// Towards each rank.
+    /// Frames in flight to each rank.
     under_way: [Vec<Frame>; 2],
     now: u64,
     keys: u64,
-    /// By each rank.
+    /// Grants made by each rank.
     granted: [Vec<PlacementId>; 2],
 }
 
@@ -201,7 +201,7 @@ impl<const W: usize> Both<W> {
         Self { sides, under_way: Default::default(), now: 1_000_000, keys: 0, granted: Default::default() }
     }
 
-    /// Asks both ends of a rank the same; they answer the same.
+    /// Runs the same call on both endpoints of a rank; their results must be equal.
     fn ask<R: PartialEq + core::fmt::Debug>(&mut self, rank: usize, mut what: impl FnMut(u64, &mut Side<W>) -> R) -> R {
         let (now, [alone, together]) = (self.now, &mut self.sides[rank]);
         let (one, other) = (what(now, alone), what(now, together));
@@ -225,7 +225,7 @@ impl<const W: usize> Both<W> {
         self.ask(rank, |now, side| side.node.place(now, to, placement, key, span)).ok();
     }
 
-    /// Takes one of the latest grants back, whether it is still out or not.
+    /// Withdraws one of the latest grants, whether or not it is still outstanding.
     fn withdraw(&mut self, rank: usize, which: usize) {
         let Some(placement) = self.granted[rank].iter().rev().nth(which).copied() else { return };
         self.ask(rank, |_, side| side.node.withdraw(placement));
@@ -235,7 +235,7 @@ impl<const W: usize> Both<W> {
         self.ask(rank, |now, side| side.node.fail(now, PeerId(1 - rank as u32)));
     }
 
-    /// A round of one rank. `fate` changes what is under way towards it, `finishes` says whether the device finishes.
+    /// One round of one rank. `fate` changes the frames in flight to it; `finishes`: the device completes its postings.
     fn round(&mut self, rank: usize, fate: impl FnOnce(&mut Vec<Frame>), finishes: bool) {
         let mut frames = core::mem::take(&mut self.under_way[rank]);
         fate(&mut frames);
@@ -285,7 +285,7 @@ enum Step {
     Wait(u64),
 }
 
-/// What happens to a datagram, by its place among those under way.
+/// What happens to a frame, by its place among those in flight.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Nothing,
@@ -308,7 +308,7 @@ fn step() -> impl Strategy<Value = Step> {
         60 => (0..2_usize, 0..100_u32).prop_map(|(rank, bytes)| Step::Send(rank, bytes)),
         10 => (0..2_usize, 0..1500_u32).prop_map(|(rank, bytes)| Step::Place(rank, bytes)),
         4 => (0..2_usize, 0..4_usize).prop_map(|(rank, which)| Step::Withdraw(rank, which)),
-        // Little happens afterwards.
+        // Little happens after a failure.
         1 => (0..2_usize).prop_map(Step::Fail),
         60 => (0..2_usize, fate, prop::bool::weighted(0.9)).prop_map(|(rank, fate, finishes)| Step::Round(rank, fate, finishes)),
         10 => prop_oneof![0..5_000_u64, 0..400_000_u64].prop_map(Step::Wait),
@@ -370,7 +370,7 @@ fn what_data_acknowledge_is_looked_at_behind_the_answer() {
         let is_put_off = both.ask(rank, |_, side| side.node.said.from != NONE);
         both.send(rank, 4);
         let answer = both.ask(rank, |now, side| side.transmit(now));
-        assert_eq!(both.ask(rank, |_, side| side.node.said.from != NONE), is_put_off, "while the answer leaves");
+        assert_eq!(both.ask(rank, |_, side| side.node.said.from != NONE), is_put_off, "while the reply is sent");
         both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
         both.ask(rank, |now, side| side.node.handle_completed(now, side.ticket));
         assert!(both.ask(rank, |_, side| side.node.said.from == NONE));
@@ -378,13 +378,13 @@ fn what_data_acknowledge_is_looked_at_behind_the_answer() {
         both.ask(rank, |now, side| side.node.handle_round(now));
         put_off += usize::from(is_put_off);
     }
-    // Each answer acknowledges what it answers; the last one has none.
-    assert!(put_off > 80 && completed > 90, "{put_off} put off, {completed} completed");
+    // Each reply acknowledges the message before it; the last message gets none.
+    assert!(put_off > 80 && completed > 90, "{put_off} deferred, {completed} completed");
     let [[_, first], [_, second]] = &both.sides;
     assert!(first.lasts + second.lasts > 90, "the doorbell waits for nothing");
 }
 
-/// Rank 0 has `count` messages out, all of which an answer acknowledges that is under way.
+/// Rank 0 has sent `count` messages, all of which a reply in flight acknowledges.
 fn answered(count: u32) -> Both<WINDOW> {
     let mut both = Both::<WINDOW>::new();
     for turn in 0..20 {
@@ -419,7 +419,7 @@ fn what_is_queued_leaves_by_an_acknowledgement_that_was_put_off() {
         assert_eq!(later, before, "{count} acknowledged");
         put_off += usize::from(later.0);
     }
-    assert!(put_off > 0, "none is put off");
+    assert!(put_off > 0, "none is deferred");
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
     frames.retain(|frame| {
         Header::<BITS>::parse(&frame.head).is_ok_and(|header| header.kind == Kind::Segment) || frame.bytes < 60
     });
-    // A datagram of another kind instead of the second segment, and as many segments as there would be with it.
+    // An eager datagram instead of the second segment, and one segment beyond the last.
     let last = frames.last_mut().expect("segments");
     let mut header = Header::<BITS>::parse(&last.head).expect("a segment");
     assert_eq!(header.kind, Kind::Segment);
@@ -513,7 +513,7 @@ fn windows_with_placements_take_turns() {
         both.now += 2000;
         both.round(0, |_| {}, true);
     }
-    // Of each, as many as its window takes: neither of the first turns ends with the first placement's last segment.
+    // Of each, as many as its window takes: no turn of the first round ends with the last segment of its placement.
     let span = Span { region: Region::new(1, 1), offset: 0, bytes: 20 * (MTU - SEGMENT_HEADER as u32) };
     for turn in 0..4 {
         let (to, key) = (PeerId(2 + turn % 2), Key(turn.into()));

@@ -1,4 +1,4 @@
-//! The receiver's side of credit: who may send how much.
+//! The receiver's side of flow control: how much credit each peer gets.
 
 pub(super) mod credit_pool;
 
@@ -8,13 +8,13 @@ use crate::endpoint::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::Flags;
 
-/// Peers looked at in one round.
+/// Peers examined per round.
 const STRIDE: u32 = 64;
-/// A grant that went unused for this long while others wait is taken back: 1 ms.
+/// Credit that stays unused for this long while other peers wait is reclaimed: 1 ms.
 const UNUSED: u32 = units(1_000_000);
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The peer has more to send.
+    /// Records that the peer has more to send.
     #[inline]
     pub(super) fn want(&mut self, from: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
@@ -24,15 +24,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// A drained datagram: nothing is queued behind it, what is left of the grant is free.
+    /// A drained datagram returns the peer's credit: its sender has nothing queued after it.
     pub(super) fn take_grant_back(&mut self, from: u32, flags: Flags) {
         if flags.contains(Flags::DRAINED) {
             self.forget_grant(from);
         }
     }
 
-    /// An acknowledgement is about to leave: it carries as much credit as is the peer's share. While others wait, who has
-    /// used up its grant queues behind them.
+    /// Grants the peer credit up to its share, before an acknowledgement that carries it is sent. While other peers
+    /// wait for credit, a peer that used up its own queues after them.
     pub(super) fn feed(&mut self, to: u32) {
         let share = self.credit.share(W as u32);
         let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
@@ -51,7 +51,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Data are about to leave, and carry credit, too: more than half of the peer's share is left to it.
+    /// Grants the peer credit before data that carry it are sent, unless it still has more than half of its share.
     #[inline]
     pub(super) fn refill(&mut self, to: u32) {
         let half = self.credit.share(W as u32) >> 1;
@@ -60,7 +60,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Grants what has become free to those who wait, first come first served.
+    /// Grants free credit to the waiting peers, first come, first served.
     pub(super) fn serve_hungry(&mut self, now: Now<S, W, BITS>) {
         for _ in 0..STRIDE {
             if self.credit.waiting.is_empty() {
@@ -84,7 +84,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Takes back grants that went unused for a while: a notice that they were free may have been lost.
+    /// Reclaims credit that stayed unused for a while: the datagram that returned it may have been lost.
     fn reclaim(&mut self, now: Now<S, W, BITS>) {
         if S::Time::since(now, self.reclaimed).is_none_or(|since| since < UNUSED) {
             return;

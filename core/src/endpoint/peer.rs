@@ -1,4 +1,4 @@
-//! All that an idle peer costs: one record, kept for the life of the pair of incarnations, so that windows come and go
+//! The record of a peer: all that an idle peer costs, kept while both incarnations last, so that windows come and go
 //! without a handshake.
 
 use crate::ids::{Incarnation, Psn};
@@ -6,75 +6,75 @@ use crate::list::NONE;
 use crate::time::Time;
 use crate::window::receive_state::Inbound;
 
-/// What is known of a peer's present life.
+/// The state of a peer's present incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Life {
-    /// Bootstrap has not named it.
+    /// Bootstrap has not announced it.
     Unmet = 0,
-    /// Met, and not known to have ended.
+    /// Announced, and not known to have ended.
     Alive,
-    /// It said Bye.
+    /// It sent Bye.
     Parted,
-    /// Declared dead: final for this incarnation.
+    /// It failed: final for this incarnation.
     Failed,
 }
 
-/// Something was sent to it or came from it.
+/// A datagram was sent to it or received from it.
 pub(crate) const TOUCHED: u16 = 1;
-/// Its silence is to be noticed.
+/// Its silence is to be reported.
 pub(crate) const WATCHED: u16 = 1 << 1;
-/// It is in a list of acknowledgements.
+/// It is in a list of owed acknowledgements.
 pub(crate) const LISTED: u16 = 1 << 2;
-/// It has more to send, and counts among those who share the slots.
+/// It has more to send, and is one of the peers that share the receive slots.
 pub(crate) const WANTS: u16 = 1 << 3;
-/// It is in the list of those who wait for credit.
+/// It is in the list of peers that wait for credit.
 pub(crate) const HUNGRY: u16 = 1 << 4;
-/// It used its grant since the clock hand passed.
+/// It used its credit since the clock hand passed.
 pub(crate) const USED: u16 = 1 << 5;
-/// An event about it waits; `queue` links those.
+/// An event about it is pending; `queue` links those peers.
 pub(crate) const NEWS: u16 = 1 << 6;
-/// It was told Bye or Abort in this round.
+/// It was sent Bye or Abort in this round.
 pub(crate) const TOLD: u16 = 1 << 7;
 /// Its queue waits for a send window.
 pub(crate) const WINDOWLESS: u16 = 1 << 8;
-/// The event that waits says that it parted.
+/// The pending event is that it sent Bye.
 pub(crate) const PARTED: u16 = 1 << 10;
-/// The lap in which it was last given a window to be watched, modulo 2.
+/// The watch epoch in which it last got a window, modulo 2.
 pub(crate) const LAP: u16 = 1 << 11;
 
-/// Its `outgoing` is a send window.
+/// Its `outgoing` is the index of a send window.
 const WINDOWED: u16 = 1 << 9;
-/// Where the life begins.
+/// Shift of the peer's state.
 const LIFE: u32 = 14;
 
 /// No window.
 pub(crate) const NO_WINDOW: u16 = u16::MAX;
 
-/// The record.
+/// A peer's record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer<T: Time, const BITS: u32> {
     pub(crate) incarnation: Incarnation,
     pub(crate) inbound: Inbound<T, BITS>,
-    /// The send window, or while none is taken the next PSN to send.
+    /// The index of the send window, or while it has none, the next PSN to send.
     outgoing: u32,
     /// The next peer that is owed an acknowledgement.
     pub(crate) ack_link: u32,
     /// The next peer that waits for credit.
     pub(crate) credit_link: u32,
-    /// The last operation of the circular queue, or the next peer with news.
+    /// The last operation of the circular queue, or the next peer with a pending event.
     pub(crate) queue: u32,
     pub(crate) receiver: u16,
-    /// PSNs from `inbound.next()` on that it may send.
+    /// PSNs from `inbound.next()` on that it may send: its credit.
     pub(crate) granted: u16,
-    /// Largest datagram both ways, checksum excluded.
+    /// Largest datagram in both directions, checksum excluded.
     pub(crate) mtu: u16,
-    /// The life stands in the upper two bits.
+    /// The peer's state is in the upper two bits.
     flags: u16,
 }
 
 impl<T: Time, const BITS: u32> Peer<T, BITS> {
-    /// A peer that bootstrap has not named.
+    /// A peer that bootstrap has not announced.
     pub const UNMET: Self = Self {
         incarnation: Incarnation(0),
         inbound: Inbound::new(Psn::new(0)),
@@ -88,7 +88,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
         flags: 0,
     };
 
-    /// A life that bootstrap has just named; the first PSN to it will be `next`. Of `former` the lists it is in remain.
+    /// The record of a new incarnation; the first PSN to it will be `next`. It stays in the lists that `former` is in.
     pub(crate) const fn met(
         incarnation: Incarnation,
         inbound: Inbound<T, BITS>,
@@ -133,12 +133,12 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
         self.outgoing = sender as u32;
     }
 
-    /// The next PSN to send, while no send window is taken.
+    /// The next PSN to send, while it has no send window.
     pub(crate) const fn send_next(&self) -> Psn<BITS> {
         Psn::new(if self.has(WINDOWED) { 0 } else { self.outgoing })
     }
 
-    /// The send window is given back; the next PSN will be `next`.
+    /// Returns the send window; the next PSN will be `next`.
     pub(crate) const fn leave_sender(&mut self, next: Psn<BITS>) {
         self.unset(WINDOWED);
         self.outgoing = next.get();

@@ -1,4 +1,4 @@
-//! Lives: meeting, resetting, failing.
+//! Changes of a peer's state: announced, replaced, reset, failed.
 
 use super::{Endpoint, Notice, Now, ORPHAN};
 use crate::counters::{Happened, Reason};
@@ -13,8 +13,8 @@ use crate::window::receive_window::Early;
 use crate::wire::{Flags, HEADER, Header, Kind};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Bootstrap names a peer's present life; `mtu` is the largest datagram, checksum excluded, that both ends and the
-    /// path take. Only this replaces an incarnation: what is under way towards another life of that rank fails.
+    /// Adds a peer, or replaces its incarnation; `mtu` is the largest datagram, checksum excluded, that both ends and
+    /// the path take. Only this call replaces an incarnation: operations to another incarnation of that rank fail.
     pub fn meet(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
         self.hear_said(now);
         let own = self.config.incarnation;
@@ -31,17 +31,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         record.mtu = mtu.min(u32::from(u16::MAX)) as u16;
     }
 
-    /// What is known of a peer's present life.
+    /// The state of the peer's present incarnation.
     pub fn life(&self, peer: PeerId) -> Life {
         self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life())
     }
 
-    /// The incarnation that bootstrap named, while it is not known to have ended.
+    /// The announced incarnation, unless it is known to have ended.
     pub fn incarnation(&self, peer: PeerId) -> Option<Incarnation> {
         self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()).map(|peer| peer.incarnation)
     }
 
-    /// The peer is known to be dead: final for its incarnation. Everything that needs it fails, and the others are told.
+    /// Declares the peer failed: final for its incarnation. Every operation with it fails, and the failure is
+    /// broadcast.
     pub fn fail(&mut self, now: Now<S, W, BITS>, peer: PeerId) {
         self.hear_said(now);
         let Some(record) = self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else { return };
@@ -50,15 +51,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.flood(peer.0, incarnation);
     }
 
-    /// What the peer acknowledges contradicts what was sent to it: it is ended, and told.
+    /// Aborts a peer whose acknowledgements contradict what was sent to it.
     pub(super) fn give_up(&mut self, now: Now<S, W, BITS>, peer: u32) {
         let Some(expected) = self.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else { return };
         self.end(now, peer, Life::Failed);
         self.notify(Notice { to: peer, kind: Kind::Abort, expected, ..Notice::FREE });
     }
 
-    /// The device reports a link or a path. Without a path a peer is as good as dead; a link that is down may come up
-    /// again: what is lost meanwhile is repaired, and silence is judged as always.
+    /// Handles a device event. Without a path a peer counts as failed; a link that is down may come up again: losses
+    /// are repaired, and the silence limit still applies.
     pub fn handle_fact(&mut self, now: Now<S, W, BITS>, fact: Fact) {
         match fact {
             Fact::NoPath(peer) => self.fail(now, peer),
@@ -66,8 +67,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The life that the reset echoes is over: replaced by the sender's, or the sender itself has given up on this process.
-    /// It counts while that life is what is still believed.
+    /// Handles a Reset: the echoed incarnation of the sender has ended, or the sender has failed this process. Ignored
+    /// unless that incarnation is the one in the peer's record.
     pub(super) fn handle_reset(
         &mut self,
         now: Now<S, W, BITS>,
@@ -87,7 +88,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(())
     }
 
-    /// A datagram of another life, of its sender or of this process.
+    /// Handles a datagram that names another incarnation of its sender or of this process.
     pub(super) fn handle_other_life(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
@@ -96,7 +97,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Err(Reason::Stale)
     }
 
-    /// Answers a datagram that expects another life of this process, or that a dead one sent.
+    /// Answers a datagram that expects another incarnation of this process, or that a failed one sent.
     pub(super) fn send_reset(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         if header.kind == Kind::Reset || header.kind == Kind::Abort {
             return;
@@ -117,7 +118,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn handle_bye(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         let Some(peer) = self.peer_mut(header.rank) else { return };
         if peer.inbound.next() != header.psn() {
-            // Something is missing after all: it is asked for, and the Bye comes again.
+            // A datagram is still missing: a NACK requests it, and the Bye is repeated.
             peer.inbound.handle_gap();
             self.list_ack(header.rank);
             return;
@@ -132,7 +133,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The peer's life has ended one way or the other: everything that needs it fails.
+    /// Closes a peer with the given final state: every operation with it fails.
     pub(super) fn end(&mut self, now: Now<S, W, BITS>, rank: u32, life: Life) {
         let error = if life == Life::Parted { OperationError::Parted } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
@@ -175,12 +176,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             peer.set(if life == Life::Parted { NEWS | PARTED } else { NEWS });
             self.news.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
         } else if life == Life::Failed {
-            // One event for two lives: the worse one.
+            // One event for two incarnations: the worse one.
             peer.unset(PARTED);
         }
     }
 
-    /// What is held for a peer that has ended is given back through [`poll_deferred`](Self::poll_deferred).
+    /// Marks a receive window of an ended peer: [`poll_deferred`](Self::poll_deferred) returns its held datagrams.
     fn abandon_receiver(&mut self, receiver: u32) {
         let receivers = self.receivers.as_mut();
         let Some(window) = receivers.get_mut(receiver as usize) else { return };
@@ -191,7 +192,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// A death is flooded: to the ranks 1, 2, 4, … behind this one, as far as there is room.
+    /// Broadcasts a failure to the ranks at distances 1, 2, 4, … from this one, while there is room for control
+    /// messages.
     fn flood(&mut self, dead: u32, incarnation: Incarnation) {
         let size = self.peers.as_ref().len() as u32;
         let mut distance = 1;
@@ -213,7 +215,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The peer neither has nor wants a grant any more.
+    /// Takes all credit from the peer, and removes it from those that share the receive slots.
     pub(super) fn forget_grant(&mut self, rank: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize) else { return };
         self.credit.give_back(u32::from(peer.granted));

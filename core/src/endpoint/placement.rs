@@ -1,11 +1,11 @@
-//! Placements: memory that a peer was granted, filled by segments in any order.
+//! Placements: granted memory that a peer writes by segments in any order.
 
 use crate::ids::{Incarnation, Key, PlacementId};
 use crate::list::NONE;
 use crate::span::Span;
 
 impl PlacementId {
-    /// Its record among `placements`, unless it was withdrawn meanwhile.
+    /// Its record in `placements`, unless the grant was withdrawn.
     pub(crate) fn among(self, placements: &[Placement]) -> Option<&Placement> {
         placements.get(self.record()).filter(|placement| u32::from(placement.generation) == self.0 >> 16)
     }
@@ -15,31 +15,31 @@ impl PlacementId {
     }
 }
 
-/// Where a grant stands.
+/// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Stage {
     Free,
-    /// The key is out.
+    /// Granted, not yet opened.
     Granted(Key),
-    /// Opened; so many segments and the opening itself have yet to have their turn.
+    /// Opened; `left` of its datagrams, including the opening, are not yet delivered in order.
     Open {
         bytes: u32,
         left: u32,
         /// The opening's PSN; those of the segments follow it.
         psn: u32,
     },
-    /// Filled; the event waits.
+    /// Complete; the event is pending.
     Filled {
         bytes: u32,
     },
 }
 
-/// One grant, for one use.
+/// One grant, for a single use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Placement {
     pub(crate) stage: Stage,
     pub(crate) peer: u32,
-    /// The life it was granted to.
+    /// The incarnation that it was granted to.
     pub(crate) incarnation: Incarnation,
     pub(crate) to: Span,
     /// The next record in the free list or the list of events.
@@ -59,7 +59,7 @@ impl Placement {
         generation: 0,
     };
 
-    /// Unused again.
+    /// Frees the record.
     pub(crate) const fn free(&mut self, withdrawn: bool) {
         *self = Self { generation: self.generation.wrapping_add(withdrawn as u16), ..Self::FREE };
     }

@@ -1,4 +1,4 @@
-//! How many records are taken: what must return to nothing when all is over.
+//! Counts of the records in use, which must return to zero when all operations are over.
 
 use super::Endpoint;
 use crate::endpoint::storage::Storage;
@@ -20,7 +20,7 @@ pub struct InUse {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Counts the records in use: work proportional to the pools.
+    /// Counts the records in use, by a walk over the free lists.
     pub fn in_use(&self) -> InUse {
         fn taken<R>(free: List, records: &[R], link: impl Fn(&R) -> u32) -> u32 {
             let free = free.iter(records, link).fold(0_u32, |sum, _| sum.wrapping_add(1));

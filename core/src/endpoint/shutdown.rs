@@ -1,4 +1,4 @@
-//! Leaving: Bye or Abort to everyone, and a linger for the others' Byes.
+//! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
 use super::{Endpoint, Leaving, Now, ORPHAN};
 use crate::device::{Cause, HEAD, Lane, Transmit};
@@ -9,22 +9,23 @@ use crate::list::NONE;
 use crate::time::Time;
 use crate::wire::{HEADER, Kind};
 
-/// Ranks looked at in one call.
+/// Ranks examined per call.
 const STRIDE: u32 = 64;
 
 /// Rounds of Byes.
 const FAREWELLS: u8 = 3;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Says Bye to everyone it had to do with, once everything has been acknowledged, and lingers for the others' Byes.
+    /// Starts an orderly shutdown: after everything is acknowledged, sends Bye to every contacted peer and lingers for
+    /// their Byes.
     pub fn leave(&mut self) {
         if self.leaving == Leaving::No {
             self.leaving = Leaving::Telling { kind: Kind::Bye, rank: 0, round: 0 };
         }
     }
 
-    /// Gives up: tells everyone it had to do with that they need not wait, those too that were told Bye. No more data leaves:
-    /// memory is free as soon as the device has finished what was posted.
+    /// Aborts: sends Abort to every contacted peer, even to those that were sent a Bye, so that none of them waits. No
+    /// more data are sent: memory is free as soon as the device has completed the postings.
     pub fn abort(&mut self) {
         if self.leaving != Leaving::No {
             for peer in self.peers.as_mut() {
@@ -34,7 +35,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.leaving = Leaving::Telling { kind: Kind::Abort, rank: 0, round: FAREWELLS - 1 };
     }
 
-    /// Whether nothing but last words leaves.
+    /// Whether only Aborts may still be sent.
     pub(super) const fn gives_up(&self) -> bool {
         matches!(
             self.leaving,
@@ -42,19 +43,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         )
     }
 
-    /// Whether [`leave`](Self::leave) or [`abort`](Self::abort) has come to its end.
+    /// Whether [`leave`](Self::leave) or [`abort`](Self::abort) has finished.
     pub fn is_gone(&self) -> bool {
         self.leaving == Leaving::Gone
     }
 
-    /// Whether a Bye or Abort may leave: a Bye waits until everything has been acknowledged.
+    /// Whether a Bye or Abort may be sent: a Bye waits until everything is acknowledged.
     pub(super) fn may_tell(&self, kind: Kind) -> bool {
         #[cfg(mutant = "bye_early")]
         let kind = if kind == Kind::Bye { Kind::Abort } else { kind };
         kind != Kind::Bye || self.is_acknowledged()
     }
 
-    /// The next Bye or Abort.
+    /// Builds the next Bye or Abort.
     pub(super) fn transmit_farewell(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
         let Leaving::Telling { kind, mut rank, round } = self.leaving else { return None };
         if !self.may_tell(kind) {
@@ -95,7 +96,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         None
     }
 
-    /// A linger has passed, or everyone has parted.
+    /// Ends the linger, or repeats the Byes to peers that did not answer.
     pub(super) fn linger(&mut self, now: Now<S, W, BITS>) {
         let Leaving::Lingering { kind, until, round } = self.leaving else { return };
         if !S::Time::is_due(now, until) {
@@ -110,7 +111,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if missing && round < FAREWELLS { Leaving::Telling { kind, rank: 0, round } } else { Leaving::Gone };
     }
 
-    /// Whether everything that was to be sent has been acknowledged.
+    /// Whether everything that was to be sent is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         let idle = |sender: &super::Sender<S::Time, W, BITS>| sender.window.is_acknowledged();
         self.windowless.is_empty()

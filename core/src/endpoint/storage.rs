@@ -1,4 +1,4 @@
-//! Where an endpoint keeps its records: arrays in models and on microcontrollers, boxed slices elsewhere.
+//! The memory of an endpoint's records: arrays in models and on microcontrollers, boxed slices elsewhere.
 
 use core::fmt::Debug;
 
@@ -10,13 +10,14 @@ use crate::pool::Pool;
 use crate::time::Time;
 use crate::window::receive_window::ReceiveWindow;
 
-/// The records of an endpoint. Each pool's length is its capacity, at most 2³² − 1; of windows and placements at most 65 535.
+/// The records of an endpoint. Each pool's length is its capacity: at most 2³² − 1, of windows and placements at most
+/// 65 535.
 pub trait Storage<const W: usize, const BITS: u32>: Debug {
-    /// The clock.
+    /// The clock's time type.
     type Time: Time;
     /// One record per rank of the job.
     type Peers: Pool<Peer<Self::Time, BITS>>;
-    /// Send windows, for peers with something unacknowledged.
+    /// Send windows, for peers with unacknowledged segments.
     type Senders: Pool<Sender<Self::Time, W, BITS>>;
     /// Receive windows, for peers with a gap.
     type Receivers: Pool<ReceiveWindow<W>>;
@@ -24,12 +25,12 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     type Operations: Pool<Operation>;
     /// Grants and placements.
     type Placements: Pool<Placement>;
-    /// Control datagrams that wait for a token: 16 or more.
+    /// Control messages that wait for a token: 16 or more.
     type Notices: Pool<Notice>;
 }
 
-/// Records in arrays: `PEERS` peers, `WINDOWS` windows each way, `OPERATIONS` operations, `PLACEMENTS` grants, `NOTICES`
-/// control datagrams.
+/// Records in arrays: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations, `PLACEMENTS` grants,
+/// `NOTICES` control messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Arrays<
     T: Time,

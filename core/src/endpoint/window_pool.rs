@@ -1,4 +1,4 @@
-//! Send windows and their pool: who gets one, and who gives one back.
+//! The pool of send windows: which peer gets one, and which returns one.
 
 use super::{Endpoint, Notice, Now, ORPHAN, READY, Sender};
 use crate::endpoint::peer::{LAP, NO_WINDOW, TOUCHED, WATCHED, WINDOWLESS};
@@ -8,13 +8,14 @@ use crate::list::NONE;
 use crate::time::Time;
 use crate::wire::{Flags, Kind};
 
-/// Windows looked at in one search for an idle one.
+/// Windows examined in one search for an idle one.
 const STRIDE: u32 = 64;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Notices the peer's silence from now on, or no more. Returns false when no send window is free for it: ask again. Where
-    /// peers outnumber windows, ask from time to time in any case: sends take windows from watched peers that answer, and
-    /// watched peers share what is left: four times in the configured silence each is given one, and asked at once.
+    /// Starts or stops watching for the peer's silence. Returns false if no send window is free for it: call again.
+    /// Where peers outnumber windows, call from time to time in any case: sends take windows from watched peers that
+    /// answer, and watched peers share the rest: four times in the configured silence each gets one and is probed at
+    /// once.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
         let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
@@ -50,7 +51,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         true
     }
 
-    /// A send window for the peer: a free one, one that has been idle, or, `watching`, one that watches a peer that answers.
+    /// Takes a send window for the peer: a free one, an idle one, or, if `watching`, one that watches a peer that
+    /// answers.
     pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
         let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
@@ -69,7 +71,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(i)
     }
 
-    /// Looks at a few windows for one that is idle and retires it.
+    /// Examines a few windows and retires one that is idle.
     pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
         let count = self.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
@@ -81,7 +83,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Whether the window has no work and its peer is not watched, or, `watching`, answers.
+    /// Whether the window has no work and its peer is not watched, or, if `watching`, answers.
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
@@ -93,7 +95,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
     }
 
-    /// Gives a quiet window back to the pool, and what is left of its grant to the peer.
+    /// Returns an idle window to the pool, and the rest of its credit to the peer.
     pub(super) fn retire(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
@@ -112,7 +114,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.wheel.clear(senders, sender, Sender::timer);
         let Some(record) = senders.get_mut(sender as usize) else { return };
         if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
-            // Freed when it leaves the list it is in.
+            // It is freed when it leaves the list that it is in.
             record.flags |= ORPHAN;
             return;
         }
@@ -121,13 +123,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.serve_windowless(now);
     }
 
-    /// Whether a pool of windows is empty: a peer more, and something waits. Who can lends more.
+    /// Whether a pool of windows is empty, so that another peer would have to wait. A host that can adds windows.
     pub const fn lacks_windows(&self) -> bool {
         self.free_senders.is_empty() || self.free_receivers.is_empty()
     }
 
-    /// Takes more windows: `lend` puts unused records behind those of the two pools, which stay where they are. Queues that wait for a
-    /// window get one.
+    /// Adds windows: `lend` appends unused records to the two pools, whose records stay in place. Queues that wait for
+    /// a window get one.
     pub fn lend_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
         let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
         lend(&mut self.senders, &mut self.receivers);
@@ -143,7 +145,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The first of the queues that wait for a window gets a free one.
+    /// Gives a free window to the first queue that waits for one.
     fn serve_windowless(&mut self, now: Now<S, W, BITS>) {
         if let Some(first) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
             let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
@@ -156,7 +158,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The peer's queue does not wait for a window any more.
+    /// Removes the peer's queue from the list of those that wait for a window.
     pub(super) fn leave_windowless(&mut self, rank: u32) {
         let mut others = crate::list::List::EMPTY;
         while let Some(i) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {

@@ -25,29 +25,29 @@ impl<const BITS: u32> Psn<BITS> {
         self.0
     }
 
-    /// `n` numbers further on.
+    /// The PSN `n` after this one.
     pub const fn add(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n) & Self::MASK)
     }
 
-    /// `n` numbers back.
+    /// The PSN `n` before this one.
     pub const fn back(self, n: u32) -> Self {
         Self(self.0.wrapping_sub(n) & Self::MASK)
     }
 
-    /// How many numbers this one lies after `earlier`, modulo 2^`BITS`.
+    /// The distance from `earlier` to this PSN, modulo 2^`BITS`.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0) & Self::MASK
     }
 
-    /// Whether this number lies after `other`, by less than half the number space.
+    /// Whether this PSN follows `other`, by less than half the number space.
     pub const fn is_after(self, other: Self) -> bool {
         let distance = self.since(other);
         distance != 0 && distance <= Self::MASK >> 1
     }
 }
 
-/// The first PSN that the life `from` sends to the life `to`: known to both without a handshake.
+/// The first PSN from the incarnation `from` to the incarnation `to`: both ends compute it without a handshake.
 pub const fn first_psn<const BITS: u32>(from: Incarnation, to: Incarnation) -> Psn<BITS> {
     // MurmurHash3's 32-bit finalizer over both, in order.
     let mut h = from.0.wrapping_mul(0xcc9e_2d51) ^ to.0.rotate_left(15);

@@ -1,27 +1,27 @@
 //! The congestion window: fixed on lossless fabrics, delay-based elsewhere.
 //!
-//! The delay-based controller follows the kind of TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020, §3): below a target
-//! delay the window grows, by at least one segment a round trip, above it the window shrinks in proportion to the excess, at most
-//! once a round trip. Loss by itself is repaired and not punished; loss with a delay above the target halves the window, which
-//! counts as the shrinking of that round trip (Swift, algorithm 1, fast recovery).
+//! The delay-based controller follows TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020, §3): below a target delay the
+//! window grows by at least one segment per round trip; above it the window shrinks in proportion to the excess, at
+//! most once per round trip. Loss alone is repaired and not penalized; loss with a delay above the target halves the
+//! window, which counts as that round trip's decrease (Swift, algorithm 1, fast recovery).
 
 use crate::time::Time;
 use crate::window::rtt::Rtt;
 
-/// How the window moves; the same for all peers of an endpoint.
+/// How the window changes; the same for all peers of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Control {
-    /// The whole send window, always.
+    /// Always the whole send window.
     #[default]
     Fixed,
-    /// By delay.
+    /// Delay-based.
     Delay {
-        /// Delay above the least round trip that is aimed at, in units of 64 ns.
+        /// Target delay above the minimum round trip, in units of 64 ns.
         target: u32,
     },
 }
 
-/// The window of one peer, in 1/256 segments.
+/// The congestion window of one peer, in 1/256 segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Congestion<T: Time> {
     /// Zero: not limited yet.
@@ -40,25 +40,25 @@ impl<T: Time> Congestion<T> {
         self.window == 0 || (in_flight as u32) << 8 < self.window
     }
 
-    /// How many segments more [may](Self::admits) be in flight, at most `full`.
+    /// How many more segments [may](Self::admits) be in flight, at most `full`.
     pub(crate) const fn room(&self, in_flight: u16, full: u16) -> u32 {
         let most = if self.window == 0 { full as u32 } else { self.window.div_ceil(256) };
         most.saturating_sub(in_flight as u32)
     }
 
-    /// A round trip was measured, in units of 64 ns.
+    /// Handles a measured round trip, in units of 64 ns.
     pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
         let Control::Delay { target } = *control else { return };
         let full = u32::from(full) << 8;
         let window = if self.window == 0 { full } else { self.window };
         let aim = rtt.least().saturating_add(target);
         self.window = if units <= aim {
-            // One segment for each measurement, of which there is about one a round trip, and more when the delay is far
-            // below the aim (TIMELY, §4.3: hyperactive increase).
+            // One segment per measurement, of which there is about one per round trip, and more when the delay is less
+            // than half the target (TIMELY, §4.3: hyperactive increase).
             let far = if units < aim >> 1 { window >> 3 } else { 0 };
             window.saturating_add(256).saturating_add(far).min(full)
         } else if self.may_shrink(now, rtt) {
-            // 0.8 × the share of the delay that is too much, at most a half (Swift, algorithm 1).
+            // 0.8 × the excess share of the delay, at most a half (Swift, algorithm 1).
             let excess = units.wrapping_sub(aim);
             let share = scaled(excess, units);
             let cut = (window >> 8).saturating_mul(share).saturating_mul(4).checked_div(5).unwrap_or(0);
@@ -68,8 +68,9 @@ impl<T: Time> Congestion<T> {
         };
     }
 
-    /// Something was lost when the round trip was so many units of 64 ns. To be told before that round trip is. Left out where size counts
-    /// (feature `optimize_for_size`): there the round trips alone are learnt from.
+    /// Handles a loss detected when the round trip was `units` of 64 ns; to be called before
+    /// [`handle_round_trip`](Self::handle_round_trip) for that round trip. Left out with the feature
+    /// `optimize_for_size`, where only round trips adjust the window.
     pub fn handle_loss(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
         let Control::Delay { target } = *control else { return };
         if cfg!(feature = "optimize_for_size") {
@@ -84,7 +85,7 @@ impl<T: Time> Congestion<T> {
         }
     }
 
-    /// Whether a round trip has passed since this was last so.
+    /// Whether a round trip has passed since the last decrease; records a decrease if so.
     fn may_shrink(&mut self, now: T::Instant, rtt: &Rtt) -> bool {
         let may = T::since(now, self.shrunk).is_none_or(|since| since > rtt.smoothed());
         if may {
@@ -130,7 +131,7 @@ mod tests {
             now += 1 << 20;
             window.handle_round_trip(now, u32::MAX, &rtt, &control, 64);
         }
-        assert!(window.admits(0, 64), "one segment always may");
+        assert!(window.admits(0, 64), "one segment is always admitted");
     }
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
         rtt.sample(100);
         let mut window = Congestion::<Nanos>::NEW;
         window.handle_loss(1 << 30, 200, &rtt, &control, 64);
-        assert_eq!(window, Congestion::NEW, "the delay is the aim's");
+        assert_eq!(window, Congestion::NEW, "the delay is at the target");
         window.handle_loss(1 << 30, 201, &rtt, &control, 64);
         assert!(window.admits(31, 64) && !window.admits(32, 64));
         let halved = window;

@@ -1,23 +1,23 @@
-//! The receiving half of a sliding window: what every peer's record keeps, also while it is idle.
+//! The receiving half of a sliding window: the state that every peer's record keeps, even while the peer is idle.
 //!
-//! The receiver keeps no repair timer. A new gap makes the next acknowledgement immediate and marked NACK; while a gap
-//! stands, every acknowledgement carries the bitmap.
+//! The receiver keeps no repair timer. It acknowledges a new gap at once, marked NACK; while a gap exists, every
+//! acknowledgement carries the bitmap.
 
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::window::receive_window::{Early, ReceiveWindow};
 use crate::wire::{Acknowledgement, Bitmap, Echo};
 
-/// Where a datagram stands among those of its peer.
+/// Where a datagram stands in its peer's PSN order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// It is its turn.
+    /// The next expected PSN.
     Next,
-    /// So many PSNs before its turn.
+    /// This many PSNs after the next expected one.
     Early(u32),
-    /// Arrived before.
+    /// Received before.
     Duplicate,
-    /// Neither in the window nor shortly behind it.
+    /// Neither in the window nor shortly before it.
     Outside,
 }
 
@@ -25,22 +25,22 @@ pub enum Order {
 const NOW: u8 = 1;
 /// A gap is new.
 const NACK: u8 = 1 << 1;
-/// Answers a probe.
+/// It answers a probe.
 const ANSWER: u8 = 1 << 2;
-/// Something waits to be acknowledged.
+/// Some datagram is not acknowledged.
 const PENDING: u8 = 1 << 3;
-/// It echoes what arrived.
+/// It echoes a datagram.
 const ECHO: u8 = 1 << 4;
-/// Where the echoed count begins.
+/// Shift of the echoed transmission count.
 const COUNT: u32 = 5;
 
-/// What has arrived from a peer, and what the next acknowledgement will say.
+/// Which datagrams of a peer have arrived, and the content of the next acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Inbound<T: Time, const BITS: u32> {
     next: Psn<BITS>,
-    /// When that which the next acknowledgement echoes arrived.
+    /// Arrival time of the datagram that the next acknowledgement echoes.
     arrived: T::Stamp,
-    /// The low 16 bits of the PSN it echoes, at most half that away from `next`.
+    /// The low 16 bits of the PSN it echoes, which is less than 2¹⁵ away from `next`.
     echo: u16,
     /// Datagrams to be acknowledged, saturating.
     unacknowledged: u8,
@@ -48,17 +48,17 @@ pub struct Inbound<T: Time, const BITS: u32> {
 }
 
 impl<T: Time, const BITS: u32> Inbound<T, BITS> {
-    /// Nothing has arrived; the first datagram will have the number `first`.
+    /// Nothing has arrived; the first datagram will have the PSN `first`.
     pub const fn new(first: Psn<BITS>) -> Self {
         Self { next: first, arrived: T::ZERO, echo: 0, unacknowledged: 0, flags: 0 }
     }
 
-    /// Every PSN before this one has had its turn.
+    /// The next expected PSN: every one before it has been delivered.
     pub const fn next(&self) -> Psn<BITS> {
         self.next
     }
 
-    /// Where `psn` stands, given a window of `W` PSNs.
+    /// Classifies `psn`, given a window of `W` PSNs.
     #[inline(always)]
     pub fn order<const W: usize>(&self, psn: Psn<BITS>, window: Option<&ReceiveWindow<W>>) -> Order {
         let distance = psn.since(self.next);
@@ -85,7 +85,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         }
     }
 
-    /// A datagram that consumes a PSN arrived at `arrived`: the next acknowledgement echoes it.
+    /// Records that a datagram which consumes a PSN arrived at `arrived`: the next acknowledgement echoes it.
     #[inline]
     pub fn note(&mut self, arrived: T::Stamp, psn: Psn<BITS>, count: u8) {
         if self.flags & ANSWER == 0 {
@@ -95,8 +95,8 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         self.flags |= PENDING;
     }
 
-    /// The next `count` datagrams, each of which consumes a PSN, arrived and have had their turn, the last one at `arrived`: as that many
-    /// [notes](Self::note) of originals, each [advanced](Self::advance) without a window.
+    /// Records the next `count` in-order datagrams, the last of which arrived at `arrived`: equals `count` calls of
+    /// [`note`](Self::note) with originals, each followed by [`advance`](Self::advance) without a window.
     #[inline]
     pub(crate) fn note_all(&mut self, arrived: T::Stamp, count: u32) {
         self.next = self.next.add(count);
@@ -111,25 +111,25 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         self.flags = self.flags & !(0b11 << COUNT) | ECHO | (count & 3) << COUNT;
     }
 
-    /// The next acknowledgement must not wait.
+    /// Requests an immediate acknowledgement.
     pub const fn hurry(&mut self) {
         self.flags |= PENDING | NOW;
-        // What will not wait is not counted: equal states stay equal.
+        // An immediate acknowledgement needs no count, so that equal states compare equal.
         self.unacknowledged = 0;
     }
 
-    /// An arrival showed a gap that was not known.
+    /// Records that an arrival revealed a new gap.
     pub const fn handle_gap(&mut self) {
         self.flags |= PENDING | NOW | NACK;
     }
 
-    /// A probe arrived: the next acknowledgement answers it.
+    /// Records a probe: the next acknowledgement answers it.
     pub fn handle_probe(&mut self, arrived: T::Stamp, psn: Psn<BITS>, number: u8) {
         self.set_echo(arrived, psn, number);
         self.flags |= PENDING | NOW | ANSWER;
     }
 
-    /// The next expected PSN has had its turn. Returns what stands next when it has arrived already.
+    /// Advances past the next expected PSN. Returns the state of the PSN after it if that arrived early.
     #[inline]
     pub fn advance<const W: usize>(&mut self, window: Option<&mut ReceiveWindow<W>>) -> Early {
         self.next = self.next.add(1);
@@ -142,7 +142,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         }
     }
 
-    /// Datagrams that wait to be acknowledged.
+    /// Datagrams that are not acknowledged yet.
     pub const fn unacknowledged(&self) -> u8 {
         self.unacknowledged
     }
@@ -152,12 +152,13 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         self.flags & PENDING != 0
     }
 
-    /// Whether it must not wait.
+    /// Whether the acknowledgement must be sent at once.
     pub const fn is_urgent(&self) -> bool {
         self.flags & NOW != 0
     }
 
-    /// A datagram that carries the cumulative acknowledgement leaves: that suffices where nothing else is to be said.
+    /// A datagram that carries the cumulative acknowledgement is sent: enough, unless a gap or a probe needs a pure
+    /// acknowledgement.
     #[inline]
     pub const fn handle_piggybacked(&mut self, gap: bool) {
         if self.flags & NOW == 0 && !gap {
@@ -165,7 +166,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         }
     }
 
-    /// Takes the acknowledgement that is owed.
+    /// Builds the pending acknowledgement and clears it.
     pub fn acknowledge<const W: usize>(
         &mut self,
         now: T::Instant,
@@ -190,7 +191,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         acknowledgement
     }
 
-    /// Lowers every sequence number by `by`, for models whose numbers are relative.
+    /// Lowers every PSN by `by`, for models whose numbers are relative.
     #[must_use]
     pub fn with_numbers(mut self, by: u32) -> Self {
         self.next = self.next.back(by);
@@ -200,7 +201,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         self
     }
 
-    /// What is not owed is not kept: equal states stay equal.
+    /// Clears the acknowledgement state, so that equal states compare equal.
     const fn settle(&mut self) {
         self.flags = 0;
         self.unacknowledged = 0;

@@ -1,35 +1,36 @@
-//! What arrived beyond a gap. Taken from a pool only while a gap stands.
+//! Datagrams that arrived beyond a gap. A receive window is taken from a pool only while its peer has a gap.
 
 use crate::device::Slot;
 use crate::ids::PlacementId;
 use crate::wire::Bitmap;
 
-/// A datagram that arrived before its turn.
+/// A datagram that arrived before its predecessors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Early {
     /// Not arrived.
     #[default]
     Missing,
-    /// Set aside by the device until its turn comes.
+    /// Set aside by the device until its predecessors have arrived.
     Held(Slot),
-    /// Has taken effect: an opening, or a segment in its place. Counts towards this placement at its turn.
+    /// Processed early: an opening, or a segment copied to its place. Counts towards this placement when its
+    /// predecessors have arrived.
     Landed(PlacementId),
 }
 
-/// Arrivals at distances 1 to `W` − 1 from the next expected PSN; distance 0 is that PSN itself, whose turn it is.
+/// Arrivals at distances 1 to `W` − 1 from the next expected PSN, which is at distance 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReceiveWindow<const W: usize> {
     arrived: Bitmap,
     /// Ring index of distance 0.
     head: u16,
-    /// The next window in a list of the owner's.
+    /// The next window in the owner's list.
     pub(crate) link: u32,
-    /// The peer it serves.
+    /// The peer that it belongs to.
     pub(crate) owner: u32,
     early: [Early; W],
 }
 
-/// That PSN has arrived before.
+/// This PSN has arrived before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occupied;
 
@@ -38,7 +39,7 @@ impl<const W: usize> ReceiveWindow<W> {
     pub const EMPTY: Self =
         Self { arrived: Bitmap::EMPTY, head: 0, link: u32::MAX, owner: u32::MAX, early: [Early::Missing; W] };
 
-    /// Whether nothing waits beyond a gap.
+    /// Whether nothing has arrived beyond a gap.
     pub fn is_empty(&self) -> bool {
         self.arrived.is_empty()
     }
@@ -48,10 +49,10 @@ impl<const W: usize> ReceiveWindow<W> {
         self.arrived.contains(distance)
     }
 
-    /// Notes an arrival at `distance`. Returns whether it shows a gap that was not known.
+    /// Records an arrival at `distance`. Returns whether it reveals a new gap.
     ///
     /// # Errors
-    /// [`Occupied`] when that PSN has arrived before.
+    /// [`Occupied`] if that PSN has arrived before.
     pub fn insert(&mut self, distance: u32, early: Early) -> Result<bool, Occupied> {
         #[cfg(not(mutant = "duplicate_accepted"))]
         if self.arrived.contains(distance) {
@@ -65,7 +66,7 @@ impl<const W: usize> ReceiveWindow<W> {
         Ok(shows_gap)
     }
 
-    /// The next expected PSN has had its turn: everything moves one closer.
+    /// Advances past the next expected PSN: every distance decreases by one.
     pub fn advance(&mut self) {
         if let Some(cell) = self.early.get_mut(usize::from(self.head)) {
             *cell = Early::Missing;
@@ -74,19 +75,19 @@ impl<const W: usize> ReceiveWindow<W> {
         self.head = if self.arrived.is_empty() { 0 } else { ring::<W>(self.head, 1) as u16 };
     }
 
-    /// What stands at distance 0.
+    /// The entry at distance 0.
     pub fn front(&self) -> Early {
         self.early.get(usize::from(self.head)).copied().unwrap_or_default()
     }
 
-    /// What has arrived beyond the next expected PSN: bit i is the PSN at distance i + 1.
+    /// The PSNs that arrived beyond the next expected one: bit i is the PSN at distance i + 1.
     pub fn beyond(&self) -> Bitmap {
         let mut beyond = self.arrived;
         beyond.shift();
         beyond
     }
 
-    /// Turns the ring so that distance 0 is its first cell, for models: only distances have a meaning.
+    /// Turns the ring so that distance 0 is its first entry, for models, in which only distances have a meaning.
     #[must_use]
     pub fn with_ring_turned(mut self) -> Self {
         let early = core::array::from_fn(|distance| self.at(distance as u32));
@@ -95,13 +96,13 @@ impl<const W: usize> ReceiveWindow<W> {
         self
     }
 
-    /// The first that has arrived, wherever it stands.
+    /// The first held datagram, at any distance.
     pub(crate) fn first(&self) -> Early {
         let distance = self.arrived.iter().find(|distance| matches!(self.at(*distance), Early::Held(_)));
         distance.map_or(Early::Missing, |distance| self.at(distance))
     }
 
-    /// Takes out what [`first`](Self::first) names.
+    /// Removes the entry that [`first`](Self::first) returns.
     pub(crate) fn take_first(&mut self) {
         let distance = self.arrived.iter().find(|distance| matches!(self.at(*distance), Early::Held(_)));
         if let Some(distance) = distance {

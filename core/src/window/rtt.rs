@@ -7,17 +7,17 @@ pub struct Rtt {
     smoothed: u32,
     /// Four times the smoothed deviation.
     variation: u32,
-    /// The least sample so far, saturating at 1 (zero: no sample).
+    /// The minimum sample so far, at least 1 (zero: no sample).
     least: u32,
 }
 
 impl Rtt {
     /// No sample yet.
     pub const NONE: Self = Self { smoothed: 0, variation: 0, least: 0 };
-    /// Largest sample that is taken as it is, in units of 64 ns: 8.6 s. Longer ones count as this.
+    /// Largest sample, in units of 64 ns: 8.6 s. Longer ones are clamped to it.
     pub const LONGEST: u32 = 1 << 27;
 
-    /// Takes one round trip, in units of 64 ns, the peer's hold time already subtracted (RFC 6298 §2).
+    /// Adds a round-trip sample, in units of 64 ns, the peer's hold time already subtracted (RFC 6298 §2).
     pub const fn sample(&mut self, units: u32) {
         let sample = if units == 0 {
             1
@@ -45,7 +45,7 @@ impl Rtt {
         self.smoothed >> 3
     }
 
-    /// The least round trip seen, in units of 64 ns; zero without a sample.
+    /// The minimum round trip, in units of 64 ns; zero without a sample.
     pub const fn least(&self) -> u32 {
         self.least
     }

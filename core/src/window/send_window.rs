@@ -1,11 +1,12 @@
 //! The sending half of a sliding window (Koop et al. 2007, §4.2) with repair by send order.
 //!
-//! Segments leave in PSN order and are kept until they are acknowledged **and** the device has finished their last
-//! posting. A hole is repaired when something that was sent later has been acknowledged, never because time went by: the
-//! idea of RACK (RFC 8985), counted in datagrams instead of time. When nothing comes back, a header-only probe asks.
+//! Segments are sent in PSN order and kept until they are acknowledged **and** the device has completed their last
+//! posting. A hole is repaired after a segment that was sent later has been acknowledged, never because time passed:
+//! the idea of RACK (RFC 8985), counted in datagrams instead of time. When no acknowledgement arrives, the sender sends
+//! a header-only probe.
 //!
-//! The window keeps segments that have been sent in a list by order of their latest posting. Those whose posting the
-//! device has not finished are always a suffix of that list.
+//! Sent segments are linked in a list by order of their latest posting. Those whose posting the device has not
+//! completed are always a suffix of that list.
 
 mod acknowledge;
 mod burst;
@@ -21,12 +22,12 @@ use crate::time::Time;
 use crate::window::congestion::{Congestion, Control};
 use crate::window::rtt::Rtt;
 
-/// What a segment carries: a part of an operation.
+/// The part of an operation that a segment carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Piece {
     /// The operation's record.
     pub operation: u32,
-    /// Which part of it.
+    /// The part's index in the operation.
     pub part: u32,
 }
 
@@ -35,11 +36,11 @@ pub struct Piece {
 pub struct Segment<const BITS: u32> {
     /// Its sequence number.
     pub psn: Psn<BITS>,
-    /// What it carries.
+    /// The part that it carries.
     pub piece: Piece,
-    /// How often it was sent before, modulo 4.
+    /// Number of earlier transmissions, modulo 4.
     pub count: u8,
-    /// Why it is sent.
+    /// Why it is sent; for counters.
     pub cause: Cause,
 }
 
@@ -50,7 +51,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// How many probes went unanswered before it, at most [`Time::UNANSWERED`].
+    /// Unanswered probes before this one, at most [`Time::UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -63,34 +64,34 @@ pub struct Acknowledged {
     pub spurious: bool,
     /// Round trip in units of 64 ns, hold time excluded.
     pub round_trip: Option<u32>,
-    /// The acknowledgement is older than what is known, or names what was never sent.
+    /// The acknowledgement is older than an earlier one, or covers a PSN that was never sent.
     pub stale: bool,
 }
 
-/// Constants of the path that the window paces itself by.
+/// Path constants that bound the window's timer and its congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pace {
     /// Floor of the timeout's margin, in units of 64 ns.
     pub granularity: u32,
     /// Longest time between two probes, in units of 64 ns.
     pub longest: u32,
-    /// How the congestion window moves.
+    /// How the congestion window changes.
     pub control: Control,
 }
 
 const NONE: u16 = u16::MAX;
 
-/// The device has not finished the latest posting.
+/// The device has not completed the latest posting.
 const POSTED: u8 = 1;
-/// The receiver has it.
+/// The receiver has acknowledged it.
 const ACKED: u8 = 1 << 1;
 /// To be resent.
 const LOST: u8 = 1 << 2;
-/// Lost by the answer to a probe.
+/// Found lost by the answer to a probe.
 const BY_PROBE: u8 = 1 << 3;
 /// Sent before the latest probe.
 const PROBED: u8 = 1 << 4;
-/// Acknowledged by the acknowledgement in hand.
+/// Newly acknowledged by the acknowledgement that is being processed.
 const FRESH: u8 = 1 << 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,7 +99,7 @@ struct Entry<T: Time> {
     piece: Piece,
     stamp: T::Stamp,
     ticket: Ticket,
-    /// Neighbours in the list by order of posting.
+    /// Links of the list by order of posting.
     before: u16,
     after: u16,
     /// Segments sent later and acknowledged earlier, saturating above the allowance.
@@ -120,43 +121,43 @@ impl<T: Time> Entry<T> {
     };
 }
 
-/// The window: at most `W` segments that are sent and not yet released.
+/// The send window: at most `W` segments that are sent and not yet released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
-    /// The oldest segment not released.
+    /// The oldest segment that is not released.
     base: Psn<BITS>,
     next: Psn<BITS>,
-    /// First PSN that is not granted, when admitted.
+    /// First PSN beyond the credit, if `admitted`.
     edge: Psn<BITS>,
-    /// The last PSN that gave the grant back.
+    /// The last PSN that returned the credit.
     drained: Option<Psn<BITS>>,
     admitted: bool,
-    /// Something is queued behind the window: the timer runs even when all is acknowledged.
+    /// Operations are queued for this window: the timer runs even when every segment is acknowledged.
     waiting: bool,
     /// The entry of `base`.
     head: u16,
-    /// The list by order of posting, and the first of its unfinished suffix.
+    /// The list by order of posting, and the first entry of its uncompleted suffix.
     first: u16,
     last: u16,
     posted: u16,
     in_flight: u16,
     lost: u16,
-    /// A hole is lost when more than this many segments overtook it.
+    /// A hole counts as lost once more than this many segments overtook it.
     allowance: u16,
-    /// Genuine repairs since the allowance last changed.
+    /// Repairs that were necessary since the allowance last changed.
     repairs: u16,
-    /// The most that a segment was overtaken since then, and yet arrived by itself.
+    /// The largest number of segments that overtook one since then which was not lost.
     reordered: u16,
     deadline: Option<T::Instant>,
-    /// The deadline is that of a watch: nothing is outstanding.
+    /// Nothing is outstanding: the deadline only watches for the peer's silence.
     watching: bool,
     backoff: u8,
     probe_wanted: bool,
     probe_number: u8,
     unanswered: u8,
-    /// Times the oldest segment was resent, saturating: hopeless.
+    /// Times the oldest segment was resent, saturating at 255.
     fruitless: u8,
-    /// Acknowledgements of what is not outstanding, in a row, at most one per timeout.
+    /// Consecutive acknowledgements of PSNs that are not outstanding, counted at most once per timeout.
     astray: u8,
     astray_since: T::Stamp,
     rtt: Rtt,
@@ -171,12 +172,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     );
     /// Most segments that may overtake a hole before it counts as lost.
     const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
-    /// Acknowledgements in a row of what is not outstanding that prove a contradiction.
+    /// Consecutive acknowledgements of PSNs that are not outstanding after which the peer contradicts itself.
     const ASTRAY: u8 = 16;
-    /// Doublings of the timeout while nothing is missing but credit: a probe then only guards against a lost grant.
+    /// Doublings of the timeout while only credit is missing: the probe then only guards against a lost grant.
     const PATIENCE: u8 = 3;
 
-    /// An empty window whose first segment will have the number `first`. Until credit comes, one segment may be out.
+    /// An empty window whose first segment will have the PSN `first`. Until credit arrives, one segment may be in
+    /// flight.
     pub const fn new(first: Psn<BITS>) -> Self {
         let () = Self::FITS;
         Self {
@@ -210,19 +212,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// The first segment of this window, which is as it was made, will have the number `first` after all: in place, where a new window
-    /// would be copied.
+    /// Sets the PSN of the first segment of an unused window, in place: a new window would be copied.
     pub const fn begin(&mut self, first: Psn<BITS>) {
         self.base = first;
         self.next = first;
     }
 
-    /// The number of the oldest segment that is not released.
+    /// The PSN of the oldest segment that is not released.
     pub const fn base(&self) -> Psn<BITS> {
         self.base
     }
 
-    /// The number of the next new segment.
+    /// The PSN of the next new segment.
     pub const fn next(&self) -> Psn<BITS> {
         self.next
     }
@@ -232,7 +233,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.base.since(self.next) == 0
     }
 
-    /// Whether every segment is acknowledged; the device may still hold postings.
+    /// Whether every segment is acknowledged; the device may not have completed all postings.
     pub const fn is_acknowledged(&self) -> bool {
         self.in_flight == 0 && self.lost == 0
     }
@@ -242,35 +243,35 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer was last heard, at most [`Time::UNANSWERED`].
+    /// Probes sent since the peer last answered, at most [`Time::UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
 
-    /// Whether what the peer says cannot be true of what was sent to it. Its acknowledgements leave the oldest segment out
-    /// although it was resent 255 times, or name what was released, or never sent, 16 times in a row, each a timeout after
-    /// the one before, so that they are not late ones. Models, whose time is abstract, do not count.
+    /// Whether the peer's acknowledgements contradict what was sent to it: it does not acknowledge the oldest segment
+    /// although that was resent 255 times, or it acknowledges released or unsent PSNs 16 times in a row, each a timeout
+    /// after the one before, so that they are not late datagrams. Models, whose time is abstract, do not count.
     pub const fn is_contradicted(&self) -> bool {
         self.fruitless == u8::MAX || self.astray >= Self::ASTRAY
     }
 
-    /// Whether the latest acknowledgement was of what is not outstanding.
+    /// Whether the latest acknowledgement was of PSNs that are not outstanding.
     pub const fn is_astray(&self) -> bool {
         self.astray > 0
     }
 
-    /// Whether some posting is unfinished.
+    /// Whether the device has not completed some posting.
     pub const fn is_posted(&self) -> bool {
         self.posted != NONE
     }
 
-    /// Segments granted beyond those sent.
+    /// Credit beyond the segments that were sent.
     fn granted(&self) -> u32 {
         let left = self.edge.since(self.next);
         if left as usize <= W { left } else { 0 }
     }
 
-    /// Whether a new segment may be sent: window, credit and congestion window have room.
+    /// Whether a new segment may be sent: window, credit and congestion window all have room.
     pub fn has_room(&self) -> bool {
         let sent = self.next.since(self.base) as usize;
         #[cfg(not(mutant = "window_overfull"))]
@@ -281,23 +282,24 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             && if self.admitted { self.granted() > 0 } else { self.is_acknowledged() }
     }
 
-    /// Whether the receiver has granted anything that was not given back.
+    /// Whether the sender holds credit that it has not returned.
     pub const fn is_admitted(&self) -> bool {
         self.admitted
     }
 
-    /// Whether a segment is to be resent.
+    /// Whether a segment has to be resent.
     pub const fn has_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// Whether the grant that is left after the next segment is so small that an idle sender should give it back. Who does
-    /// sends one segment next, and waits for its acknowledgement: a few peers that share a receiver keep theirs.
+    /// Whether the credit left after the next segment is so small that an idle sender should return it. A sender that
+    /// does then sends one segment and waits for its acknowledgement; where only a few peers share a receiver, each
+    /// keeps its credit.
     pub fn is_scarce(&self) -> bool {
         self.admitted && (self.granted() as usize) < W.div_ceil(16)
     }
 
-    /// Takes a new segment into the window; it is posted with `ticket`. `None` without room.
+    /// Adds a new segment to the window; it is posted with `ticket`. `None` without room.
     pub fn push(&mut self, now: T::Instant, piece: Piece, ticket: Ticket, pace: &Pace) -> Option<Segment<BITS>> {
         if !self.has_room() {
             return None;
@@ -307,7 +309,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Segment { psn, piece, count: 0, cause: Cause::First })
     }
 
-    /// As [`push`](Self::push), where there is [`room`](Self::room).
+    /// As [`push`](Self::push), where [`room`](Self::room) is known to suffice.
     #[inline]
     pub(crate) fn push_behind(&mut self, stamp: T::Stamp, piece: Piece, ticket: Ticket) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));
@@ -319,8 +321,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(psn)
     }
 
-    /// How many new segments may be pushed one behind the other, at least: none where anything else comes before them, or the timer
-    /// does not run.
+    /// A lower bound of the new segments that may be pushed in a burst: 0 if a resend or a probe comes first, or if the
+    /// timer does not run.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(crate) fn room(&self) -> u32 {
         if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
@@ -330,14 +332,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         fits.min(self.granted()).min(self.congestion.room(self.in_flight, W as u16))
     }
 
-    /// The segment `psn`, just pushed, gives the grant back: nothing is queued behind it.
+    /// Returns the credit with the segment `psn`, which was just pushed: nothing is queued after it.
     pub fn drain(&mut self, psn: Psn<BITS>) {
         self.drained = Some(psn);
         self.admitted = false;
         self.edge = Psn::default();
     }
 
-    /// Takes the oldest lost segment whose posting is finished, to be resent with `ticket`.
+    /// Takes the oldest lost segment whose posting is completed, to be resent with `ticket`.
     pub fn resend(&mut self, now: T::Instant, ticket: Ticket) -> Option<Segment<BITS>> {
         if self.lost == 0 {
             return None;
@@ -377,8 +379,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Segment { psn: self.base.add(offset), piece, count, cause })
     }
 
-    /// What the oldest segment that is not acknowledged and all behind it carry: what is acknowledged beyond a gap has not
-    /// had its turn at the receiver.
+    /// The parts carried by the oldest unacknowledged segment and all after it: the receiver has not delivered those
+    /// acknowledged beyond a gap.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
@@ -389,14 +391,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         concerned.map(|entry| entry.piece)
     }
 
-    /// What the segment `psn` carries, while it is sent and not acknowledged.
+    /// The part that segment `psn` carries, if it is sent and not acknowledged.
     pub fn piece(&self, psn: Psn<BITS>) -> Option<Piece> {
         let offset = psn.since(self.base);
         let entry = self.entries.get(usize::from(self.entry_at(offset))).filter(|entry| entry.state & ACKED == 0)?;
         (offset < self.next.since(self.base)).then_some(entry.piece)
     }
 
-    /// The segment `psn` is to be sent again: the receiver asked for it.
+    /// Marks the segment `psn` for resending: the receiver asked for it.
     pub fn repair(&mut self, psn: Psn<BITS>) {
         if self.piece(psn).is_some() {
             let i = self.entry_at(psn.since(self.base));
@@ -406,14 +408,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// The device has finished every posting up to `upto`.
+    /// The device has completed every posting up to `upto`.
     pub fn handle_completed(&mut self, upto: Ticket) {
         while let Some(entry) = self.entries.get_mut(usize::from(self.posted)) {
             if !entry.ticket.is_within(upto) {
                 break;
             }
             entry.state &= !POSTED;
-            // What is finished is not kept: equal states stay equal.
+            // Completed entries hold no ticket, so that equal states compare equal.
             entry.ticket = Ticket::default();
             let (i, acked) = (self.posted, entry.state & ACKED != 0);
             self.posted = entry.after;
@@ -432,13 +434,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Takes the oldest segment that is acknowledged and finished out of the window.
+    /// Releases the oldest segment if it is acknowledged and its posting completed.
     pub fn release(&mut self) -> Option<Piece> {
         self.release_parts(1).map(|(piece, _)| piece)
     }
 
-    /// Takes the oldest segments that are acknowledged and finished out of the window, at most `most`, as far as they are parts of one
-    /// operation. Returns what the first of them carried, and how many they are.
+    /// Releases the oldest segments that are acknowledged and completed, at most `most`, while they belong to one
+    /// operation. Returns the part of the first one and their number.
     #[inline]
     pub(crate) fn release_parts(&mut self, most: u32) -> Option<(Piece, u32)> {
         let most = most.min(self.next.since(self.base));
@@ -475,7 +477,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some((first, count))
     }
 
-    /// The peer is given up: every segment counts as acknowledged, and is released when its posting is finished.
+    /// Aborts the peer: every segment counts as acknowledged, and is released when its posting is completed.
     pub fn abandon(&mut self) {
         let sent = self.next.since(self.base);
         let mut fresh = 0_u32;

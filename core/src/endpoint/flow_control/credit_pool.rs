@@ -1,25 +1,25 @@
-//! Credit against incast: the receiver shares its slots among those who send to it.
+//! The credit pool, which prevents incast: a receiver shares its receive slots among the peers that send to it.
 //!
-//! Grants are absolute edges (acknowledgement + credit), so that loss and duplication are harmless. Their sum stays within
-//! 7/8 of the receive slots; control datagrams need none. Who gave its grant back, or used it up while others wait, queues
-//! for the next one.
+//! Grants are absolute edges (acknowledgement + credit), so that loss and duplication are harmless. Their sum stays
+//! within 7/8 of the receive slots; control datagrams need no credit. A peer that returned its credit, or used it up
+//! while others wait, queues for the next grant.
 
 use crate::list::List;
 
-/// The shared slots.
+/// The receive slots that peers share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Credit {
-    /// Datagrams that may be granted in all.
+    /// Datagrams that may be granted in total.
     capacity: u32,
-    /// Datagrams granted and not arrived.
+    /// Datagrams granted and not yet arrived.
     out: u32,
-    /// Peers that have a grant or wait for one.
+    /// Peers that have credit or wait for it.
     sharing: u32,
-    /// The capacity divided by those, at least 1.
+    /// The capacity divided by the sharing peers, at least 1.
     share: u32,
     /// Peers that wait, linked by `credit_link`.
     pub(crate) waiting: List,
-    /// Where the search for unused grants goes on.
+    /// The clock hand of the search for unused credit.
     pub(crate) hand: u32,
 }
 
@@ -34,13 +34,13 @@ impl Credit {
         self.capacity.saturating_sub(self.out)
     }
 
-    /// Datagrams that are out, and peers that share.
+    /// Outstanding credit, and the peers that share.
     #[cfg(debug_assertions)]
     pub(crate) const fn accounts(&self) -> (u32, u32) {
         (self.out, self.sharing)
     }
 
-    /// What one peer may have, when the window is `w`.
+    /// The most credit that one peer may have, with windows of `w` segments.
     pub(crate) const fn share(&self, w: u32) -> u32 {
         if self.share < w { self.share } else { w }
     }
@@ -53,13 +53,13 @@ impl Credit {
         self.out = self.out.saturating_sub(datagrams);
     }
 
-    /// One peer more shares the slots.
+    /// Adds a peer to those that share.
     pub(crate) const fn enter(&mut self) {
         self.sharing = self.sharing.wrapping_add(1);
         self.divide();
     }
 
-    /// One peer fewer.
+    /// Removes one.
     pub(crate) const fn leave(&mut self) {
         self.sharing = self.sharing.saturating_sub(1);
         self.divide();

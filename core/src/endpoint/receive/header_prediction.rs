@@ -1,5 +1,5 @@
-//! Datagrams that arrive one behind the other: what was found out about one holds for those like it (header prediction, as in
-//! Jacobson, "4BSD TCP Header Prediction", CCR 1990).
+//! Header prediction (Jacobson, "4BSD TCP Header Prediction", CCR 1990): checks made for one datagram hold for the
+//! equal ones that follow it.
 
 use super::hand_on;
 use crate::counters::Happened;
@@ -13,31 +13,31 @@ use crate::span::Span;
 use crate::time::{Time, units};
 use crate::wire::{Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
-/// Bytes of a header before its PSN: what it is, and between whose lives it travels.
+/// Bytes of a header before its PSN: kind, flags, credit, rank and incarnations.
 const BEFORE: usize = 16;
 
-/// Datagrams of one peer that arrive one behind the other. What each does to the records is done for all of them together
-/// ([`note_course`](Endpoint::note_course)), before anything else is asked of the endpoint.
+/// A batch of consecutive datagrams of one peer. Their effects on the records are applied together
+/// ([`note_course`](Endpoint::note_course)), before any other call of the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course<const BITS: u32> {
-    /// The header before the PSN, and the acknowledgement behind it.
+    /// The header before the PSN, and the acknowledgement after it.
     before: [u8; BEFORE],
     acknowledged: [u8; 4],
-    /// So many more are taken if they are next: data of a living peer that say nothing new.
+    /// How many more may follow: in-order data of a live peer with nothing new in the header.
     left: u32,
-    /// `left` when the records were noted last, and when last counted.
+    /// `left` when the records were last updated, and when datagrams were last counted.
     noted: u32,
     counted: u32,
     from: PeerId,
     next: Psn<BITS>,
-    /// Of a placement: the part that is next.
+    /// For a placement: the next segment.
     part: Option<Part>,
-    /// Bytes of each that is not counted, and how old the last one was when it was taken.
+    /// Length of each datagram that is not counted yet, and the age of the latest one.
     bytes: u32,
     age: Option<u32>,
 }
 
-/// Where a whole segment goes.
+/// Where a full segment goes.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     placement: PlacementId,
@@ -46,7 +46,7 @@ struct Part {
 }
 
 impl<const BITS: u32> Course<BITS> {
-    /// No datagram is like this: the version is not spoken.
+    /// Matches no datagram: its version is not valid.
     pub(crate) const NONE: Self = Self {
         before: [0; BEFORE],
         acknowledged: [0; 4],
@@ -60,7 +60,7 @@ impl<const BITS: u32> Course<BITS> {
         age: None,
     };
 
-    /// Taken and not yet noted.
+    /// Datagrams that are not yet committed to the records.
     const fn taken(&self) -> u32 {
         self.noted.wrapping_sub(self.left)
     }
@@ -69,7 +69,7 @@ impl<const BITS: u32> Course<BITS> {
         if self.part.is_some() { Kind::Segment } else { Kind::Eager }
     }
 
-    /// Whether this datagram is the next one.
+    /// Whether this datagram is the predicted one.
     #[inline(always)]
     fn expects(&self, datagram: &impl Received) -> bool {
         let head = datagram.head();
@@ -86,7 +86,7 @@ impl<const BITS: u32> Course<BITS> {
         is_like && self.part.is_none_or(is_part)
     }
 
-    /// Takes the next datagram.
+    /// Handles the predicted datagram.
     #[inline(always)]
     fn take(&mut self, datagram: &impl Received, above: &mut impl Above, verdict: &mut Verdict) {
         let bytes = datagram.bytes();
@@ -111,7 +111,7 @@ impl<const BITS: u32> Course<BITS> {
         self.left = self.left.wrapping_sub(1);
     }
 
-    /// Counts what is not counted yet.
+    /// Reports the datagrams that are not yet counted.
     #[inline]
     fn count(&mut self, above: &mut impl Above) {
         let accepted = Happened::Accepted { kind: self.kind(), bytes: self.bytes };
@@ -121,8 +121,9 @@ impl<const BITS: u32> Course<BITS> {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// As [`handle_datagram`](Self::handle_datagram), where between two calls with one course nothing is done but what the verdict
-    /// says, and behind the last one the course is [noted](Self::note_course). True: nothing that was held has its turn.
+    /// As [`handle_datagram`](Self::handle_datagram), where between two calls with one batch the host only carries out
+    /// verdicts, and [commits](Self::note_course) the batch after the last one. `true`: no held datagram has become
+    /// deliverable.
     #[inline(always)]
     pub(crate) fn handle_next(
         &mut self,
@@ -145,7 +146,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         is_next
     }
 
-    /// Does to the records what the datagrams do that were taken.
+    /// Commits the batch: updates the records for the datagrams that were taken.
     #[inline(always)]
     pub(crate) fn note_course(&mut self, now: Now<S, W, BITS>, above: &mut impl Above, course: &mut Course<BITS>) {
         if !cfg!(feature = "optimize_for_size") && course.taken() > 0 {
@@ -178,7 +179,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Notes what was taken, and begins a course with a datagram that is not what was expected. True: now it is.
+    /// Commits the batch, and starts a new one with a datagram that was not predicted. `true`: now it is.
     #[inline(always)]
     fn begin_course(
         &mut self,
@@ -200,8 +201,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         false
     }
 
-    /// Begins a course with a datagram like the one before, if its turn has come and it carries data that are taken, of a living peer
-    /// without a gap.
+    /// Starts a batch with a datagram whose header equals the one before, if it is in order and carries data of a live
+    /// peer without a gap.
     #[inline(never)]
     fn expect(&mut self, now: Now<S, W, BITS>, datagram: &impl Received, course: &mut Course<BITS>) -> Option<()> {
         let head = datagram.head();
@@ -212,7 +213,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return None;
         }
         let peer = self.peers.as_ref().get(header.rank as usize)?;
-        // The one that makes a quarter of the window wait is the last.
+        // The batch ends at the datagram that makes an acknowledgement due.
         let mut left = self.quarter().saturating_sub(u32::from(peer.inbound.unacknowledged())).max(1);
         let mut part = None;
         if header.kind == Kind::Segment {
@@ -222,7 +223,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let record = placement.among(self.placements.as_ref())?;
             let Stage::Open { bytes, left: parts, .. } = record.stage else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
-            // A last one that is shorter is none of them. What was sent instead of a segment leaves more parts than there are segments.
+            // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
+            // there are segments.
             let whole = bytes.saturating_sub(index.saturating_mul(size)).checked_div(size)?;
             left = left.min(whole).min(parts);
             part = Some(Part { placement, index, to });
@@ -231,14 +233,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         (left > 0).then_some(())
     }
 
-    /// So many of a peer's datagrams are acknowledged at once.
+    /// Datagrams of one peer after which an acknowledgement is due.
     #[inline]
     pub(in crate::endpoint) fn quarter(&self) -> u32 {
         (self.credit.share(W as u32) >> 2).max(1)
     }
 
-    /// Whether datagrams whose header is like this one are data from a living peer without a gap, of which
-    /// [`note_course`](Self::note_course) says all.
+    /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
+    /// [`note_course`](Self::note_course).
     fn is_sure(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let is_plain = matches!(header.kind, Kind::Eager | Kind::Segment) && header.flags == Flags::empty();
@@ -251,7 +253,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if peer.sender() == NO_WINDOW {
             return true;
         }
-        // At one moment the same word does nothing for the second time.
+        // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_of(peer);
         let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
         record.flags & ORPHAN == 0 && record.window.hear_again(now, Psn::new(header.acknowledged), header.credit, units)

@@ -1,4 +1,4 @@
-//! Placements at the receiver: openings, and segments that go straight to their place.
+//! Placements at the receiver: openings, and segments that are copied straight to their place.
 
 use crate::counters::Reason;
 use crate::device::Received;
@@ -9,12 +9,12 @@ use crate::endpoint::{Endpoint, Verdict};
 use crate::ids::{PlacementId, Psn};
 use crate::wire::{Header, Kind, Opening, SEGMENT_HEADER, SegmentHeader};
 
-/// What a datagram did at its turn, or before it: the placement it counts towards.
+/// The placement that a datagram counts towards.
 pub(in crate::endpoint) type Landed = Option<PlacementId>;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// An opening takes effect when it arrives, whatever gaps precede it. What its key does not cover is answered by a
-    /// refusal and not acknowledged.
+    /// Handles an opening when it arrives, whatever gaps precede it. An opening that no grant covers is refused and not
+    /// acknowledged.
     pub(in crate::endpoint) fn open(
         &mut self,
         header: &Header<BITS>,
@@ -43,7 +43,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Err(Reason::Refused)
     }
 
-    /// A segment goes straight to its place, if its placement is open for its peer.
+    /// Places a segment, if its placement is open for its peer.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn land(
         &self,
@@ -58,7 +58,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(Some(placement))
     }
 
-    /// The placement that a segment is part of, and where it goes. `None`: none that is open for its peer.
+    /// The placement that a segment belongs to, and its destination. `None` if no placement is open for its peer.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn part_of(
         &self,
@@ -74,7 +74,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let placement = segment.placement.among(self.placements.as_ref());
         let own = placement.filter(|own| (own.peer, own.incarnation) == (from, peer.incarnation))?;
         let Stage::Open { bytes, psn: opened, .. } = own.stage else { return None };
-        // The parts of a placement are sent one after the other.
+        // The segments of a placement are sent in order, so that their PSNs follow the opening's.
         if psn.since(Psn::new(opened)) != Psn::<BITS>::new(segment.index.wrapping_add(1)).get() {
             return Some(Err(Reason::Refused));
         }
@@ -88,8 +88,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(Ok((segment.placement, to)))
     }
 
-    /// A segment that no open placement covers: of one that was withdrawn, unless its PSN is that of a part of an open one.
-    /// Taken, that part would be missing for ever; refused, it comes again.
+    /// Handles a segment that no open placement covers: it belongs to a withdrawn one, unless its PSN is that of a
+    /// segment of an open one. That one would be missing for ever if this one were accepted; refused, it is resent.
     #[cold]
     pub(in crate::endpoint) fn withdrawn(&self, header: &Header<BITS>) -> Result<Landed, Reason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
@@ -105,7 +105,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if self.placements.as_ref().iter().any(lacks) { Err(Reason::Refused) } else { Ok(None) }
     }
 
-    /// So many of its datagrams have had their turn.
+    /// Counts datagrams of a placement as delivered.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn count_down(&mut self, placement: PlacementId, datagrams: u32) {
         let placements = self.placements.as_mut();

@@ -1,4 +1,4 @@
-//! Turns: what is delivered in order, and what was set aside until its turn.
+//! In-order delivery, and datagrams that are held until their predecessors have arrived.
 
 use crate::device::{Received, Slot};
 use crate::endpoint::peer::NO_WINDOW;
@@ -10,7 +10,7 @@ use crate::window::receive_window::Early;
 use crate::wire::Header;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The next held datagram whose turn has come, or that is not needed any more. It stays first until
+    /// The next held datagram that is in order now, or that is not needed any more. It stays first until
     /// [`handle_held`](Self::handle_held).
     #[inline]
     pub fn poll_deferred(&mut self) -> Option<Slot> {
@@ -33,7 +33,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The turn of the datagram that [`poll_deferred`](Self::poll_deferred) named has come.
+    /// Delivers the held datagram that [`poll_deferred`](Self::poll_deferred) returned.
     pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
         self.held = self.held.saturating_sub(1);
         let Some(i) = self.deferred.first() else { return Verdict::Release };
@@ -53,7 +53,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         verdict
     }
 
-    /// A datagram has had its turn, and those behind it that have already landed.
+    /// Advances past a delivered datagram, and past the placed segments that follow it.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {

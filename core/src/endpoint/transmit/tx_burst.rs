@@ -1,4 +1,4 @@
-//! Datagrams of one window that leave one behind the other: what is looked at for one holds for those behind it.
+//! Transmission bursts: consecutive datagrams of one window, for which the checks are made once.
 
 use super::{BURST, data, emit, header_of, is_to_ask};
 use crate::counters::Happened;
@@ -14,33 +14,33 @@ use crate::time::Time;
 use crate::window::send_window::{Piece, Train};
 use crate::wire::{Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
-/// What may follow the datagram that left last.
+/// The state of a burst after the latest datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<const BITS: u32> {
     sender: u32,
-    /// The header of each, but for kind and PSN.
+    /// The header of each datagram, without kind and PSN.
     header: Header<BITS>,
-    /// So many new segments leave without any other flag than their count, whatever else there is to send.
+    /// New segments that may follow with no flag but their count, whatever else there is to send.
     left: u32,
-    /// New data left last: a run may begin.
+    /// The latest datagram was new data: a burst may begin.
     is_due: bool,
-    /// What left last was new, and its window has no more to send.
+    /// The latest datagram was new data, and its window has no more to send.
     is_end: bool,
-    /// Of those that are left, so many parts of one placement are next. What they do to the records is done for all of them together
-    /// ([`settle_run`](Endpoint::settle_run)), before anything else is asked of the endpoint.
+    /// Consecutive segments of one placement among them. Their effects on the records are applied together
+    /// ([`settle_run`](Endpoint::settle_run)), before any other call of the endpoint.
     parts: u32,
-    /// Their peer and operation, the head of each but for PSN and index, and what the next one carries.
+    /// Their peer and operation, the header of each without PSN and index, and the next segment's header and payload.
     to: PeerId,
     operation: u32,
     head: [u8; SEGMENT_HEADER],
     segment: SegmentHeader,
     payload: Span,
-    /// Those that have left.
+    /// The segments that were sent.
     train: Train<BITS>,
 }
 
 impl<const BITS: u32> Run<BITS> {
-    /// Nothing has left.
+    /// No datagram was sent.
     pub(crate) const NONE: Self = Self {
         sender: 0,
         header: Header {
@@ -65,7 +65,7 @@ impl<const BITS: u32> Run<BITS> {
         train: Train::EMPTY,
     };
 
-    /// At most `most` parts of `operation` leave one behind the other from now on, and never its last.
+    /// Sends up to `most` segments of `operation` in this burst, but never its last one.
     #[inline]
     fn begin_parts(&mut self, operation: &Operation, most: u32) {
         let What::Place { placement, segment } = operation.what else { return };
@@ -79,7 +79,7 @@ impl<const BITS: u32> Run<BITS> {
         Header { kind: Kind::Segment, ..self.header }.emit(&mut self.head);
     }
 
-    /// Whether what left last was a part of a placement that is noted together with others.
+    /// Whether the latest datagram was a segment that is committed together with others.
     #[inline(always)]
     pub(crate) const fn is_part(&self) -> bool {
         !cfg!(feature = "optimize_for_size") && !self.train.is_empty()
@@ -92,7 +92,8 @@ impl<const BITS: u32> Run<BITS> {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// As [`poll_transmit`](Self::poll_transmit), where between two calls with one run nothing else is asked of the endpoint.
+    /// As [`poll_transmit`](Self::poll_transmit), where the endpoint is not called otherwise between two calls with one
+    /// burst.
     #[inline(always)]
     pub(crate) fn poll_next(
         &mut self,
@@ -126,8 +127,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         transmit
     }
 
-    /// Whether nothing is queued behind new data that left just now: the device need not wait for more. Then no run begins. What may
-    /// follow all the same, such as an acknowledgement that is owed, [`poll_next`](Self::poll_next) tells.
+    /// Whether nothing is queued after the new data that were just sent, so that the device need not wait for more. No
+    /// burst begins then. [`poll_next`](Self::poll_next) still returns what may follow, such as a due acknowledgement.
     #[inline(always)]
     pub(crate) fn is_last(&self, run: &mut Run<BITS>) -> bool {
         let is_last = !cfg!(feature = "optimize_for_size")
@@ -140,14 +141,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         is_last
     }
 
-    /// Whether the only acknowledgement that is due was carried by data.
+    /// Whether the only due acknowledgement was piggybacked.
     fn is_carried(&self) -> bool {
         let to = self.acks_due.only().and_then(|to| self.peers.as_ref().get(to as usize));
         to.is_some_and(|peer| !peer.inbound.is_pending())
     }
 
-    /// How many new segments of the first ready window may leave one behind the other: nothing comes before them, and none is asked
-    /// to be acknowledged, or is the last that the window has room for.
+    /// Starts a burst of the first ready window's new segments, if nothing else comes before them and no
+    /// acknowledgement has to be requested. It ends before the last segment that the window has room for.
     #[inline(never)]
     fn begin_run(&mut self, now: Now<S, W, BITS>, run: &mut Run<BITS>) {
         let half = self.credit.share(W as u32) >> 1;
@@ -169,7 +170,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run.left = record.window.room().saturating_sub(1);
     }
 
-    /// The next segment of a run. `None`: it is the last that is queued, or none is; nothing was done.
+    /// Builds the next segment of a burst. `None`, without effect, if it is the last queued one or if there is none.
     #[inline(always)]
     fn transmit_next(
         &mut self,
@@ -205,14 +206,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.note_left(run, 1);
         if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
-            // The window that is next after the turn may be another one.
+            // After this turn another window may be first.
             let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
             run.begin_parts(operation, run.left.min(turn));
         }
         Some(data(PeerId(to), length, payload, Cause::First))
     }
 
-    /// The next part of a placement.
+    /// Builds the next segment of a placement.
     #[inline(always)]
     fn transmit_part(
         &mut self,
@@ -234,7 +235,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(data(run.to, SEGMENT_HEADER as u8, Some(payload), Cause::First))
     }
 
-    /// Does to the records what the parts do that have left.
+    /// Commits the segments that were sent to the records.
     #[inline(always)]
     pub(crate) fn settle_run(&mut self, run: &mut Run<BITS>, above: &mut impl Above) {
         if run.is_part() {
@@ -259,7 +260,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.note_left(run, left);
     }
 
-    /// So many datagrams of the run have left: it ends where the turn is another window's.
+    /// Counts datagrams of the burst against the window's turn; the burst ends if the turn passes to another window.
     #[inline]
     fn note_left(&mut self, run: &mut Run<BITS>, datagrams: u32) {
         let burst = u32::from(self.burst).wrapping_add(datagrams);

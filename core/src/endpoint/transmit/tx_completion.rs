@@ -1,4 +1,4 @@
-//! What was sent, when it is acknowledged and when the device has finished with it.
+//! Release of sent segments: after their acknowledgement and after the device has completed their postings.
 
 use crate::counters::{Happened, Reason};
 use crate::device::Ticket;
@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::window::send_window::Piece;
 use crate::wire::{Acknowledgement, Header};
 
-/// Nobody above: nothing is delivered.
+/// A handler that counts nothing; nothing is delivered to it.
 struct Uncounted;
 
 impl Above for Uncounted {
@@ -20,7 +20,7 @@ impl Above for Uncounted {
 }
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
-    /// An acknowledgement that data carried came within the timeout, or did not, if that is known.
+    /// Records whether a piggybacked acknowledgement arrived within the timeout, if that is known.
     #[inline]
     const fn note_prompt(&mut self, is_prompt: Option<bool>) {
         match is_prompt {
@@ -32,7 +32,7 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The device has finished every posting up to `upto`.
+    /// The device has completed every posting up to `upto`.
     pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
         self.hear_said(now);
         if self.posted.is_empty() {
@@ -52,7 +52,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The peer says what it has. An error when that ended it.
+    /// Handles an acknowledgement. Returns an error if it ended the peer.
     pub(in crate::endpoint) fn take_ack(
         &mut self,
         now: Now<S, W, BITS>,
@@ -85,7 +85,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(())
     }
 
-    /// As [`take_ack`](Self::take_ack), of what every header says: mostly what is known.
+    /// As [`take_ack`](Self::take_ack), for a piggybacked acknowledgement, which mostly contains nothing new.
     #[inline]
     pub(in crate::endpoint) fn take_piggybacked(
         &mut self,
@@ -111,8 +111,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
     }
 
-    /// Puts off what a header says, if it is news and nothing waits for it: nothing is queued, and the window has room for more. Says
-    /// whether it did.
+    /// Defers a piggybacked acknowledgement that is new, if nothing waits for it: no operation is queued, and the
+    /// window has room for more. Returns whether it did.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn note_said(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         if cfg!(feature = "optimize_for_size") {
@@ -121,7 +121,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let Some(record) = self.senders.as_ref().get(usize::from(peer.sender())) else { return false };
         let waits = peer.queue != NONE || record.flags & ORPHAN != 0 || record.window.room() < 2;
-        // What was never sent might have been when this is looked at.
+        // A PSN that is unsent now might be sent when the acknowledgement is processed.
         let newest = Psn::<BITS>::new(header.acknowledged).since(record.window.base()).wrapping_sub(1);
         if waits || newest >= record.window.next().since(record.window.base()) {
             return false;
@@ -131,7 +131,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         true
     }
 
-    /// Looks at what was put off.
+    /// Processes the deferred acknowledgement, if there is one.
     #[inline]
     pub(in crate::endpoint) fn hear_said(&mut self, now: Now<S, W, BITS>) {
         if !cfg!(feature = "optimize_for_size") && self.said.from != NONE {
@@ -139,7 +139,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Looks at what was put off if this window can send no more and more is queued. Says whether it did.
+    /// Processes the deferred acknowledgement if this window can send no more although operations are queued. Returns
+    /// whether it did.
     #[inline]
     pub(in crate::endpoint) fn hears_for(&mut self, now: Now<S, W, BITS>, sender: u32) -> bool {
         if cfg!(feature = "optimize_for_size") || self.said.from == NONE {
@@ -163,19 +164,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) {
-            // What left meanwhile is newer than what it acknowledges.
+            // Segments sent meanwhile are newer than those it acknowledges.
             record.note_prompt(at.and_then(|at| record.window.is_prompt(at, Psn::new(acknowledged), &pace)));
         }
         let ack = Acknowledgement::cumulative(Psn::new(acknowledged), credit);
-        // Without an echo there is nothing to count. One that ended the peer is reported by that.
+        // Without an echo there is no event to count. If the acknowledgement ended the peer, an event reports that.
         let _ = self.take_ack(now, from, &ack, &mut Uncounted);
     }
 
-    /// Takes finished segments out of a window, and lets what waited go on.
+    /// Releases completed segments of a window, and unblocks its queue.
     pub(in crate::endpoint) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         let operations = self.operations.as_mut();
-        // One by one where size counts.
+        // One by one with `optimize_for_size`.
         let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
         while let Some((Piece { operation, .. }, parts)) = record.window.release_parts(most) {
             let Some(finished) = operations.get_mut(operation as usize) else { continue };

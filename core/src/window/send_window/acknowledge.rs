@@ -1,11 +1,11 @@
-//! What an acknowledgement does to a send window: segments leave it, others are found lost, credit moves.
+//! How a send window handles an acknowledgement: releases segments, finds lost ones, moves the credit edge.
 
 use super::{ACKED, Acknowledged, BY_PROBE, FRESH, LOST, NONE, POSTED, PROBED, Pace, SendWindow};
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// The receiver says what it has.
+    /// Handles an acknowledgement from the receiver.
     pub fn handle_ack(&mut self, now: T::Instant, ack: &Acknowledgement<BITS>, pace: &Pace) -> Acknowledged {
         let sent = self.next.since(self.base);
         let passed = ack.cumulative.since(self.base);
@@ -53,8 +53,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.congestion.handle_round_trip(now, round_trip, &self.rtt, &pace.control, W as u16);
         }
         self.grant(ack);
-        // An answer without credit, when nothing else is missing, is no progress: who waits asks ever more rarely (RFC 1122,
-        // §4.2.2.17), or the probes of those who wait would crowd out what was granted.
+        // An answer that grants no credit, while nothing else is missing, is no progress: the waiting sender probes
+        // ever more rarely (RFC 1122, §4.2.2.17), or the probes of waiting senders would crowd out the granted
+        // segments.
         let progress = outcome.segments > 0 || answered && !self.is_acknowledged();
         if self.is_acknowledged() && (!self.waiting || self.has_room()) {
             self.disarm();
@@ -74,7 +75,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// A hole's allowance and the round trip learn from what caused an acknowledgement.
+    /// Updates the reorder allowance and the round-trip estimate from the datagram that the acknowledgement echoes.
     pub(super) fn learn(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &Pace) {
         let offset = echo.psn.since(self.base);
         if offset >= self.next.since(self.base) {
@@ -108,8 +109,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// The first segments, at most `passed`, have arrived, as far as they are also the first of the list and finished: as
-    /// nothing was sent before them, they overtook nothing. Returns how many.
+    /// Acknowledges up to `passed` segments from the base, while they are also first in the posting list and completed:
+    /// nothing was sent before them, so they overtook nothing. Returns their number.
     pub(super) fn acknowledge_first(&mut self, passed: u32) -> u32 {
         let (w, mut i, mut count) = (W as u16, self.head, 0_u32);
         while count < passed && i == self.first {
@@ -133,7 +134,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         count
     }
 
-    /// The segment at `offset` from the base has arrived. Returns 1 when that is news.
+    /// Acknowledges the segment at `offset` from the base. Returns 1 if it was not acknowledged before.
     pub(super) fn acknowledge(&mut self, offset: u32) -> u32 {
         let i = self.entry_at(offset);
         let Some(entry) = self.entries.get_mut(usize::from(i)) else { return 0 };
@@ -147,14 +148,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.reordered = self.reordered.max(entry.overtaken);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
-        // What is not looked at any more is not kept: equal states stay equal.
+        // An acknowledged entry keeps no repair state, so that equal states compare equal.
         entry.overtaken = 0;
         entry.count = 0;
         1
     }
 
-    /// Walks the list up to the last of `fresh` newly acknowledged segments: they leave it, what they overtook is lost
-    /// once the allowance is exceeded.
+    /// Walks the list up to the last of `fresh` newly acknowledged segments and unlinks them; a segment that they
+    /// overtook more often than the allowance is lost.
     pub(super) fn find_overtaken(&mut self, fresh: u32) {
         let mut left = fresh;
         let mut i = self.first;
@@ -178,7 +179,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// The latest probe was answered: what was sent before it and is not acknowledged is lost.
+    /// The latest probe was answered: segments sent before it and not acknowledged are lost.
     pub(super) fn find_probed(&mut self) {
         let mut i = self.first;
         while let Some(entry) = self.entries.get(usize::from(i)) {
@@ -190,7 +191,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Credit is an absolute edge that only moves forward; what was granted before a drained segment is void.
+    /// Credit is an absolute edge that only moves forward; credit granted before a drained segment is void.
     pub(super) fn grant(&mut self, ack: &Acknowledgement<BITS>) {
         if let Some(drained) = self.drained {
             if !ack.cumulative.is_after(drained) {

@@ -1,44 +1,45 @@
-//! New segments that leave one behind the other: they are coupled to the window's list together, behind the last one.
+//! A burst of new segments: written into the window's entries one by one, then linked and committed to the window at
+//! once.
 
 use super::{Entry, NONE, POSTED, Piece, SendWindow};
 use crate::device::Ticket;
 use crate::ids::Psn;
 use crate::time::Time;
 
-/// Segments in a window's entries, of which it does not know yet.
+/// Segments in a window's entries that are not yet committed to the window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Train<const BITS: u32> {
-    /// The entry and the number of the next one.
+    /// The entry and the PSN of the next segment.
     i: u16,
     next: Psn<BITS>,
-    /// The entry before that.
+    /// The entry before that one.
     before: u16,
     count: u16,
 }
 
 impl<const BITS: u32> Train<BITS> {
-    /// Of no window.
+    /// A burst of no window.
     pub(crate) const EMPTY: Self = Self { i: NONE, next: Psn::new(0), before: NONE, count: 0 };
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many segments it has.
+    /// Segments in the burst.
     pub(crate) const fn count(&self) -> u32 {
         self.count as u32
     }
 }
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// An empty one, behind the last segment.
+    /// An empty burst, after the last segment.
     #[inline]
     pub(crate) fn train(&self) -> Train<BITS> {
         let i = self.entry_at(self.next.since(self.base));
         Train { i, next: self.next, before: self.last, count: 0 }
     }
 
-    /// As [`push_behind`](Self::push_behind), of what is not yet to be known.
+    /// As [`push_behind`](Self::push_behind), for a segment that is committed later.
     #[inline(always)]
     pub(crate) fn push_train(
         &mut self,
@@ -56,7 +57,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(psn)
     }
 
-    /// The window knows of the train, which is empty afterwards.
+    /// Commits the burst to the window; the burst is empty afterwards.
     pub(crate) fn couple(&mut self, train: &mut Train<BITS>) {
         let first = self.entry_at(self.next.since(self.base));
         let last = train.before;

@@ -1,19 +1,19 @@
-//! Send windows without absolute numbers, for models: only distances have a meaning.
+//! Transformations of send windows for the model checker, in which only distances between numbers have a meaning.
 
 use super::{Entry, NONE, POSTED, Piece, SendWindow};
 use crate::device::Ticket;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Moves every stored moment, for models whose time is relative.
+    /// Shifts every stored instant, for models whose time is relative.
     #[must_use]
     pub fn with_times(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
         self.deadline = self.deadline.map(shift);
         self
     }
 
-    /// Lowers every sequence number by `by`, renames the pieces and turns the ring so that the base's entry is the first, for
-    /// models whose numbers are relative: only distances have a meaning.
+    /// Lowers every PSN by `by`, renames the parts and turns the ring so that the base is entry 0, for models whose
+    /// numbers are relative.
     #[must_use]
     pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
         let turn = |i: u16| if i == NONE { NONE } else { self.offset_of(i) as u16 };
@@ -37,7 +37,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
-    /// Renumbers unfinished postings, for models whose tickets count from the oldest of them.
+    /// Renumbers uncompleted postings, for models whose tickets count from the oldest of them.
     #[must_use]
     pub fn with_tickets(mut self, renumber: impl Fn(Ticket) -> Ticket) -> Self {
         for entry in self.entries.iter_mut().filter(|entry| entry.state & POSTED != 0) {

@@ -1,10 +1,10 @@
-//! A send window's entries: a ring by PSN, and in it a list by order of posting.
+//! A send window's entries: a ring by PSN, linked in a list by order of posting.
 
 use super::{NONE, SendWindow};
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// The entry `offset` segments after the base's.
+    /// The entry of the segment `offset` after the base.
     pub(super) fn entry_at(&self, offset: u32) -> u16 {
         let i = u32::from(self.head).wrapping_add(offset);
         let w = W as u32;
@@ -17,7 +17,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if i >= head { i.wrapping_sub(head) } else { i.wrapping_add(W as u32).wrapping_sub(head) }
     }
 
-    /// Puts an entry at the end of the list; its posting is unfinished.
+    /// Appends an entry to the list; its posting is not completed.
     pub(super) fn append(&mut self, i: u16) {
         let last = self.last;
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
@@ -34,7 +34,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Takes an entry out of the list.
+    /// Unlinks an entry from the list.
     pub(super) fn unlink(&mut self, i: u16) {
         let Some(entry) = self.entries.get_mut(usize::from(i)) else { return };
         let (before, after) = (entry.before, entry.after);

@@ -1,11 +1,11 @@
-//! A send window's only timer: when nothing comes back, a probe asks.
+//! A send window's only timer: it sends a probe when no acknowledgement arrives.
 
 use super::{ACKED, LOST, PROBED, Pace, Probe, SendWindow};
 use crate::ids::Psn;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Whether something is queued that the window does not admit; then it asks for credit.
+    /// Sets whether operations are queued that the window does not admit; if so, the timer runs to probe for credit.
     pub fn set_waiting(&mut self, now: T::Instant, waiting: bool, pace: &Pace) {
         self.waiting = waiting;
         #[cfg(not(mutant = "zero_credit_silent"))]
@@ -14,7 +14,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Sends a probe when nothing is heard until `units` of 64 ns have passed, although nothing is outstanding.
+    /// Sends a probe if the peer stays silent for `units` of 64 ns, although nothing is outstanding.
     pub fn watch(&mut self, now: T::Instant, units: u32) {
         if self.deadline.is_none() {
             self.deadline = Some(T::after(now, units));
@@ -22,8 +22,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// What came from the peer acknowledges up to `cumulative` and grants `credit`, and says no more. If that is known, all it does
-    /// is that the watch for the peer's silence, while nothing is outstanding, begins anew. Returns whether it is known.
+    /// Handles a piggybacked acknowledgement up to `cumulative` that grants `credit`. If both are known already, this
+    /// only restarts the watch for the peer's silence, while nothing is outstanding. Returns whether they are known.
     #[inline]
     pub fn hear_again(&mut self, now: T::Instant, cumulative: Psn<BITS>, credit: u16, units: u32) -> bool {
         let grants = match self.drained {
@@ -38,7 +38,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
         if idle {
             let deadline = T::after(now, units);
-            // An earlier one has to be entered in the wheel.
+            // An earlier deadline has to be entered in the timer wheel.
             if self.deadline.is_some_and(|before| !T::is_due(deadline, before)) {
                 return false;
             }
@@ -48,18 +48,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         true
     }
 
-    /// Asks for a probe at once, although nothing is outstanding.
+    /// Sends a probe at once, although nothing is outstanding.
     pub fn inquire(&mut self, now: T::Instant, pace: &Pace) {
         self.probe_wanted = true;
         self.arm(now, pace);
     }
 
-    /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called next.
     pub const fn deadline(&self) -> Option<T::Instant> {
         self.deadline
     }
 
-    /// Time has come: asks for a probe when the deadline is reached, and backs off. Returns whether it was.
+    /// Requests a probe and backs off if the deadline is reached. Returns whether it was.
     pub fn handle_timeout(&mut self, now: T::Instant, pace: &Pace) -> bool {
         if !self.deadline.is_some_and(|deadline| T::is_due(now, deadline)) {
             return false;
@@ -96,7 +96,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Probe { psn: self.next, number: self.probe_number, unanswered })
     }
 
-    /// Something of the peer's present life arrived.
+    /// A datagram of the peer's present incarnation arrived.
     pub const fn handle_heard(&mut self) {
         self.unanswered = 0;
     }
@@ -113,9 +113,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC 9002,
-    /// §6.2.1): until that is a round trip old, its acknowledgement may still come, and then at least the margin is waited
-    /// for the next one.
+    /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC
+    /// 9002, §6.2.1): until that posting is a round trip old its acknowledgement may still arrive; after that, at least
+    /// the margin passes before the next probe.
     pub(super) fn timeout(&self, now: T::Instant, pace: &Pace) -> u32 {
         let timeout = self.rtt.timeout(pace.granularity);
         let patience = if self.is_acknowledged() { Self::PATIENCE } else { 0 };
@@ -134,9 +134,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         units
     }
 
-    /// Whether what acknowledges up to `cumulative`, and does not say when it heard, came back before a timeout would have been due: the
-    /// path is no worse than was measured. Never while the congestion window is small, which grows by measurements only. `None`: that shows
-    /// nothing, since it is no news or of something resent, or nothing was measured.
+    /// Whether a cumulative acknowledgement without echo arrived before a timeout would have been due: the path is no
+    /// worse than measured. `false` while the congestion window is small, which grows by measurements only. `None` if
+    /// the acknowledgement shows nothing: it is not new, it covers a resent segment, or no round trip was measured.
     #[inline]
     pub fn is_prompt(&self, now: T::Instant, cumulative: Psn<BITS>, pace: &Pace) -> Option<bool> {
         let newest = cumulative.since(self.base).wrapping_sub(1);
@@ -212,7 +212,7 @@ mod tests {
                 assert_eq!(short, long, "{sent} {acknowledged} {cumulative} {credit}");
             }
         }
-        // Of credits 0 to 7: those within what is granted; once it is given back, all of them.
+        // Of credits 0 to 7: those within the current credit; once it is returned, all of them.
         assert_eq!(known, [5, 6, 8]);
     }
 
@@ -226,12 +226,12 @@ mod tests {
         };
         hear(&mut window, 0, 0, 4);
         push(&mut window, 0);
-        assert_eq!(window.is_prompt(64, Psn::new(1), &PACE), None, "nothing was measured");
+        assert_eq!(window.is_prompt(64, Psn::new(1), &PACE), None, "no round trip measured");
         let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
         window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, &PACE);
         while window.release().is_some() {}
         push(&mut window, 10_000 * 64);
-        // 50 units were measured; the margin, which is at least 100, is four times their deviation.
+        // The measured round trip is 50 units; the margin, which is at least 100, is four times the deviation.
         for (units, expected) in [(0, true), (150, true), (151, false)] {
             assert_eq!(window.is_prompt((10_000 + units) * 64, Psn::new(2), &PACE), Some(expected), "{units}");
         }
@@ -240,11 +240,11 @@ mod tests {
         }
         let (whole, rtt) = (window.congestion, window.rtt);
         window.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &Control::Delay { target: 1 }, 4);
-        assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), Some(false), "a small window has to be measured");
+        assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), Some(false), "a small window needs measurements");
         window.congestion = whole;
         window.repair(Psn::new(1));
         assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), None, "lost");
         assert!(window.resend(20_000 * 64, Ticket(3)).is_some());
-        assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &PACE), None, "sent twice: which arrived is not known");
+        assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &PACE), None, "sent twice: ambiguous which copy arrived");
     }
 }
