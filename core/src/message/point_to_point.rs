@@ -1,30 +1,37 @@
-//! Messages between two ranks: bounded memory, and nothing legal waits for ever.
+//! Point-to-point messages: MPI's matching over eager and rendezvous protocols, with bounded memory at the receiver,
+//! and without deadlock in any correct program.
 //!
-//! A rim joins this machine to its channels, each of which keeps order: heads of `handle`, `send` and `poll_action` leave in
-//! the order in which they were handed out, after the head the payload where there is one, and are handled in that order.
+//! The host joins this machine to its channels, each of which keeps order: the headers returned by `handle`, `send` and
+//! `poll_action` are sent in the order in which they were returned, each followed by its payload if there is one, and
+//! handled in that order.
 //!
-//! # Admission
-//! Of each peer, [`Config::headers`] messages may be kept untaken: the sender counts them, and hears when they are freed.
-//! - While it may, a message is *eager* (head and payload) or, when it is too long for that, *announced* (head).
-//! - A payload of at most [`Config::short`] bytes is kept with the head. A longer one takes a slot of the pool; when there is none,
-//!   the receiver drops it and *claims* the message: its payload is asked for later. So it stays at its sender until that hears
-//!   that it is kept.
-//! - When headers are full, or earlier messages to this peer are held, the sender *holds* the message, and *offers* it once: the
-//!   receiver claims it if a receive waits for it, and forgets it otherwise, all but their number. As headers are freed, held
-//!   messages leave as eager or announced ones, in their order: so every kept message is older than every held one.
-//! - A receive that finds no kept message while its peer holds some that were forgotten *asks* the peer for the first one that
-//!   matches (want), which is *found* or *missing*. One such question to a peer at a time, in the order of the receives; until a
-//!   receive was asked about, it takes no offer of that peer. What is found too late, when the receive has met another message, is
-//!   *declined*. A probe asks likewise, after all receives.
+//! # Protocol
+//! A receiver keeps at most [`Config::headers`] unexpected messages of each peer: the sender counts them, and the
+//! receiver reports when they are freed.
+//! - While the sender has such header credit, it sends a message *eagerly* (header and payload) or, if it is too long,
+//!   as an *RTS* (header only).
+//! - An unexpected payload of at most [`Config::short`] bytes is stored with the header. A longer one takes a slot of
+//!   the pool; if there is none, the receiver drops it and sends an *RTS ACK*: it will request the payload later. The
+//!   sender keeps an eager payload until the receiver reports that it is stored.
+//! - If there is no header credit, or earlier messages to this peer are held back, the sender *holds* the message, and
+//!   sends an *unbuffered RTS* once: the receiver answers with an RTS ACK if a posted receive matches, and otherwise
+//!   drops the header and counts it. As header credit returns, held messages are sent eagerly or as RTS, in their
+//!   order: so every unexpected message is older than every held one.
+//! - A receive that matches no unexpected message, while a peer holds messages whose headers were dropped, sends that
+//!   peer a *match request*; the reply is *found* or *no match*. A peer gets one such request at a time, in the order
+//!   of the receives; until a receive has sent its request, it matches no unbuffered RTS of that peer. If a message is
+//!   found after the receive was matched by another one, the receiver *declines* it. A probe sends match requests
+//!   likewise, after all receives.
 //!
 //! # Memory
-//! Receives, messages (headers × peers, and one for each message from a held one that a matched probe takes), sends, slots: as
-//! lent. Nothing else grows. A message that is short and leaves at once takes no record at its sender.
+//! Receives, messages (headers × peers, and one for each held message that a matched probe takes), sends, slots: as
+//! provided by the host. Nothing else grows. A short message that can be sent at once takes no record at its sender.
 //!
 //! # Payload
-//! An announced or claimed message comes to its receive by [`Action::Pull`]: where the receiver can reach the payload at `at`, it
-//! copies and says [`fetched`](Admission::fetched); otherwise it grants memory ([`grant`](Admission::grant)), and the sender, told
-//! by [`Outcome::Place`], places it there.
+//! After an RTS or an RTS ACK the payload is moved to its receive by [`Action::Pull`]: if the receiver can read the
+//! payload at `at`, it copies it and calls [`fetched`](Admission::fetched), which sends a FIN; otherwise it grants
+//! memory ([`grant`](Admission::grant)), and the sender, which handles that CTS as [`Outcome::Place`], places the
+//! payload there.
 
 mod disconnect;
 mod grow;
@@ -59,9 +66,9 @@ use header::{Flags, Kind};
 use probe::Probe;
 use send::CLASSES;
 
-/// Where the records lie.
+/// The memory of the records.
 pub trait Storage: matching::Storage<Receive, Message> {
-    /// Messages that are held, or whose payload may be asked for.
+    /// Messages that are held, or whose payload may be requested.
     type Sends: Pool<Send>;
     /// One record per rank.
     type Peers: Pool<Peer>;
@@ -69,20 +76,20 @@ pub trait Storage: matching::Storage<Receive, Message> {
     type Slots: Pool<u32>;
 }
 
-/// What both sides agree on.
+/// Constants of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
-    /// Messages of one peer that are kept untaken: 1 to 32767. Equal on all ranks.
+    /// Unexpected messages per peer: 1 to 32767. Equal on all ranks.
     pub headers: u16,
-    /// Bytes of payload that are kept with each head. Equal on all ranks.
+    /// Bytes of payload that are stored with each header. Equal on all ranks.
     pub short: u32,
-    /// Bytes of a slot of the own pool.
+    /// Bytes of a slot of this process's pool.
     pub slot: u32,
     /// Random bits for hashing.
     pub seed: u32,
 }
 
-/// What the machine is lent. Of buckets: for receives, messages and sends, four per record are enough.
+/// The memory that the host provides. Buckets: for receives, messages and sends; four per record suffice.
 #[derive(Clone, Debug)]
 pub struct Lent<S: Storage> {
     /// Receives.
@@ -99,152 +106,155 @@ pub struct Lent<S: Storage> {
     pub buckets: [S::Buckets; 3],
 }
 
-/// Something to do. What comes for one peer is done in this order.
+/// An action for the host. The actions for one peer are carried out in the order in which they were returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send this head.
+    /// Send this header.
     Head {
-        /// To whom.
+        /// The destination.
         to: PeerId,
-        /// What.
+        /// The header.
         head: Head,
     },
-    /// Send this head, and the payload of a message that was held.
+    /// Send this header, and the payload of a message that was held.
     Eager {
-        /// To whom.
+        /// The destination.
         to: PeerId,
-        /// The message.
+        /// The message, by its `user` value.
         user: u32,
-        /// What.
+        /// The header.
         head: Head,
-        /// The message is done once it has left.
+        /// The send is complete once the message has been sent.
         done: bool,
     },
-    /// The payload is not asked for any more; if it was synchronous, it has met its receive.
+    /// The send is complete: its payload is not needed any more; a synchronous one was matched.
     Sent {
-        /// The message.
+        /// The message, by its `user` value.
         user: u32,
     },
-    /// Bring the payload to its receive: [`fetched`](Admission::fetched), [`grant`](Admission::grant) or
-    /// [`abandon`](Admission::abandon) tell how it went.
+    /// Move the payload to its receive; report the result by [`fetched`](Admission::fetched),
+    /// [`grant`](Admission::grant) or [`abandon`](Admission::abandon).
     Pull {
         /// The receive.
         receive: ReceiveId,
-        /// As it was given.
+        /// The `user` value of the receive.
         user: u32,
-        /// From whom.
+        /// The sender.
         from: PeerId,
-        /// Where it lies there, as the sender's rim said; `None` for a message that came with its payload, which was not kept:
-        /// grant memory.
+        /// The payload's location at the sender, as its host stated it; `None` for an eager message whose payload was
+        /// dropped: grant memory.
         at: Option<u64>,
-        /// How many.
+        /// Bytes of payload.
         bytes: u64,
     },
 }
 
-/// What came of a head that was handled.
+/// The result of handling a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing to be done.
     Nothing,
-    /// The payload, from byte `start` behind which it stands, is this receive's, which is done: truncated, if it has less room.
+    /// Copy the payload, which starts at byte `start`, to this receive, which is complete: truncated, if its buffer is
+    /// shorter.
     Into {
-        /// The receive.
+        /// The receive, by its `user` value.
         user: u32,
-        /// Bytes of the head.
+        /// Length of the header.
         start: usize,
-        /// The message.
+        /// The message's envelope and length.
         status: Status,
     },
-    /// Copy the payload, from byte `start` on, to this place.
+    /// Copy the payload, which starts at byte `start`, to this place.
     Keep {
-        /// Where to.
+        /// The destination.
         place: Place,
-        /// Bytes of the head.
+        /// Length of the header.
         start: usize,
     },
-    /// The message is this receive's, and will be pulled.
+    /// The message matches this receive; a [`Action::Pull`] follows.
     Coming {
-        /// The receive.
+        /// The receive, by its `user` value.
         user: u32,
-        /// The message.
+        /// The message's envelope and length.
         status: Status,
     },
-    /// The message is this receive's, and too long for it.
+    /// The message matches this receive, and is longer than its buffer.
     Truncated {
-        /// The receive.
+        /// The receive, by its `user` value.
         user: u32,
-        /// The message.
+        /// The message's envelope and length.
         status: Status,
     },
-    /// The peer granted memory for a message, or for its next part: placed there, that is done.
+    /// A CTS: the peer granted memory for a message, or for its next part. After the placement that message or part is
+    /// complete.
     Place {
-        /// The message.
+        /// The message, by its `user` value.
         user: u32,
-        /// The peer's name for it.
+        /// The placement that the peer granted.
         placement: PlacementId,
-        /// What allows it.
+        /// Its remote key.
         key: Key,
-        /// Memory for the parts behind this one follows.
+        /// More grants follow, for later parts.
         more: bool,
     },
-    /// The message is done: taken, or too long for its receive.
+    /// The send is complete: received, or too long for its receive.
     Sent {
-        /// The message.
+        /// The message, by its `user` value.
         user: u32,
-        /// It was longer than its receive.
+        /// It was longer than its receive's buffer.
         truncated: bool,
     },
-    /// No rank of ours says that.
+    /// A protocol violation: no correct peer sends this.
     Nonsense,
 }
 
-/// Where a payload is kept.
+/// Where an unexpected payload is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// The short place of this message record.
+    /// The short buffer of this message record.
     Short(u32),
     /// This slot of the pool.
     Slot(u32),
 }
 
-/// A message that a receive or a probe has met.
+/// The message that a receive or a probe matched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
-    /// What it is known by.
+    /// Its envelope.
     pub envelope: Envelope,
     /// Bytes of its payload.
     pub bytes: u64,
 }
 
-/// What came of a receive.
+/// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// It waits; [`Outcome`]s tell.
+    /// It is posted; [`Outcome`]s follow.
     Waits(ReceiveId),
-    /// It has met a message that was kept.
+    /// It matched an unexpected message.
     Met(Met),
 }
 
-/// What comes of a receive that has met a message that was kept.
+/// A receive's match with an unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Met {
-    /// The payload was kept: copy it, cut to the receive's room, then [`release`](Admission::release) the message.
+    /// The payload is stored: copy it, truncated to the receive's buffer, then [`release`](Admission::release) the
+    /// message.
     Kept {
-        /// To be released.
+        /// The message to be released.
         message: MessageId,
-        /// Where it is kept.
+        /// Where the payload is stored.
         place: Place,
-        /// The message.
+        /// The message's envelope and length.
         status: Status,
     },
-    /// The payload will be pulled.
+    /// The payload is at the sender; a [`Action::Pull`] follows.
     Coming(Status),
-    /// The message is longer than the receive has room.
+    /// The message is longer than the receive's buffer.
     Truncated(Status),
 }
 
-/// All messages of a process.
+/// The point-to-point messages of a process. See the [module](self) for the protocol and the calling contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Admission<S: Storage> {
     config: Config,
@@ -252,29 +262,29 @@ pub struct Admission<S: Storage> {
     sends: S::Sends,
     queued: Queues<S::Buckets, CLASSES>,
     free_sends: List,
-    /// How many of them.
+    /// Number of free send records.
     sends_left: u32,
     peers: S::Peers,
     slots: S::Slots,
     free_slots: List,
-    /// Message records beyond those that peers are promised.
+    /// Message records beyond headers × peers.
     spare: u32,
-    /// Messages about which their sender has to be told something.
+    /// Messages for which a header to their sender is pending.
     told: List,
-    /// As that, receives.
+    /// Matched receives with a pending header or action.
     errands: List,
-    /// Peers with something to be done.
+    /// Peers with pending actions.
     active: List,
-    /// Peers that hold messages which were forgotten; and some that do not any more.
+    /// Peers that hold messages whose headers were dropped; and some that do not any more.
     holding: List,
     probe: Option<Probe>,
     probes: u32,
-    /// Copied and compared where these are.
+    /// Makes the machine comparable if these records are.
     records: PhantomData<(S::Receives, S::Messages)>,
 }
 
 impl<S: Storage> Admission<S> {
-    /// No messages. `None`: fewer messages or buckets are lent than are needed, or there are no headers.
+    /// Without messages. `None`: too few messages or buckets were provided, or `headers` is out of range.
     pub fn new(config: Config, lent: Lent<S>) -> Option<Self> {
         let Lent { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = lent;
         let promised = (peers.as_ref().len() as u64).checked_mul(u64::from(config.headers))?;
@@ -309,7 +319,8 @@ impl<S: Storage> Admission<S> {
         })
     }
 
-    /// Whether nothing is to be done, waits or is kept for any peer, but for messages whose acceptance was not told yet.
+    /// Whether no action, receive or unexpected message is pending, except for messages whose acceptance is not yet
+    /// reported.
     pub fn is_idle(&self) -> bool {
         self.told.is_empty() && self.errands.is_empty() && self.active.is_empty() && self.matching.is_idle()
     }
@@ -318,7 +329,7 @@ impl<S: Storage> Admission<S> {
         self.peers.as_mut().get_mut(peer.0 as usize)
     }
 
-    /// Something may be to be done for this peer.
+    /// Lists a peer for which an action may be pending.
     fn activate(&mut self, peer: PeerId) {
         let peers = self.peers.as_mut();
         if let Some(record) = peers.get_mut(peer.0 as usize)
@@ -329,13 +340,13 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// A head for this peer, which says how far its messages are settled and freed.
+    /// A header for this peer, with the current credit.
     fn head(&mut self, to: PeerId, kind: Kind, flags: Flags) -> Head {
         let credit = self.peer(to).map_or(Credit::NONE, Peer::tell);
         Head::new(kind, flags, credit)
     }
 
-    /// The peer is told at once, or once half of its headers are concerned.
+    /// Lists the peer for a credit header: at once if `urged`, or once half of its headers are freed or settled.
     fn owe(&mut self, peer: PeerId, urged: bool) {
         let half = self.config.headers.div_ceil(2);
         let Some(record) = self.peer(peer) else { return };

@@ -1,4 +1,4 @@
-//! The end of a peer.
+//! Failed and restarted peers.
 
 use super::peer::{Ask, Peer};
 use super::receive::Errand;
@@ -7,18 +7,19 @@ use super::{Admission, Storage};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::List;
 
-/// What ends with a peer.
+/// A request that ends because its peer failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// A receive, as it was given.
+    /// A receive, by its `user` value.
     Receive(u32),
-    /// A message, as it was given.
+    /// A send, by its `user` value.
     Send(u32),
 }
 
 impl<S: Storage> Admission<S> {
-    /// A peer is gone: nothing is sent to it any more, and what only it can bring about ends; with `anyone`, receives from any
-    /// source, too. Payloads of its that were kept may still be received. O(records).
+    /// Handles a peer's failure: nothing more is sent to it, and requests that only it can complete end; if `anyone`,
+    /// receives from any source end, too. Unexpected messages whose payload is stored can still be received.
+    /// O(records).
     pub fn lose(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Lost)) {
         let Some(peer) = self.peer(gone) else { return };
         let Peer { untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
@@ -58,7 +59,7 @@ impl<S: Storage> Admission<S> {
             if ends {
                 self.matching.unpost(receive);
                 self.matching.free_receive(receive);
-                // What was truncated, or has arrived, was told before.
+                // Truncated and eager receives are complete already.
                 if waits || matches!(body.errand, Errand::Claim { truncated: false } | Errand::Pull | Errand::Pulling) {
                     ended(Lost::Receive(body.user));
                 }
@@ -67,7 +68,7 @@ impl<S: Storage> Admission<S> {
         self.lose_messages(gone);
     }
 
-    /// Messages whose payload is at a peer that is gone cannot be received.
+    /// Frees unexpected messages whose payload is at the failed peer.
     fn lose_messages(&mut self, gone: PeerId) {
         let mut told = core::mem::replace(&mut self.told, List::EMPTY);
         while let Some(record) = told.pop(self.matching.messages.as_mut(), |kept| &mut kept.body.link) {
@@ -86,8 +87,8 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// A peer that was [lost](Self::lose) has another life, which knows nothing of the one before. What was kept of that may still
-    /// be received, as far as there are records beyond headers × peers. O(messages).
+    /// Handles a new incarnation of a [failed](Self::lose) peer. Stored messages of the earlier one can still be
+    /// received, if there are records beyond headers × peers. O(messages).
     pub fn revive(&mut self, peer: PeerId) {
         if self.peer(peer).is_none_or(|peer| !peer.is_gone) {
             return;
@@ -114,7 +115,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Whether a peer was asked about something and has not answered.
+    /// Whether a match request to this peer is unanswered.
     pub fn is_asked(&self, peer: PeerId) -> bool {
         let peer = self.peers.as_ref().get(peer.0 as usize);
         peer.is_some_and(|peer| matches!(peer.ask, Ask::Receive(_) | Ask::Probe(_)))

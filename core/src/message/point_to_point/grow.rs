@@ -1,12 +1,12 @@
-//! More records, where requests under way outnumber what was lent.
+//! Growth of the record pools, when requests outnumber the records that the host provided.
 
 use super::{Admission, Receive, Send, Storage};
 use crate::list::NONE;
 use crate::message::matching::{Matching, Posted};
 
 impl<S: Storage> Admission<S> {
-    /// More records for sends, and buckets for them, in place of those lent so far, which are copied. False, and nothing has
-    /// changed: there are not more. O(records).
+    /// Replaces the send records and their buckets by larger pools; the present records are copied. Returns false,
+    /// without effect, if they are not larger. O(records).
     pub fn lend_sends(&mut self, mut sends: S::Sends, buckets: S::Buckets) -> bool {
         let (before, after) = (self.sends.as_ref().len(), sends.as_ref().len());
         if after <= before || after > NONE as usize || buckets.as_ref().len() < self.queued.buckets() {

@@ -1,19 +1,19 @@
-//! The head of a message, little-endian:
+//! The header of a point-to-point message, little-endian:
 //! ```text
 //! +--------+--------+--------+--------+
-//! |  kind  | flags  | headers freed   |  cumulative; of what the receiver of this head sent
+//! |  kind  | flags  | headers freed   |  cumulative; of the messages that the receiver of this header sent
 //! +-----------------------------------+
-//! |  shown messages that are settled  |  cumulative
+//! |     messages that are settled     |  cumulative
 //! +-----------------------------------+
-//! |  context; or the message's number |  claim, taken, truncated: the end; grant: also placement, key (64 bits)
+//! |  context; or the message's number |  RTS ACK, FIN, truncated: the end; CTS: also placement, key (64 bits)
 //! +-----------------------------------+
-//! |                tag                |  want: the end
+//! |                tag                |  match request: the end
 //! +-----------------------------------+
 //! |       the message's number        |  eager: the payload follows
 //! +-----------------------------------+
 //! |          bytes (64 bits)          |
 //! +-----------------------------------+
-//! |     where it lies (64 bits)       |  as the sender's rim says it
+//! |   payload's location (64 bits)    |  as defined by the sender's host
 //! +-----------------------------------+
 //! ```
 
@@ -25,87 +25,88 @@ use crate::ids::{Key, PlacementId};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 
-/// What a head says.
+/// The kind of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// A message with its payload.
     Eager = 0,
-    /// A message; the receiver keeps this head.
+    /// RTS: a message without payload; the receiver stores this header.
     Announce = 1,
-    /// A message; the receiver keeps nothing unless a receive waits for it.
+    /// Unbuffered RTS: a message without payload; the receiver drops this header unless a posted receive matches.
     Offer = 2,
-    /// The sender had none of the others to say: only what every head says.
+    /// Only the credit that every header carries.
     Credit = 3,
-    /// The receiver has the head, its payload stays with the sender: an offer was taken, or an eager payload not kept.
+    /// RTS ACK: the receiver has the header, the payload stays with the sender, after an unbuffered RTS or a dropped
+    /// eager payload.
     Claim = 4,
-    /// Memory for a claimed or announced message.
+    /// CTS: memory for the payload of an RTS, or after an RTS ACK.
     Grant = 5,
-    /// The message has met its receive (synchronous), or the receiver has copied it.
+    /// FIN: a synchronous message was matched, or the receiver has copied the payload.
     Taken = 6,
-    /// The message is longer than its receive.
+    /// The message is longer than its receive's buffer.
     Truncated = 7,
-    /// Asks for the first message that was offered and matches.
+    /// Match request: asks for the first held message that matches.
     Want = 8,
-    /// That message: it is answered by a claim or a decline.
+    /// Reply to a match request: the message. An RTS ACK or a decline follows.
     Found = 9,
-    /// There is none.
+    /// Reply to a match request: no held message matches.
     Missing = 10,
-    /// The message that was found is needed no longer.
+    /// The message that was found is not needed any more.
     Decline = 11,
-    /// Asks for a credit.
+    /// Requests a credit header.
     Flush = 12,
 }
 
-/// Kinds of heads are below this; others may use the rest of the first byte's values.
+/// Kinds of this protocol are below this; other protocols may use the remaining values of the first byte.
 pub const KINDS: u8 = 16;
 
 bitflags! {
-    /// Of a head.
+    /// The flags of a header.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub(super) struct Flags: u8 {
-        /// The sender waits until the message has met its receive.
+        /// The sender waits for the match.
         const SYNCHRONOUS = 1;
-        /// The message was offered before.
+        /// An unbuffered RTS of this message was sent before.
         const OFFERED = 2;
-        /// The sender wants to hear at once that its payload is kept.
+        /// The sender requests an immediate report that its payload is stored.
         const PROMPT = 4;
-        /// A want of any tag.
+        /// A match request for any tag.
         const ANY_TAG = 8;
-        /// A grant of a part, which is not the last.
+        /// A grant for a part that is not the last.
         const MORE = 16;
     }
 }
 
-/// What every head says: how far the messages of who reads it are freed and settled.
+/// The credit that every header carries: freed and settled messages of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Credit {
     /// Headers freed, cumulative.
     pub freed: u16,
-    /// Shown messages that are settled, cumulative.
+    /// Messages settled, cumulative: stored, matched or answered.
     pub settled: u32,
 }
 
 impl Credit {
-    /// Nothing was ever freed or settled.
+    /// Nothing was freed or settled.
     pub(super) const NONE: Self = Self { freed: 0, settled: 0 };
 }
 
-/// A head to be sent.
+/// A header to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Head {
     words: [U32; Head::LONGEST / 4],
-    /// How many of them are said.
+    /// Its length in words.
     length: u8,
 }
 
 impl Head {
-    /// Bytes of the longest.
+    /// Bytes of the longest header.
     pub const LONGEST: usize = 36;
     /// Bytes before an eager message's payload.
     pub const EAGER: usize = 20;
 
-    /// That of a message which leaves [short](super::Admission::send_short).
+    /// The header of a message that was sent [inline](super::Admission::send_short).
     #[inline]
     pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
         Self::new(Kind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)
@@ -145,7 +146,7 @@ impl core::fmt::Debug for Head {
     }
 }
 
-/// A head that was received.
+/// A received header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Read {
     pub(super) flags: Flags,
@@ -154,7 +155,7 @@ pub(super) struct Read {
     pub(super) said: Said,
 }
 
-/// What it says beside that.
+/// The fields after the credit, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     Eager(Shown),
@@ -172,19 +173,19 @@ pub(super) enum Said {
     Flush,
 }
 
-/// A message as its head shows it.
+/// The fields that describe a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shown {
     pub(super) context: u32,
     pub(super) tag: u32,
     pub(super) message: u32,
-    /// Of an eager message: not said here.
+    /// Not encoded in an eager header.
     pub(super) bytes: u64,
     pub(super) at: u64,
 }
 
 impl Read {
-    /// `None`: nobody says that.
+    /// `None`: no correct peer sends this.
     #[inline]
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         let [kind, flags, low, high] = *head.first_chunk()?;

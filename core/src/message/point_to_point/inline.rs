@@ -1,4 +1,4 @@
-//! Short messages that neither side keeps anything of.
+//! Short messages that need no record on either side.
 
 use super::header::{Credit, Flags, Kind, Read, Said, Shown};
 use super::{Admission, Head, Outcome, Peer, Receive, Status, Storage};
@@ -6,16 +6,17 @@ use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
 
-/// A peer whose next message would meet a receive that were posted now and matches it: see [`Admission::at_once`].
+/// A peer whose next message would match a receive that is posted now with the right pattern: see
+/// [`Admission::at_once`].
 #[derive(Debug)]
 pub struct AtOnce<'a> {
     peer: &'a mut Peer,
-    /// Nothing of ours waits for what it says, and it need not be told of one message more.
+    /// No send waits for its credit, and no credit header becomes due with one message more.
     is_quiet: bool,
 }
 
 impl AtOnce<'_> {
-    /// Its short message has met that receive, with this credit. False: nothing was done, and there is more to it:
+    /// Counts its short message, with this credit, as received. False: nothing was done; call
     /// [`Admission::take_short`].
     #[must_use]
     #[inline(always)]
@@ -33,9 +34,9 @@ impl AtOnce<'_> {
 }
 
 impl<S: Storage> Admission<S> {
-    /// As [`send`](Self::send) of a message of at most [`Config::short`](super::Config::short) bytes in standard mode, if it may
-    /// leave at once and be done by that: then this, its context and its tag are all that its head has to say. `None`: nothing was
-    /// sent.
+    /// As [`send`](Self::send) of a message of at most [`Config::short`](super::Config::short) bytes in standard mode,
+    /// if it can be sent at once, which completes it: the returned credit, the context and the tag make up its header.
+    /// `None`: nothing was sent.
     #[inline(always)]
     pub fn send_short(&mut self, to: PeerId) -> Option<Credit> {
         let headers = self.config.headers;
@@ -48,8 +49,8 @@ impl<S: Storage> Admission<S> {
         Some(peer.tell())
     }
 
-    /// Handles what [`send_short`](Self::send_short) sent, with a payload of `bytes` bytes. [`Outcome`]s count [`Head::EAGER`] bytes
-    /// before it.
+    /// Handles a message from [`send_short`](Self::send_short) with a payload of `bytes` bytes. Its [`Outcome`] counts
+    /// the [`Head::EAGER`] bytes before the payload.
     #[inline]
     pub fn handle_short(&mut self, from: PeerId, context: Context, tag: Tag, credit: Credit, bytes: u32) -> Outcome {
         let envelope = Envelope { context, source: from, tag };
@@ -63,9 +64,10 @@ impl<S: Storage> Admission<S> {
         self.react(from, &read, bytes.saturating_add(Head::EAGER as u32))
     }
 
-    /// As [`handle`](Self::handle) of what [`send_short`](Self::send_short) sent, if it meets its receive by the shortest way: what
-    /// that was given as `user`, the tag, and the bytes of the payload, which [`Head::EAGER`] bytes precede. `None`: nothing was done.
-    /// Told by values, and not by an [`Outcome`]: read together just after its parts were written, that stalls the processor.
+    /// As [`handle`](Self::handle) for a message from [`send_short`](Self::send_short), if it matches a receive in the
+    /// simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
+    /// [`Head::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would be read
+    /// as a whole right after its parts were written, and stall the processor.
     #[inline(always)]
     pub fn handle_expected(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<(u32, Tag, u32)> {
         let (context, tag, credit) = Head::read_short(head)?;
@@ -73,21 +75,22 @@ impl<S: Storage> Admission<S> {
         Some((self.meet_short(&Envelope { context, source: from, tag }, credit)?, tag, payload))
     }
 
-    /// The receive that a short message meets is done. `None`: there is none, or it takes more than this.
+    /// Completes the receive that a short message matches. `None`: none matches, or it is not the simplest case.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn meet_short(&mut self, envelope: &Envelope, credit: Credit) -> Option<u32> {
         let headers = self.config.headers;
         let peer = self.peers.as_ref().get(envelope.source.0 as usize);
         let peer = peer.filter(|peer| !peer.is_gone && peer.untaken < headers)?;
-        // Whoever says what cannot be takes no receive along.
+        // A header with an impossible credit completes no receive.
         let said = peer.says(credit.freed, credit.settled)?;
         let user = self.matching.take_first_receive(envelope, Receive::empty)?;
         self.count_short(envelope.source, credit.freed, said);
         Some(user)
     }
 
-    /// This peer, if its next message would meet a receive that were posted now and matches it: no receive waits, and nothing of it is
-    /// kept or forgotten. What is found out here takes no time when the message comes.
+    /// Returns this peer if its next message would match a receive posted now with the right pattern: no receive is
+    /// posted, and no message of the peer is unexpected or held. Checked here, before the message arrives, it costs the
+    /// message no time.
     #[inline(always)]
     pub fn at_once(&mut self, from: PeerId) -> Option<AtOnce<'_>> {
         let half = self.config.headers.div_ceil(2);
@@ -99,16 +102,15 @@ impl<S: Storage> Admission<S> {
         Some(AtOnce { peer, is_quiet })
     }
 
-    /// What [`send_short`](Self::send_short) sent has met its receive, which was not posted: see
-    /// [`at_once`](Self::at_once). Returns whether its sender is to be told something now. `None`: no rank of ours
-    /// says that.
+    /// Counts a message from [`send_short`](Self::send_short) whose receive was never posted: see
+    /// [`at_once`](Self::at_once). Returns whether a credit header to its sender is due. `None`: a protocol violation.
     #[inline(always)]
     pub fn take_short(&mut self, from: PeerId, credit: Credit) -> Option<bool> {
         let said = self.peers.as_ref().get(from.0 as usize)?.says(credit.freed, credit.settled)?;
         self.count_short(from, credit.freed, said)
     }
 
-    /// A short message has met its receive, and its head said so much. Returns as [`take_short`](Self::take_short).
+    /// Counts a matched short message with its header's credit. Returns as [`take_short`](Self::take_short).
     #[inline(always)]
     fn count_short(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
@@ -122,13 +124,13 @@ impl<S: Storage> Admission<S> {
         Some(is_due)
     }
 
-    /// Whether [`poll_action`](Self::poll_action) has nothing to look at.
+    /// Whether [`poll_action`](Self::poll_action) would return nothing.
     #[inline(always)]
     pub const fn is_still(&self) -> bool {
         self.told.is_empty() && self.errands.is_empty() && self.active.is_empty()
     }
 
-    /// Takes an eager message that has met its receive, which was not posted, like [`take_short`](Self::take_short).
+    /// As [`take_short`](Self::take_short), for an eager message of any length.
     #[inline]
     pub fn take_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<bool> {
         let Read { flags, freed, settled, said: Said::Eager(_) } = Read::of(head)? else { return None };
@@ -143,14 +145,14 @@ impl<S: Storage> Admission<S> {
         self.take_short(from, Credit { freed, settled })
     }
 
-    /// Whether a message to this peer would leave now, and not be held.
+    /// Whether a message to this peer would be sent now, and not be held.
     #[inline]
     pub fn may_leave(&self, to: PeerId) -> bool {
         let peer = self.peers.as_ref().get(to.0 as usize);
         peer.is_some_and(|peer| peer.holds == 0 && peer.out < self.config.headers)
     }
 
-    /// Whether a message to this peer would be held now, and none is: it may be worth waiting until it may leave.
+    /// Whether a message to this peer would be the first to be held: it may be worth waiting for credit.
     #[inline]
     pub fn is_out_of_headers(&self, to: PeerId) -> bool {
         let peer = self.peers.as_ref().get(to.0 as usize);
@@ -159,7 +161,7 @@ impl<S: Storage> Admission<S> {
 }
 
 impl Head {
-    /// What a [short](Self::short) head says. `None`: another one.
+    /// Parses a [short](Self::short) header. `None`: another header.
     #[inline(always)]
     pub(super) fn read_short(head: &[u8]) -> Option<(Context, Tag, Credit)> {
         let words: &[[u8; 4]; Self::EAGER / 4] = head.as_chunks().0.first_chunk()?;
@@ -169,7 +171,7 @@ impl Head {
         is_short.then_some((Context(u32::from_le_bytes(context)), Tag(u32::from_le_bytes(tag)), credit))
     }
 
-    /// What a head says of a message with its payload that its sender does not wait for: whose it is. `None`: another one.
+    /// The context and tag of an eager header whose sender does not wait for the match. `None`: another header.
     #[inline]
     pub fn eager(head: &[u8]) -> Option<(Context, Tag)> {
         let Read { flags, said: Said::Eager(shown), .. } = Read::of(head)? else { return None };

@@ -1,4 +1,4 @@
-//! What is known of a peer.
+//! A peer's record: credit and match requests in both directions.
 
 use super::header::{Credit, Head};
 use crate::ids::ReceiveId;
@@ -6,46 +6,47 @@ use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 use crate::message::queues::Queue;
 
-/// A peer: what it was sent, and what came from it.
+/// The record of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
-    /// Messages that it was shown, and of them those that it has settled.
+    /// Message headers that it was sent, and those of them that it has settled.
     pub(super) shown: u64,
     pub(super) settled: u64,
-    /// Headers of ours that it keeps, as far as is known; and how many it has freed.
+    /// Unexpected headers of ours that it may store; and how many it has freed, cumulative.
     pub(super) out: u16,
     pub(super) freed_there: u16,
-    /// Messages that are held for it, and those whose payloads are on their way, which it may not keep.
+    /// Messages that are held for it, and those whose eager payload it may not have stored.
     pub(super) holds: u32,
     pub(super) left: Queue,
-    /// The question that it asks.
+    /// Its match request, not yet answered.
     pub(super) wanted: Option<(Context, Option<Tag>)>,
-    /// The send that was found for it and is neither claimed nor declined.
+    /// The send that was found for its match request, while neither acknowledged nor declined.
     pub(super) promised: u32,
 
-    /// Messages that it showed; how many of them it knows to be settled; and verdicts on them that it has not been told.
+    /// Message headers received from it; how many of them were reported as settled; and RTS ACKs that are pending for
+    /// it.
     pub(super) seen: u32,
     pub(super) told: u32,
     pub(super) verdicts: u32,
-    /// Payloads of its that were accepted since it was told.
+    /// Payloads received from it since the latest report.
     pub(super) owed: u16,
-    /// Headers of its that were freed, as far as it knows, and that are kept.
+    /// Headers from it that were freed; those reported as freed; and those that are stored.
     pub(super) freed: u16,
     pub(super) freed_told: u16,
     pub(super) untaken: u16,
-    /// Messages that it holds and that were forgotten here.
+    /// Messages that it holds and whose headers were dropped here.
     pub(super) held: u32,
     pub(super) ask: Ask,
-    /// While it is asked about a receive, something was forgotten that matches it.
+    /// While a match request for a receive is outstanding, a matching header was dropped.
     pub(super) again: bool,
-    /// Receives from any source below this number were asked about.
+    /// Match requests were sent for receives from any source below this number.
     pub(super) cursor: u64,
-    /// The last probe that it was asked about in vain.
+    /// The last probe for which its reply was no match.
     pub(super) probed: u32,
 
     pub(super) declines: bool,
     pub(super) flushes: bool,
-    /// It waits to hear what is settled.
+    /// It waits for the report of settled messages.
     pub(super) is_urged: bool,
     pub(super) is_gone: bool,
     pub(super) is_active: bool,
@@ -54,20 +55,20 @@ pub struct Peer {
     pub(super) holding_link: u32,
 }
 
-/// What a peer is asked.
+/// The match request that a peer was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Ask {
     Nothing,
-    /// For a receive's message; the receive may have met another one meanwhile.
+    /// For a receive's message; the receive may have been matched meanwhile.
     Receive(ReceiveId),
-    /// For a probe's message; it may have ended meanwhile.
+    /// For a probe's message; the probe may have ended meanwhile.
     Probe(u32),
-    /// It has found one for the present probe.
+    /// Answered: it found a message for the present probe.
     Promised,
 }
 
 impl Peer {
-    /// Nothing was sent.
+    /// No header was exchanged.
     pub const NEW: Self = Self {
         shown: 0,
         settled: 0,
@@ -99,7 +100,7 @@ impl Peer {
         holding_link: NONE,
     };
 
-    /// How many of our messages the peer says are freed and settled since it said so last. `None`: that cannot be.
+    /// Newly freed and settled messages according to a header's credit. `None`: the credit is not possible.
     pub(super) const fn says(&self, freed: u16, settled: u32) -> Option<(u16, u64)> {
         let freed_now = freed.wrapping_sub(self.freed_there);
         let settled_now = settled.wrapping_sub(self.settled as u32) as u64;
@@ -110,20 +111,21 @@ impl Peer {
         }
     }
 
-    /// A short message of its has come, and is kept by nobody.
+    /// Counts a received short message that is not stored.
     #[inline(always)]
     pub(super) const fn count_short(&mut self) {
         self.seen = self.seen.wrapping_add(1);
         self.freed = self.freed.wrapping_add(1);
     }
 
-    /// What the peer says of our messages: whether that lets something leave or end. `None`: that cannot be.
+    /// Handles a header's credit. Returns whether that lets a message be sent or complete. `None`: the credit is not
+    /// possible.
     pub(super) fn hear(&mut self, freed: u16, settled: u32) -> Option<bool> {
         let said = self.says(freed, settled)?;
         Some(self.note(freed, said))
     }
 
-    /// As [`hear`](Self::hear), of what it [`says`](Self::says).
+    /// As [`hear`](Self::hear), for the result of [`says`](Self::says).
     #[inline]
     pub(super) const fn note(&mut self, freed: u16, (freed_now, settled_now): (u16, u64)) -> bool {
         self.out = self.out.wrapping_sub(freed_now);
@@ -133,12 +135,12 @@ impl Peer {
         waits && (freed_now > 0 || settled_now > 0)
     }
 
-    /// Whether it has to be told what was freed and settled, now that that may be `half` its headers.
+    /// Whether a credit header is due, now that `half` of the headers may be freed.
     pub(super) const fn is_credit_due(&self, half: u16) -> bool {
         self.verdicts == 0 && (self.is_urged || self.owed >= half || self.freed.wrapping_sub(self.freed_told) >= half)
     }
 
-    /// What the next head tells it.
+    /// The credit that the next header carries.
     #[inline(always)]
     pub(super) const fn tell(&mut self) -> Credit {
         #[cfg(not(mutant = "settled_early"))]
@@ -154,7 +156,7 @@ impl Peer {
         Credit { freed: self.freed, settled: self.told }
     }
 
-    /// A message is shown to it; returns its number.
+    /// Counts a message header that is sent to it; returns its number.
     pub(super) const fn show(&mut self) -> u64 {
         let number = self.shown;
         self.shown = number.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! What is to be done next.
+//! The pending actions: which header is sent next.
 
 use super::header::{Flags, Head, Kind};
 use super::peer::Ask;
@@ -10,7 +10,7 @@ use crate::list::NONE;
 use crate::message::envelope::Pattern;
 
 impl<S: Storage> Admission<S> {
-    /// Something to do. Poll only when a head can leave; until nothing is left.
+    /// Returns the next action. Poll only while a header can be sent, until it returns `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
         if let Some(action) = self.poll_told() {
             return Some(action);
@@ -29,7 +29,7 @@ impl<S: Storage> Admission<S> {
         None
     }
 
-    /// What a sender has to be told of a kept message.
+    /// The next header to the sender of an unexpected message.
     fn poll_told(&mut self) -> Option<Action> {
         loop {
             let messages = self.matching.messages.as_mut();
@@ -52,7 +52,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// The claim of this peer's message leaves now.
+    /// Counts an RTS ACK to this peer as sent.
     fn settle_verdict(&mut self, from: PeerId) -> Kind {
         if let Some(peer) = self.peer(from) {
             peer.verdicts = peer.verdicts.saturating_sub(1);
@@ -93,7 +93,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// What is to be done for a peer.
+    /// The next action for a peer.
     fn turn(&mut self, to: PeerId) -> Option<Action> {
         if self.peer(to).is_none_or(|peer| peer.is_gone) {
             return None;
@@ -119,7 +119,7 @@ impl<S: Storage> Admission<S> {
         Some(Action::Head { to, head: self.head(to, kind, Flags::empty()) })
     }
 
-    /// A message whose payload this peer has kept, or brought to its receive.
+    /// A send whose payload the peer has stored or received.
     fn accepted(&mut self, to: PeerId) -> Option<u32> {
         loop {
             let peer = self.peers.as_mut().get_mut(to.0 as usize)?;
@@ -135,19 +135,19 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Says that what was found is not needed.
+    /// Declines the message that was found.
     fn decline(&mut self, to: PeerId) -> Option<Head> {
         let peer = self.peer(to)?;
         core::mem::take(&mut peer.declines).then(|| self.head(to, Kind::Decline, Flags::empty()))
     }
 
-    /// Answers what this peer asks.
+    /// Answers the peer's match request.
     fn answer(&mut self, to: PeerId) -> Option<Head> {
         let peer = self.peer(to)?;
         let ((context, tag), settled) = (peer.wanted.take()?, peer.settled);
         let class = if tag.is_some() { HELD_TAG } else { HELD_ANY_TAG };
         let first = self.first_held(class, to, context, tag);
-        // What the peer had not seen when it asked, it claims by itself, or asks again.
+        // The peer handles a message that it had not seen by an RTS ACK, or repeats its request.
         let seen =
             first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
         let Some(record) = seen else { return Some(self.head(to, Kind::Missing, Flags::empty())) };
@@ -155,7 +155,7 @@ impl<S: Storage> Admission<S> {
         Some(self.describe(record, Kind::Found, Flags::empty()))
     }
 
-    /// Asks this peer for the message of the first receive, or of the probe, about which it was not asked.
+    /// Builds a match request to this peer, for the first receive, or for the probe, that has not sent it one.
     fn ask(&mut self, of: PeerId) -> Option<Head> {
         let peer = self.peers.as_ref().get(of.0 as usize)?;
         if peer.held == 0 || peer.verdicts > 0 || !matches!(peer.ask, Ask::Nothing | Ask::Promised) {

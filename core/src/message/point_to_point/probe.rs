@@ -1,4 +1,4 @@
-//! Probes: whether a message is there, without receiving it.
+//! Probes and matched probes.
 
 use super::header::Shown;
 use super::peer::Ask;
@@ -7,7 +7,7 @@ use super::{Admission, Outcome, Status, Storage};
 use crate::ids::{MessageId, PeerId};
 use crate::message::envelope::Pattern;
 
-/// The last probe that found nothing here.
+/// The latest probe that matched no unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Probe {
     pub(super) pattern: Pattern,
@@ -15,7 +15,8 @@ pub(super) struct Probe {
     found: Option<Promise>,
 }
 
-/// A message that its sender holds until the probe is asked again, or a receive asks it for another one.
+/// A held message that a probe found at its sender, reserved until the probe is repeated, or a receive sends that peer
+/// a match request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Promise {
     status: Status,
@@ -31,8 +32,8 @@ impl Probe {
 }
 
 impl<S: Storage> Admission<S> {
-    /// Whether a receive of this pattern would meet a message now. Where the message is held by its sender, that is known some
-    /// progress later, when the same is asked again. One probe at a time asks others: another one's pattern replaces it.
+    /// Whether a receive with this pattern would match a message now. If its sender holds the message, a later call
+    /// with the same pattern reports it. One probe at a time sends match requests: another pattern replaces it.
     pub fn probe(&mut self, pattern: Pattern) -> Option<Status> {
         if let Some(message) = self.matching.first_message(&pattern) {
             let (envelope, body) = self.matching.message(message)?;
@@ -48,14 +49,15 @@ impl<S: Storage> Admission<S> {
         None
     }
 
-    /// Whether [`probe`](Self::probe) would tell of a message. Asks nobody.
+    /// Whether [`probe`](Self::probe) would return a message. Sends no match request.
     pub fn finds(&self, pattern: &Pattern) -> bool {
         let is_promised = |probe: &Probe| probe.pattern == *pattern && probe.found.is_some();
         self.matching.first_message(pattern).is_some() || self.probe.as_ref().is_some_and(is_promised)
     }
 
-    /// As [`probe`](Self::probe), and takes the message out: only [`receive_matched`](Self::receive_matched) receives it.
-    /// A message that its sender holds takes a record of those beyond headers × peers; `None` as long as there is none.
+    /// As [`probe`](Self::probe), and removes the message from matching: only
+    /// [`receive_matched`](Self::receive_matched) receives it. A held message takes a record of those beyond headers ×
+    /// peers; `None` while there is none.
     pub fn matched_probe(&mut self, pattern: Pattern) -> Option<(MessageId, Status)> {
         if let Some(message) = self.matching.first_message(&pattern) {
             let (envelope, body) = self.matching.message(message)?;
@@ -80,7 +82,7 @@ impl<S: Storage> Admission<S> {
         Some((id, status))
     }
 
-    /// A peer has found a message for a probe.
+    /// Handles a peer's reply that it found a message for a probe.
     pub(super) fn find(
         &mut self,
         from: PeerId,
@@ -107,7 +109,7 @@ impl<S: Storage> Admission<S> {
         Some(Outcome::Nothing)
     }
 
-    /// What was found for the probe, if anything, is its sender's again.
+    /// Ends the probe, and declines the message that it found, if any.
     pub(super) fn end_probe(&mut self) {
         let Some(Promise { status, .. }) = self.probe.take().and_then(|probe| probe.found) else { return };
         if let Some(peer) = self.peer(status.envelope.source) {

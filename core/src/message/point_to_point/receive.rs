@@ -1,4 +1,4 @@
-//! Receives, and messages that came before theirs.
+//! Receives, and unexpected messages.
 
 use super::header::{Flags, Head, Kind};
 use super::peer::Ask;
@@ -8,34 +8,34 @@ use crate::list::NONE;
 use crate::message::envelope::Pattern;
 use crate::message::matching::Full;
 
-/// What is known of a receive: first what is known of one that has met no message.
+/// The body of a receive; the fields of one that is not matched come first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(feature = "optimize_for_size"), repr(C))]
 pub struct Receive {
-    /// Bytes of its memory.
+    /// Bytes of its buffer.
     pub(super) room: u64,
     pub(super) user: u32,
     pub(super) errand: Errand,
-    /// The message that it has met: its sender, and the sender's number for it.
+    /// The matched message: its sender, and the sender's number for it.
     pub(super) from: PeerId,
     pub(super) message: u32,
     pub(super) bytes: u64,
     pub(super) at: Option<u64>,
     pub(super) link: u32,
-    /// As the list's link is an index.
+    /// The receive's number, since the list links by index.
     pub(super) number: u64,
 }
 
-/// What its sender, or the rim, is to be told of a message that a receive has met.
+/// The pending action for a matched receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Errand {
     Nothing,
-    /// That it is claimed; then to pull it, or that it is too long.
+    /// Send an RTS ACK; then pull the payload, or report the truncation.
     Claim {
         truncated: bool,
     },
     Pull,
-    /// The rim is pulling it.
+    /// The host is pulling the payload.
     Pulling,
     Taken,
     Truncated,
@@ -49,7 +49,7 @@ impl Default for Receive {
 }
 
 impl Receive {
-    /// Of one that has met no message: what it was given as `user`. The default stays.
+    /// Returns the `user` value of an unmatched receive, and resets it to the default.
     #[inline]
     pub(super) fn empty(&mut self) -> u32 {
         self.room = 0;
@@ -57,7 +57,7 @@ impl Receive {
     }
 }
 
-/// What is known of a message that is kept.
+/// The body of an unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
     /// The sender's number for it.
@@ -67,17 +67,17 @@ pub struct Message {
     /// `None`: the payload is at the sender.
     pub(super) place: Option<Place>,
     pub(super) synchronous: bool,
-    /// Its header is not one of those that the peer counts.
+    /// Its record is not one of those that the peer counts.
     pub(super) is_spare: bool,
     pub(super) tells: Tells,
-    /// The record is free once that is told.
+    /// The record is freed after the pending header was sent.
     pub(super) is_over: bool,
     pub(super) link: u32,
-    /// As the list's link is an index.
+    /// The message's identity, since the list links by index.
     pub(super) id: Option<MessageId>,
 }
 
-/// What its sender has to be told of a message.
+/// The header that is pending for a message's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Tells {
     Nothing,
@@ -103,10 +103,10 @@ impl Default for Message {
 }
 
 impl<S: Storage> Admission<S> {
-    /// Receives a message of up to `room` bytes.
+    /// Posts a receive of a message of up to `room` bytes, or matches it with an unexpected message.
     ///
     /// # Errors
-    /// [`Full`]: every record of a receive is in use; carry out actions first.
+    /// [`Full`]: every receive record is in use; poll actions first.
     pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<Received, Full> {
         match self.receive_kept(&pattern, room, user)? {
             Some(met) => Ok(Received::Met(met)),
@@ -114,7 +114,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// As [`receive`](Self::receive), of a message that is kept. `None`: there is none.
+    /// As [`receive`](Self::receive), for unexpected messages only. `None`: none matches.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -126,7 +126,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// As [`receive`](Self::receive), where [none is kept](Self::receive_kept) that it would meet.
+    /// As [`receive`](Self::receive), if [no unexpected message](Self::receive_kept) matches.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -156,7 +156,7 @@ impl<S: Storage> Admission<S> {
         self.meet(message, room, user).map(Some)
     }
 
-    /// A kept message meets its receive.
+    /// Matches an unexpected message with its receive.
     fn meet(&mut self, message: MessageId, room: u64, user: u32) -> Result<Met, Full> {
         let Some((envelope, body)) = self.matching.message(message) else { return Err(Full) };
         let (envelope, body) = (*envelope, *body);
@@ -175,7 +175,7 @@ impl<S: Storage> Admission<S> {
         Ok(if truncated { Met::Truncated(status) } else { Met::Coming(status) })
     }
 
-    /// The payload of a kept message was copied: its place is free.
+    /// Frees the buffer of an unexpected message: its payload was copied.
     pub fn release(&mut self, message: MessageId) {
         if !self.matching.is_taken(message) {
             return;
@@ -197,7 +197,7 @@ impl<S: Storage> Admission<S> {
         self.end_message(message);
     }
 
-    /// A kept message is done with, once its sender has been told what it has to be told.
+    /// Frees an unexpected message, after the pending header to its sender was sent.
     fn end_message(&mut self, message: MessageId) {
         let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
         kept.body.is_over = true;
@@ -206,7 +206,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Frees its record: the header is the peer's again.
+    /// Frees its record: the sender gets the header credit back.
     pub(super) fn free_message(&mut self, message: MessageId) {
         let Some((envelope, _)) = self.matching.message(message) else { return };
         let from = envelope.source;
@@ -222,7 +222,7 @@ impl<S: Storage> Admission<S> {
         self.owe(from, false);
     }
 
-    /// Its sender has to be told this of a kept message.
+    /// Queues a header to the sender of an unexpected message.
     pub(super) fn tell(&mut self, message: MessageId, tells: Tells) {
         let messages = self.matching.messages.as_mut();
         if let Some(kept) = messages.get_mut(message.record as usize) {
@@ -232,7 +232,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// A receive that waits no longer has met a message whose payload is at its sender.
+    /// Records the message that a receive matched, whose payload is at its sender.
     pub(super) fn start(
         &mut self,
         receive: ReceiveId,
@@ -249,7 +249,7 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// A receive waits no longer. `None`: it did not, and what it was given as `user` otherwise.
+    /// Cancels a posted receive. Returns its `user` value; `None`: it was not posted.
     pub fn cancel(&mut self, receive: ReceiveId) -> Option<u32> {
         if !self.matching.unpost(receive) {
             return None;
@@ -257,7 +257,7 @@ impl<S: Storage> Admission<S> {
         self.matching.free_receive(receive).map(|body| body.user)
     }
 
-    /// The payload of a pulled message was copied.
+    /// Reports that the payload of a pulled message was copied.
     pub fn fetched(&mut self, receive: ReceiveId) {
         if self.pulled(receive).is_some() {
             let receives = self.matching.receives.as_mut();
@@ -268,7 +268,8 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Memory for a pulled message was granted: send this head to its sender. `None`: it is not pulled any more.
+    /// Reports that memory for a pulled message was granted: send the returned CTS to its sender. `None`: the message
+    /// is not pulled any more.
     pub fn grant(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
         let Receive { from, message, .. } = self.pulled(receive)?;
         self.matching.free_receive(receive);
@@ -283,7 +284,7 @@ impl<S: Storage> Admission<S> {
         Some((from, head.word(message).word(placement.0).long(key.0)))
     }
 
-    /// A pulled message cannot be brought: its sender is gone.
+    /// Reports that a pulled message cannot be moved: its sender failed.
     pub fn abandon(&mut self, receive: ReceiveId) {
         if self.pulled(receive).is_some() {
             self.matching.free_receive(receive);
@@ -295,7 +296,7 @@ impl<S: Storage> Admission<S> {
         (body.errand == Errand::Pulling).then_some(*body)
     }
 
-    /// Whether a receive may take what `from` offers: nothing is forgotten there that it matches.
+    /// Whether a receive may match an unbuffered RTS of `from`: no older dropped header there can match it.
     pub(super) fn is_clear(&self, receive: ReceiveId, from: PeerId) -> bool {
         let Some(peer) = self.peers.as_ref().get(from.0 as usize) else { return false };
         let Some(posted) = self.matching.receives.as_ref().get(receive.record as usize) else { return false };
@@ -307,11 +308,11 @@ impl<S: Storage> Admission<S> {
         is_clear
     }
 
-    /// Another message is forgotten that a peer holds; `receive` is the first that matches it.
+    /// Counts a dropped header of a message that a peer holds; `receive` is the first that matches it.
     pub(super) fn forget(&mut self, from: PeerId, receive: Option<ReceiveId>) {
         let posts = self.matching.posts;
         if self.peer(from).is_some_and(|peer| peer.held == 0) {
-            // All that wait are clear. Those that were asked about before the rest was gone may not stay behind.
+            // All posted receives are clear. Those that sent a match request earlier must not be treated as older.
             #[cfg(not(mutant = "asked_behind"))]
             self.matching.set_all_asked(from);
         }
@@ -334,7 +335,7 @@ impl<S: Storage> Admission<S> {
         self.activate(from);
     }
 
-    /// There may be something to ask those who hold messages.
+    /// Lists the peers that hold messages: match requests may be due.
     pub(super) fn activate_holding(&mut self) {
         let mut all = core::mem::replace(&mut self.holding, crate::list::List::EMPTY);
         while let Some(record) = all.pop(self.peers.as_mut(), |peer| &mut peer.holding_link) {

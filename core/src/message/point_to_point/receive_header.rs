@@ -1,4 +1,4 @@
-//! Heads that arrive.
+//! Handling of received headers.
 
 use super::header::{Flags, Head, Read, Said, Shown};
 use super::receive::{Errand, Message, Tells};
@@ -8,8 +8,8 @@ use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
 
 impl<S: Storage> Admission<S> {
-    /// A message of `bytes` bytes, head and payload, of which `head` are the first ones: all of the head at least, and what else
-    /// there is. O(1) expected.
+    /// Handles a message of `bytes` bytes, header and payload. `head` are its first bytes: at least the whole header.
+    /// Expected O(1).
     #[inline]
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Outcome {
         if let Some((context, tag, credit)) = Head::read_short(head)
@@ -31,12 +31,13 @@ impl<S: Storage> Admission<S> {
         }
         let flags = read.flags;
         let outcome = match read.said {
-            // Written once, where it is wanted: a copy would wait until the processor has written all of its parts.
+            // The outcome is written once, in place: a copy would stall until the processor has written all of its
+            // parts.
             Said::Eager(ref shown) if self.hear(from, read).is_some() => {
                 return self.arrive_eager(from, shown, flags, bytes);
             }
             Said::Eager(_) => None,
-            // Whoever says what cannot be takes nothing of ours along.
+            // A header with an impossible credit has no other effect.
             _ if self.peer(from).is_none_or(|peer| peer.says(read.freed, read.settled).is_none()) => None,
             Said::Announce(shown) => self.arrive_announced(from, &shown, flags),
             Said::Offer(shown) => self.arrive_offer(from, &shown),
@@ -58,11 +59,11 @@ impl<S: Storage> Admission<S> {
             Said::Missing => self.hear_missing(from),
             Said::Decline => self.hear_decline(from),
         };
-        // Verdicts come before the word that all is settled up to them.
+        // RTS ACKs are handled before the credit that settles the messages up to them.
         outcome.filter(|_| self.hear(from, read).is_some()).unwrap_or(Outcome::Nonsense)
     }
 
-    /// What a head says of our messages. `None`: that cannot be.
+    /// Handles the credit of a header. `None`: it is not possible.
     fn hear(&mut self, from: PeerId, read: &Read) -> Option<()> {
         if self.peer(from)?.hear(read.freed, read.settled)? {
             self.activate(from);
@@ -70,7 +71,7 @@ impl<S: Storage> Admission<S> {
         Some(())
     }
 
-    /// Counts a message that is shown. `None`: it cannot be.
+    /// Counts a message header. `None`: it exceeds the peer's credit.
     fn count_shown(&mut self, from: PeerId, flags: Flags) -> Option<()> {
         let headers = self.config.headers;
         let peer = self.peer(from).filter(|peer| peer.untaken < headers)?;
@@ -151,7 +152,8 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// A receive that waits meets a message whose payload is at its sender, and claims it if it was only offered.
+    /// Matches a posted receive with a message whose payload is at its sender, and sends an RTS ACK if that was an
+    /// unbuffered RTS.
     pub(super) fn join(&mut self, receive: ReceiveId, status: &Status, shown: &Shown, claims: bool) -> Option<Outcome> {
         let (_, body) = self.matching.receive(receive)?;
         let (user, truncated, from) = (body.user, shown.bytes > body.room, status.envelope.source);
@@ -170,7 +172,7 @@ impl<S: Storage> Admission<S> {
         Some(if truncated { Outcome::Truncated { user, status } } else { Outcome::Coming { user, status } })
     }
 
-    /// Keeps an eager message's head, and returns where its payload is kept, if there is a place.
+    /// Queues an unexpected eager message, and returns where its payload is stored, if there is room.
     fn keep_eager(&mut self, status: &Status, message: u32, synchronous: bool) -> Option<Option<Place>> {
         let from = status.envelope.source;
         let body = Message { message, bytes: status.bytes, synchronous, ..Message::default() };

@@ -1,4 +1,4 @@
-//! What a peer says of our messages, and of what it was asked.
+//! Handling of a peer's responses: RTS ACK, CTS, FIN, truncation, and match requests with their replies.
 
 use super::header::{Flags, Shown};
 use super::peer::Ask;
@@ -9,7 +9,7 @@ use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 
 impl<S: Storage> Admission<S> {
-    /// A message of ours to this peer.
+    /// The stage of a message to this peer.
     fn stage(&self, to: PeerId, message: u32) -> Option<Stage> {
         let send = self.sends.as_ref().get(message as usize)?;
         (send.peer == to).then_some(send.stage)
@@ -61,14 +61,15 @@ impl<S: Storage> Admission<S> {
         Some(Outcome::Sent { user, truncated: false })
     }
 
-    /// A message that would have fitted behind its head is not to blame: whether its payload was kept is chance.
+    /// A message that fits the eager limit is not reported as truncated: whether its payload was stored depends on
+    /// timing.
     pub(super) fn hear_truncated(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
         let fits = self.sends.as_ref().get(message as usize)?.fits;
         let user = self.end_announced(from, message)?;
         Some(Outcome::Sent { user, truncated: !fits })
     }
 
-    /// A message that the peer may ask the payload of: as it was given.
+    /// The `user` value of a message whose payload the peer may request.
     fn announced(&self, from: PeerId, message: u32) -> Option<u32> {
         if self.stage(from, message)? != Stage::Announced {
             return None;
@@ -102,7 +103,7 @@ impl<S: Storage> Admission<S> {
         Some(Outcome::Nothing)
     }
 
-    /// The message that was asked for.
+    /// Handles the reply that a match request found a message.
     pub(super) fn hear_found(&mut self, from: PeerId, shown: &Shown, flags: Flags) -> Option<Outcome> {
         let status = self.status(from, shown);
         self.activate(from);

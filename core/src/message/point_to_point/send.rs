@@ -1,4 +1,4 @@
-//! Messages that leave.
+//! Sends: eager, by RTS, or held until the receiver has room.
 
 use super::header::{Credit, Flags, Head, Kind};
 use super::{Action, Admission, Peer, Storage};
@@ -7,37 +7,38 @@ use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
 use crate::message::queues::{Key, Link, Queued};
 
-/// When a message is done.
+/// When a send is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// When its payload need not be kept any longer.
+    /// When its payload is not needed any more.
     Standard,
-    /// When it has met its receive.
+    /// When it was matched by a receive.
     Synchronous,
-    /// As [`Standard`](Self::Standard); the caller knows that the receive is posted. It is not relied on.
+    /// As [`Standard`](Self::Standard); the caller knows that the receive is posted, but the protocol does not rely on
+    /// it.
     Ready,
 }
 
 /// A message to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Outgoing {
-    /// To whom.
+    /// The destination.
     pub to: PeerId,
     /// The communicator.
     pub context: Context,
-    /// What it is called.
+    /// The tag.
     pub tag: Tag,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Longer ones are announced: what this peer's channel carries in one piece behind the head.
+    /// The eager limit of this peer's channel: longer payloads are sent by RTS.
     pub eager: u32,
-    /// Where the receiver finds the payload; the rims agree on its meaning.
+    /// Where the receiver's host finds the payload; its meaning is agreed between the hosts.
     pub at: u64,
-    /// When it is done.
+    /// When it is complete.
     pub mode: Mode,
-    /// Its owner waits for the payload; otherwise it is a copy, and it does not matter when the peer tells that it is kept.
+    /// The application waits for its buffer; otherwise the payload is a copy, and it may be stored at any time.
     pub lent: bool,
-    /// Told again when it is done.
+    /// Returned in outcomes and actions about this send.
     pub user: u32,
 }
 
@@ -46,36 +47,36 @@ pub struct Outgoing {
 pub enum SendError {
     /// There is no such rank.
     UnknownPeer,
-    /// The peer is gone.
+    /// The peer failed.
     PeerFailed,
-    /// All records are in use.
+    /// Every send record is in use.
     Full,
 }
 
-/// How a message leaves.
+/// How the host sends a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaves {
-    /// Send this head, and the payload behind it. `done`: once they have left, the message is done.
+    /// Send this header, and the payload after it. `done`: the send is complete once they have been sent.
     Eager {
-        /// What stands before the payload.
+        /// The header before the payload.
         head: Head,
-        /// Nothing more will be said about the message.
+        /// No outcome or action follows.
         done: bool,
     },
-    /// Send this head; keep the payload.
+    /// Send this header; keep the payload.
     Head(Head),
 }
 
-/// A message that has left behind its head, and may still be asked for.
+/// An eager message whose payload may still be requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
     pub(super) credit: Credit,
     pub(super) record: u32,
-    /// Its owner waits for it.
+    /// Its owner waits for the payload's buffer.
     pub(super) is_urgent: bool,
 }
 
-/// A message that is not done.
+/// A send that is not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Send {
     pub(super) user: u32,
@@ -84,7 +85,7 @@ pub struct Send {
     pub(super) tag: Tag,
     pub(super) bytes: u64,
     pub(super) at: u64,
-    /// When the peer was shown it last.
+    /// The number of its latest header to this peer.
     pub(super) number: u64,
     pub(super) stage: Stage,
     pub(super) fits: bool,
@@ -93,25 +94,25 @@ pub struct Send {
     links: [Link; 3],
 }
 
-/// Where a message stands.
+/// The state of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Stage {
     Free,
     Held,
-    /// Its payload is on its way.
+    /// The payload was sent, and may not be stored.
     Eager,
-    /// The peer has its head, and will ask for the payload or say that it has met its receive.
+    /// The peer has its header, and will request the payload or report the match.
     Announced,
-    /// The peer has the payload, and will say that it has met its receive.
+    /// The peer has the payload, and will report the match.
     Accepted,
 }
 
-/// Classes of queues: all that are held for a peer; of them those of one context and tag, and of one context.
+/// Classes of queues: all held messages of a peer; those of one context and tag; those of one context.
 pub(super) const HELD: u8 = 0;
 pub(super) const HELD_TAG: u8 = 1;
 pub(super) const HELD_ANY_TAG: u8 = 2;
 pub(super) const CLASSES: u8 = 3;
-/// Of those that are on their way to a peer, which is where they are found, and not held any more.
+/// Class of the eager messages in flight to a peer, which are linked where held messages are.
 pub(super) const LEFT: u8 = HELD;
 
 impl Send {
@@ -161,7 +162,7 @@ impl Queued for Send {
     }
 }
 
-/// Of a queue of sends.
+/// The key of a queue of sends.
 pub(super) fn key(class: u8, peer: PeerId, context: Context, tag: Option<Tag>) -> Key {
     match class {
         HELD_TAG => Key { class, context: context.0, peer: peer.0, tag: tag.map_or(0, |tag| tag.0) },
@@ -171,7 +172,7 @@ pub(super) fn key(class: u8, peer: PeerId, context: Context, tag: Option<Tag>) -
 }
 
 impl Head {
-    /// That of a message which has [left](super::Admission::send_behind).
+    /// The header of a message that was [sent](super::Admission::send_behind) eagerly and may be requested.
     #[inline]
     pub fn behind(context: Context, tag: Tag, left: Left) -> Self {
         let flags = if left.is_urgent { Flags::PROMPT } else { Flags::empty() };
@@ -180,7 +181,7 @@ impl Head {
 }
 
 impl<S: Storage> Admission<S> {
-    /// Sends a message. What it returns is done before anything else is asked of the machine for this peer.
+    /// Sends a message. The host carries out the result before any other call for this peer.
     ///
     /// # Errors
     /// [`SendError`].
@@ -222,9 +223,9 @@ impl<S: Storage> Admission<S> {
         Ok(Leaves::Head(self.describe(record, Kind::Offer, Flags::empty())))
     }
 
-    /// As [`send`](Self::send) of a message in standard mode that fits behind its head and is longer than
-    /// [`Config::short`](super::Config::short), if it may leave at once. Then this, its context and its tag are all that its
-    /// [head](Head::behind) has to say; it is not done by that. `None`: nothing was sent.
+    /// As [`send`](Self::send) of a message in standard mode that fits the eager limit and is longer than
+    /// [`Config::short`](super::Config::short), if it can be sent at once. The result, the context and the tag make up
+    /// its [header](Head::behind); the send is not complete by that. `None`: nothing was sent.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send_behind(&mut self, message: &Outgoing) -> Option<Left> {
         let Outgoing { to, bytes, .. } = *message;
@@ -241,7 +242,7 @@ impl<S: Storage> Admission<S> {
         Some(Left { credit, record, is_urgent })
     }
 
-    /// A record of a message that has not left.
+    /// Takes a record for a message that is not sent yet.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn take_record(&mut self, message: &Outgoing) -> Option<u32> {
         let Outgoing { to, context, tag, bytes, at, user, lent, .. } = *message;
@@ -265,7 +266,7 @@ impl<S: Storage> Admission<S> {
         Some(record)
     }
 
-    /// A message leaves that is not held: to whom.
+    /// Counts the header of a message that is sent; returns its peer.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn show(&mut self, record: u32, stage: Stage) -> Option<&mut Peer> {
         let sends = self.sends.as_mut();
@@ -280,12 +281,12 @@ impl<S: Storage> Admission<S> {
         Some(peer)
     }
 
-    /// Fewer than half of the records are left.
+    /// Whether fewer than half of the send records are free.
     fn is_scarce(&self) -> bool {
         self.sends_left < (self.sends.as_ref().len() as u32) >> 1
     }
 
-    /// The next message that is held for a peer, if it may leave now.
+    /// The next held message of a peer, if it can be sent now.
     pub(super) fn leave_next(&mut self, to: PeerId) -> Option<Action> {
         let headers = self.config.headers;
         let peer = self.peer(to).filter(|peer| peer.holds > 0 && peer.out < headers)?;
@@ -299,7 +300,7 @@ impl<S: Storage> Admission<S> {
         let _ = promised;
         let send = self.sends.as_ref().get(record as usize)?;
         let (user, fits) = (send.user, send.fits);
-        // Before that, the receiver may be claiming it.
+        // The receiver may still answer its unbuffered RTS.
         #[cfg(not(mutant = "offer_leaves"))]
         if send.number >= settled {
             return None;
@@ -311,7 +312,7 @@ impl<S: Storage> Admission<S> {
         Some(if fits { Action::Eager { to, user, head, done } } else { Action::Head { to, head } })
     }
 
-    /// The head with which a message leaves that is not held, and whether it is done by that.
+    /// Builds the header of a message that is sent, and returns whether its send is complete by that.
     fn leave(&mut self, record: u32, flags: Flags) -> (Head, bool) {
         let (is_scarce, short) = (self.is_scarce(), u64::from(self.config.short));
         let Some(send) = self.sends.as_ref().get(record as usize) else {
@@ -334,7 +335,7 @@ impl<S: Storage> Admission<S> {
         (self.describe(record, kind, flags | if is_short { Flags::empty() } else { prompt }), false)
     }
 
-    /// The head that shows a message.
+    /// The header that describes a message.
     pub(super) fn describe(&mut self, record: u32, kind: Kind, flags: Flags) -> Head {
         let Some(send) = self.sends.as_ref().get(record as usize).copied() else {
             return Head::new(Kind::Credit, Flags::empty(), Credit::NONE);
@@ -348,7 +349,7 @@ impl<S: Storage> Admission<S> {
         self.queued.first(self.sends.as_ref(), &key(class, to, context, tag))
     }
 
-    /// Takes a message out of what is held.
+    /// Removes a message from the held ones.
     pub(super) fn unhold(&mut self, record: u32) {
         let Some(send) = self.sends.as_ref().get(record as usize) else { return };
         let to = send.peer;
@@ -358,14 +359,14 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Takes a message out of the queues of what is held.
+    /// Removes a message from the queues of held ones.
     pub(super) fn unqueue(&mut self, record: u32) {
         for class in [HELD, HELD_TAG, HELD_ANY_TAG] {
             self.queued.remove(self.sends.as_mut(), record, class);
         }
     }
 
-    /// Takes a message out of those whose payload is on its way.
+    /// Removes a message from the eager ones in flight.
     pub(super) fn unleave(&mut self, record: u32) {
         let Some(send) = self.sends.as_ref().get(record as usize) else { return };
         if let Some(peer) = self.peers.as_mut().get_mut(send.peer.0 as usize) {
@@ -381,12 +382,12 @@ impl<S: Storage> Admission<S> {
         }
     }
 
-    /// Tells a peer now how far its messages are settled, instead of with the next head or when many are.
+    /// Reports settled messages to a peer now, instead of with the next header or after many.
     pub fn settle(&mut self, to: PeerId) {
         self.owe(to, true);
     }
 
-    /// Asks a peer to tell which payloads it has kept: before one leaves.
+    /// Requests a report of the payloads that a peer has stored, for example before shutdown.
     pub fn flush(&mut self, to: PeerId) {
         if let Some(peer) = self.peer(to) {
             peer.flushes = peer.settled != peer.shown;
@@ -395,7 +396,7 @@ impl<S: Storage> Admission<S> {
     }
 }
 
-/// The peer is not said: each end knows the other one.
+/// The destination is not encoded: both ends know each other.
 const fn envelope(send: &Send) -> Envelope {
     Envelope { context: send.context, source: send.peer, tag: send.tag }
 }
