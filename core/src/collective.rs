@@ -1,8 +1,8 @@
-//! Collectives: what a group of ranks does together, in terms of places and bytes. The core never touches payload: what is to be
-//! copied and combined is wished, and the rim, which owns every byte, does it.
+//! The interface of collectives, in terms of buffers and bytes. The core never touches payload: it requests copies and
+//! reductions, and the host, which owns every byte, carries them out.
 //!
-//! A [`Basic`] collective runs in one group over one means: flags in shared memory, messages, a tree. Each rank owns one machine;
-//! one collective is under way in it at a time.
+//! A [`Basic`] collective runs in one group over one means: shared-memory flags, messages, a tree. Each rank owns one
+//! machine; one collective at a time is in progress in it.
 
 mod buffer;
 mod machine;

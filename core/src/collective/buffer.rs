@@ -1,24 +1,24 @@
-//! Where payload lies, and who moves it.
+//! Buffers of a collective, and the trait of the host that moves their bytes.
 
-/// Memory that a collective works on.
+/// A buffer of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// What this rank contributes.
+    /// This rank's contribution.
     Input,
-    /// What this rank receives. It may be the same memory as the input.
+    /// This rank's result. It may be the same memory as the input.
     Output,
-    /// The segment shared by the group, from its first byte on.
+    /// The group's shared-memory segment, from its first byte on.
     Shared,
 }
 
-/// Bytes of a place.
+/// Bytes of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Piece {
-    /// The place.
+    /// The buffer.
     pub place: Place,
     /// Bytes from its start.
     pub offset: usize,
-    /// How many.
+    /// Length.
     pub bytes: usize,
 }
 
@@ -29,14 +29,14 @@ impl Piece {
     }
 }
 
-/// The rim's side of a basic collective: owns every byte and carries out wishes of one kind.
+/// The host's side of a collective: owns every byte and carries out requests of one kind.
 pub trait Payload<Wish> {
-    /// Why a wish could not be carried out.
+    /// Why a request could not be carried out.
     type Error;
 
-    /// Carries it out. It is done when this returns.
+    /// Carries out a request; it is complete on return.
     ///
     /// # Errors
-    /// The wish names bytes that do not exist, or a peer whose memory cannot be read.
+    /// The request names bytes that do not exist, or a peer whose memory cannot be read.
     fn carry_out(&mut self, wish: Wish) -> Result<(), Self::Error>;
 }

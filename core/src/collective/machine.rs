@@ -1,31 +1,32 @@
-//! The interface of basic collectives.
+//! The interface of a collective machine: start, poll, requests and failures.
 
 use core::fmt;
 
 use super::{Plan, Verb};
 use crate::ids::{CollectiveId, Rank, StepId};
 
-/// What is wrong with a rank.
+/// How a rank failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cause {
-    /// It died before it had done its part.
+    /// It died before it completed its part.
     Missing,
-    /// It shows what no rank that follows the protocol can show.
+    /// It violated the protocol.
     Corrupt,
-    /// It does another collective, or this one with other lengths, another root, type or operation.
+    /// It called another collective, or this one with another length, root, type or operation.
     Disagrees,
 }
 
-/// Why a collective did not complete on this rank. Final for the group: who failed in one collective stays failed.
+/// Why a collective did not complete on this rank. Final for the group: a rank that failed in one collective stays
+/// failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Failure {
-    /// Whose fault it is.
+    /// The rank at fault.
     pub rank: Rank,
-    /// What is wrong with it.
+    /// How it failed.
     pub cause: Cause,
-    /// In which collective.
+    /// The collective.
     pub id: CollectiveId,
-    /// What that was.
+    /// Its kind.
     pub verb: Verb,
 }
 
@@ -34,41 +35,46 @@ impl fmt::Display for Failure {
         let (rank, verb, sequence) = (self.rank.0, self.verb.name(), self.id.sequence);
         match self.cause {
             Cause::Missing => write!(to, "rank {rank} died and is missing from {verb} {sequence}"),
-            Cause::Corrupt => write!(to, "rank {rank} shows nonsense in {verb} {sequence}"),
-            Cause::Disagrees => write!(to, "rank {rank} does not do the same as this one in {verb} {sequence}"),
+            Cause::Corrupt => write!(to, "rank {rank} violated the protocol in {verb} {sequence}"),
+            Cause::Disagrees => write!(
+                to,
+                "rank {rank} called another collective, or other arguments, than this rank in {verb} {sequence}"
+            ),
         }
     }
 }
 
 impl core::error::Error for Failure {}
 
-/// What a machine says when it is polled.
+/// The result of polling a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Turn<Wish> {
-    /// To be carried out, and told by [`Basic::handle_done`] before the machine is polled again.
+    /// Carry out this request, then call [`Basic::handle_done`] before the machine is polled again.
     Do(StepId, Wish),
-    /// Others have to come first.
+    /// Nothing to do until other ranks act.
     Pending,
-    /// Complete: the output will not change any more, and the input is this rank's again.
+    /// Complete: the output is final, and the input may be reused.
     Final,
-    /// Not complete, and never will be.
+    /// Failed; final.
     Failed(Failure),
 }
 
-/// A collective over one means. Polled: it waits for nothing, and does a bounded amount of work per call, stated by each machine.
+/// A collective over one means. It is polled, never blocks, and does a bounded amount of work per call, stated by each
+/// machine.
 pub trait Basic {
-    /// What it asks of the rim: bytes where memory is shared, blocks where messages travel.
+    /// A request to the host: bytes of shared memory, or blocks of messages.
     type Wish;
 
-    /// Starts a collective. The one before is final or has failed; after a failure every further one fails at once.
+    /// Starts a collective. The previous one is complete or has failed; after a failure every further one fails at
+    /// once.
     fn start(&mut self, id: CollectiveId, plan: &Plan);
 
-    /// What to do next.
+    /// Returns the next request, or the state.
     fn poll(&mut self) -> Turn<Self::Wish>;
 
-    /// The wish of this step was carried out. Any other step is ignored.
+    /// The request of this step was carried out. Any other step is ignored.
     fn handle_done(&mut self, step: StepId);
 
-    /// A rank has died, or its memory cannot be read: if this collective needs it, it fails.
+    /// A rank has failed, or its memory cannot be read: the collective fails if it needs that rank.
     fn handle_failed(&mut self, peer: Rank);
 }

@@ -1,25 +1,25 @@
-//! What is asked of a collective. Equal on all ranks, but for the rank itself.
+//! The specification of a collective: kind, size, root, lengths, order. Equal on all ranks, except for the rank itself.
 
 use crate::ids::Rank;
 
-/// What the group does.
+/// The kind of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verb {
-    /// Nobody leaves before everyone has entered.
+    /// No rank leaves before every rank has entered.
     Barrier,
-    /// The root's input is everyone else's output.
+    /// The root's input is every other rank's output.
     Broadcast,
-    /// The root's output is everyone's input, in rank order.
+    /// The root's output is every rank's input, in rank order.
     Gather,
-    /// The root's input holds everyone's output, in rank order.
+    /// The root's input holds every rank's output, in rank order.
     Scatter,
-    /// Everyone's output is everyone's input, in rank order.
+    /// Every rank's output is every rank's input, in rank order.
     Allgather,
     /// Block j of rank i's input is block i of rank j's output.
     Alltoall,
     /// The root's output is all inputs combined.
     Reduce,
-    /// Everyone's output is all inputs combined: the same bits everywhere.
+    /// Every rank's output is all inputs combined: the same bits everywhere.
     Allreduce,
     /// Rank i's output is block i of all inputs, combined.
     ReduceScatter,
@@ -45,7 +45,7 @@ impl Verb {
         Self::Exscan,
     ];
 
-    /// Its name, as users know it.
+    /// Its name in the public API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -73,37 +73,39 @@ impl Verb {
     }
 }
 
-/// In which order operands may be combined.
+/// The order in which operands are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Order {
-    /// The operation commutes: in any order that is the same on all ranks.
+    /// The operation is commutative: any order that is the same on all ranks.
     Any,
-    /// As the ranks are numbered.
+    /// In rank order.
     Rank,
-    /// As the ranks are numbered, bracketed as their number alone says, whoever the root is: floating-point results have the same bits
-    /// from run to run. Schedules combine along the binomial tree of rank 0, scans by recursive doubling, boards from left to right.
+    /// In rank order, with brackets that depend only on the number of ranks, not on the root: floating-point results
+    /// have the same bits from run to run. Schedules combine along the binomial tree of rank 0, scans by recursive
+    /// doubling, shared-memory machines from left to right.
     Fixed,
 }
 
-/// One collective, as one rank sees it.
+/// One collective, as seen by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Plan {
-    /// What the group does.
+    /// The kind.
     pub verb: Verb,
-    /// Who this is.
+    /// This rank.
     pub rank: Rank,
     /// Members of the group.
     pub size: u32,
-    /// The root, where there is one.
+    /// The root, of rooted collectives.
     pub root: Rank,
-    /// Bytes of a rank's block; of an alltoall and a reduce-scatter per pair; of broadcast, reductions and scans the whole vector.
+    /// Bytes of a rank's block; of an alltoall and a reduce-scatter per pair of ranks; of broadcast, reductions and
+    /// scans the whole vector.
     pub bytes: usize,
-    /// Bytes of an element: blocks are cut at its multiples only.
+    /// Bytes of an element: vectors are cut only at multiples of it.
     pub grain: usize,
     /// Order of combination.
     pub order: Order,
     /// Input and output are the same memory, on all ranks.
     pub in_place: bool,
-    /// Names operation and type: ranks whose kinds differ disagree.
+    /// A number for operation and type: ranks whose numbers differ disagree.
     pub kind: u32,
 }

@@ -1,28 +1,31 @@
-//! The messages of collectives: each has one send and one receive, known to each other by a [`Key`].
+//! The messages of collectives: each has one send and one receive, matched by an exact [`Key`].
 //!
-//! Rooted collectives are flow-controlled by credit of their own (Graham et al. 2010, §3): a message without credit stays with its
-//! sender, and costs a receiver that is behind at most a header. Nothing is ever matched by order, source or tag.
+//! Rooted collectives have flow control by credit of their own (Graham et al. 2010, §3): a message without credit stays
+//! with its sender, and costs a slow receiver at most a header. Nothing is ever matched by order, source or tag.
 //!
-//! # How a message travels
-//! - **Eagerly**, if it is within the peer's limit and there is credit: its head, and the payload behind it. If its receive was not
-//!   posted yet, the payload is kept in a slot; each peer has credit for as many as are its own, so there is always a free one.
-//! - **Announced** otherwise: a header. The receive that it belongs to grants memory, the sender places the payload there. A
-//!   header that finds no room is dropped and counted; who posts a receive without a message, while something of that peer was
-//!   dropped, asks for it ([`Kind::Want`](header::Kind)), and the sender announces it again.
+//! # How a message is sent
+//! - **Eagerly**, if it is within the peer's limit and there is credit: its header, followed by the payload. If its
+//!   receive is not posted yet, the payload is stored in a slot; a peer has credit for as many slots as are reserved
+//!   for it, so that one is always free.
+//! - By **rendezvous** otherwise: an RTS is sent. Its receive grants memory (CTS), and the sender places the payload
+//!   there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
+//!   an RTS of that peer was dropped, requests it ([`Kind::Want`](header::Kind)), and the sender repeats the RTS.
 //!
-//! Credit comes back once a receive has taken the payload: in whatever is said to the peer next, or by itself when half of it is due.
+//! Credit returns after a receive has consumed the payload: in the next header to the peer, or by itself when half of
+//! it is due.
 //!
 //! # Calling contract
-//! - What one peer's [`Steps`] gives is [handled](Steps::handle) by the other's in order, each once: an endpoint does that.
-//! - Every [`Head`] that is given is sent, in the order in which they were given.
-//! - A payload stays unchanged until its send is over: an eager one when the endpoint says so, an announced one after
-//!   [`Arrival::Place`] when the endpoint says so.
-//! - What [`handle`](Steps::handle) says is carried out before anything else is asked.
-//! - [`poll_action`](Steps::poll_action) is asked until nothing is left, after all of the others.
+//! - The headers of one rank's [`Steps`] are [handled](Steps::handle) by the peer's in order, each once: an endpoint
+//!   ensures that.
+//! - Every returned [`Head`] is sent, in the order of return.
+//! - A payload stays unchanged until its send is complete: of an eager one when the endpoint reports completion,
+//!   otherwise after [`Arrival::Place`] when the endpoint reports completion.
+//! - The result of [`handle`](Steps::handle) is carried out before any other call.
+//! - [`poll_action`](Steps::poll_action) is called after all other calls, until it returns `None`.
 //!
-//! Every call takes constant time where keys fall to different places of the tables, but for [`forget`](Steps::forget),
-//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which look at all records. Memory is what was lent: 16 bytes for each peer,
-//! 40 for each record, and the rim's slots.
+//! Every call takes constant time if keys hash to different buckets, except [`forget`](Steps::forget),
+//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which visit all records. The memory is provided by the host:
+//! 16 bytes per peer, 40 per record, and the slots.
 
 mod cancel;
 pub mod header;
@@ -45,33 +48,33 @@ pub use peer::Peer;
 pub use responses::{Action, Arrival, InUse, Posted, ReceiveError, SendError, Sent, TooFewSlots};
 pub use table::Entry;
 
-/// A message's name: unique between two ranks in one direction, for as long as either may still speak of it.
+/// The identity of a message: unique between two ranks in one direction, while either may still refer to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Key {
     /// The communicator.
     pub context: u32,
-    /// Its how-manieth collective; wraps.
+    /// The number of the collective in its communicator; wraps.
     pub sequence: u32,
-    /// The key of the schedule's message.
+    /// The key of the message in its schedule.
     pub step: u32,
 }
 
-/// The records lent to the machine, each in its unused state.
+/// The records that the host provides, each in its unused state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pools<P, E> {
     /// [`Peer::new`], one per rank, this one included.
     pub peers: P,
-    /// [`Entry::FREE`]: announced messages that were not granted yet.
+    /// [`Entry::FREE`]: sends whose RTS is not answered.
     pub sends: E,
     /// [`Entry::FREE`]: receives without a message.
     pub receives: E,
-    /// [`Entry::FREE`]: slots for eager messages that came before their receive.
+    /// [`Entry::FREE`]: slots for eager messages that arrive before their receive.
     pub slots: E,
-    /// [`Entry::FREE`]: headers that came before their receive.
+    /// [`Entry::FREE`]: RTS headers that arrive before their receive.
     pub headers: E,
 }
 
-/// One rank's messages of collectives, with all its peers.
+/// One rank's collective messages to and from all its peers. See the [module](self) for the calling contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Steps<P, E> {
     peers: P,
@@ -79,16 +82,17 @@ pub struct Steps<P, E> {
     receives: Table<E>,
     slots: Table<E>,
     headers: Table<E>,
-    /// Eager messages that a peer may have under way or in slots.
+    /// Eager messages that each peer may have in flight or in slots.
     credit: u8,
-    /// Sends to be announced again, receives with something to say, peers that are owed credit.
+    /// Sends whose RTS is to be repeated, receives with a pending action, peers that are owed credit.
     again: List,
     due: List,
     owed: List,
 }
 
 impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
-    /// Nothing under way. `credit`, the same on all ranks: eager messages that each peer may have here without a receive.
+    /// Without messages. `credit`, the same on all ranks: eager messages that each peer may have here without a
+    /// receive.
     ///
     /// # Errors
     /// [`TooFewSlots`]: less than `credit` for each peer.
@@ -114,7 +118,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         })
     }
 
-    /// Sends a message. `user` names it in what follows.
+    /// Sends a message. `user` identifies it in later results.
     ///
     /// # Errors
     /// [`SendError`]; nothing was changed.
@@ -130,7 +134,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         Ok(Sent::Announced(Head::announce(Kind::Announce, peer.give_back(), key, bytes)))
     }
 
-    /// Posts the receive of a message of exactly `bytes` bytes. `user` names it in what follows.
+    /// Posts the receive of a message of exactly `bytes` bytes. `user` identifies it in later results.
     ///
     /// # Errors
     /// [`ReceiveError`]; nothing was posted.
@@ -169,13 +173,13 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         Ok(Posted::Waits)
     }
 
-    /// A slot's payload was copied out.
+    /// Reports that a slot's payload was copied.
     pub fn taken(&mut self, slot: u32) {
         let Some(peer) = self.slots.take(slot) else { return };
         self.owe(peer);
     }
 
-    /// What is to be done next.
+    /// Returns the next pending action.
     pub fn poll_action(&mut self) -> Option<Action> {
         while let Some((i, receive)) = self.receives.pop(&mut self.due) {
             let to = PeerId(receive.peer);
@@ -214,7 +218,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         None
     }
 
-    /// Records in use.
+    /// Counts the records in use.
     pub fn in_use(&self) -> InUse {
         InUse {
             sends: self.sends.used(),
@@ -224,7 +228,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    /// A receive took one of the peer's eager messages.
+    /// Returns one unit of credit to a peer: a receive consumed one of its eager messages.
     fn owe(&mut self, to: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
         peer.take();

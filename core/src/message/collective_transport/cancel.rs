@@ -1,4 +1,4 @@
-//! What is over without a message: collectives that failed, communicators that are no more, peers that are gone.
+//! Cancellation: failed collectives, freed communicators, failed peers.
 
 use super::table::Stage;
 use super::{Entry, Peer, Steps};
@@ -6,8 +6,8 @@ use crate::ids::PeerId;
 use crate::pool::Records;
 
 impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
-    /// Whoever this names has given up: its sends and receives are over. A message that is announced to one of them is refused;
-    /// one that comes later stays until its context is [discarded](Self::discard).
+    /// Cancels the sends and receives with this `user` value. The RTS of a cancelled receive is refused; a message that
+    /// arrives later stays until its context is [discarded](Self::discard).
     pub fn forget(&mut self, user: u32) {
         for i in 0..self.sends.len() {
             if self.sends.get(i).is_some_and(|send| send.is_found() && send.user == user) {
@@ -24,7 +24,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    /// Drops what came for communicators that are no more and was received by nobody.
+    /// Discards messages for freed communicators that no receive consumed.
     pub fn discard(&mut self, mut is_gone: impl FnMut(u32) -> bool) {
         for i in 0..self.slots.len() {
             if self.slots.get(i).is_some_and(|kept| kept.is_found() && is_gone(kept.key.context)) {
@@ -39,7 +39,8 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    /// The peer's life is over: everything with it is, and `ended` is told whose. What comes next is of another life.
+    /// Handles a peer's failure: everything with it is cancelled, and reported to `ended`. What arrives next is from
+    /// another incarnation.
     pub fn lose(&mut self, peer: PeerId, mut ended: impl FnMut(u32)) {
         for i in 0..self.sends.len() {
             if let Some(send) = self.sends.get(i).filter(|send| send.is_found() && send.peer == peer.0) {

@@ -1,18 +1,18 @@
-//! What stands before a message's payload, or instead of one; little-endian.
+//! The header of a collective message, with or without payload; little-endian.
 //!
 //! ```text
 //! +--------+--------+--------+--------+
-//! |  kind  | credit |        0        |  credit: eager messages taken that the peer was not told of yet
+//! |  kind  | credit |        0        |  credit: consumed eager messages, not reported before
 //! +--------+--------+--------+--------+  (a credit message ends here)
 //! |              context              |
 //! +-----------------------------------+
 //! |             sequence              |
 //! +-----------------------------------+
-//! |               step                |  (want and refuse end here; eager: payload)
+//! |               step                |  (RTS request and refusal end here; eager: payload)
 //! +-----------------------------------+
-//! |  announce: bytes; grant: placement|
+//! |   RTS: bytes; CTS: placement      |
 //! +-----------------------------------+
-//! |        grant: key (64 bits)       |
+//! |         CTS: key (64 bits)        |
 //! +-----------------------------------+
 //! ```
 
@@ -26,21 +26,21 @@ use crate::ids::PlacementId;
 /// Bytes before an eager payload.
 pub const EAGER_HEAD: usize = 16;
 
-/// What a message is: its first byte.
+/// The kind of a message: its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Payload follows.
+    /// The payload follows.
     Eager = Self::FIRST,
-    /// The payload waits at its sender.
+    /// RTS: the payload stays with the sender.
     Announce,
-    /// As [`Announce`](Self::Announce), in answer to a [`Want`](Self::Want).
+    /// The repeated RTS of [`Announce`](Self::Announce), in reply to a [`Want`](Self::Want).
     Again,
-    /// The payload may be placed.
+    /// CTS: the payload may be placed.
     Grant,
     /// The payload is not wanted.
     Refuse,
-    /// A receive waits for this message, whose announcement may have been dropped.
+    /// Requests the RTS of a message that may have been dropped.
     Want,
     /// Credit only.
     Credit,
@@ -63,7 +63,7 @@ impl Kind {
         })
     }
 
-    /// Bytes of its head.
+    /// Bytes of its header.
     const fn length(self) -> usize {
         match self {
             Self::Eager | Self::Refuse | Self::Want => EAGER_HEAD,
@@ -83,7 +83,7 @@ struct Wire {
     context: U32,
     sequence: U32,
     step: U32,
-    /// Bytes, or placement.
+    /// Length, or placement.
     number: U32,
     key: U64,
 }
@@ -96,7 +96,7 @@ impl Wire {
     }
 }
 
-/// A head as it is sent.
+/// A header as it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Head {
     bytes: [u8; Self::LONGEST],
@@ -104,10 +104,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// Bytes of the longest head, a grant's. All but the grant's are at most 20.
+    /// Bytes of the longest header, a CTS. All others have at most 20.
     pub const LONGEST: usize = 28;
 
-    /// A grant, in answer to [`Action::Grant`](super::Action::Grant).
+    /// A CTS, in reply to [`Action::Grant`](super::Action::Grant).
     pub fn grant(key: Key, placement: PlacementId, under: ids::Key) -> Self {
         Self::of(Kind::Grant, 0, key, placement.0, under.0)
     }
@@ -148,7 +148,7 @@ impl AsRef<[u8]> for Head {
     }
 }
 
-/// What a message says.
+/// The parsed content of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Parsed {
     Eager { key: Key, bytes: u32 },
@@ -160,7 +160,7 @@ pub(super) enum Parsed {
     Credit,
 }
 
-/// A head's kind, and what it says: no bytes beyond its kind's.
+/// A header's kind and fields; fields that the kind lacks are zero.
 fn read(head: &[u8]) -> Option<(Kind, Wire)> {
     let kind = Kind::of(*head.first()?)?;
     let shown = head.get(..kind.length())?;
@@ -169,13 +169,14 @@ fn read(head: &[u8]) -> Option<(Kind, Wire)> {
     Some((kind, wire))
 }
 
-/// A message's kind and name, by its first bytes. `None`: it has none.
+/// A message's kind and key, by its first bytes. `None`: it has no key.
 pub fn named(head: &[u8]) -> Option<(Kind, Key)> {
     let (kind, wire) = read(head)?;
     (kind != Kind::Credit).then(|| (kind, wire.name()))
 }
 
-/// A message by its first bytes and its length: the credit that it gives back, and what it says. `None` if it says nothing.
+/// Parses a message by its first bytes and its length: the credit that it returns, and its content. `None` if it is
+/// malformed.
 pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
     let (kind, wire) = read(head)?;
     let bytes = length.checked_sub(kind.length() as u32)?;

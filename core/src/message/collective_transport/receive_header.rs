@@ -1,4 +1,4 @@
-//! What a peer's message means.
+//! Handling of received messages.
 
 use super::header::{self, EAGER_HEAD, Parsed};
 use super::table::Stage;
@@ -7,8 +7,8 @@ use crate::ids::PeerId;
 use crate::pool::Records;
 
 impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
-    /// A message whose first byte is at least [`Kind::FIRST`](header::Kind::FIRST): its first bytes, at least 28 if there are so
-    /// many, and its length.
+    /// Handles a message whose first byte is at least [`Kind::FIRST`](header::Kind::FIRST): `head` are its first bytes,
+    /// at least 28 unless it is shorter, and `bytes` is its length.
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Arrival {
         let credit = self.credit;
         let Some((said, parsed)) = header::parse(head, bytes) else { return Arrival::Nonsense };
@@ -80,7 +80,8 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         Arrival::Nothing
     }
 
-    /// The answer to a Want. The first announcement may have come meanwhile: it was on its way when this rank asked.
+    /// Handles a repeated RTS. The original may have arrived after all: it was in flight when this rank sent its
+    /// request.
     fn handle_announced_again(&mut self, from: u32, key: Key, bytes: u32) -> Arrival {
         match self.receives.find(from, key) {
             Some((i, receive)) if receive.is_open() => {
@@ -96,7 +97,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    /// An open receive and the header of its message.
+    /// Matches an open receive with the RTS of its message.
     fn meet(&mut self, i: u32, bytes: u32) -> Arrival {
         let Some(receive) = self.receives.get_mut(i) else { return Arrival::Nonsense };
         let (user, agrees, listed) = (receive.user, receive.bytes == bytes, receive.is_listed());
@@ -107,7 +108,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         if agrees { Arrival::Nothing } else { Arrival::Disagrees { user } }
     }
 
-    /// An announced send is over: its user.
+    /// Ends a send by rendezvous; returns its `user` value.
     fn over(&mut self, to: u32, key: Key) -> Option<u32> {
         let (i, send) = self.sends.find(to, key)?;
         let user = send.user;

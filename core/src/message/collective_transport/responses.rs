@@ -1,19 +1,19 @@
-//! What the machine says: what becomes of sends and receives, what a message means, what is to be done.
+//! Results and actions: of sends, receives and received messages, and what the host has to do.
 
 use super::{Head, Key};
 use crate::ids;
 use crate::ids::{PeerId, PlacementId};
 
-/// There are fewer slots than credit given to all peers.
+/// There are fewer slots than the credit of all peers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TooFewSlots;
 
-/// How a message leaves.
+/// How a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// Head and payload in one message of the endpoint; the send is over when that is.
+    /// Header and payload in one message of the endpoint; the send is complete when that is.
     Eager(Head),
-    /// The head alone; [`Arrival::Place`] or [`Arrival::Refused`] follows.
+    /// The RTS alone; [`Arrival::Place`] or [`Arrival::Refused`] follows.
     Announced(Head),
 }
 
@@ -22,51 +22,52 @@ pub enum Sent {
 pub enum SendError {
     /// No such rank.
     UnknownPeer,
-    /// Every record is in use: again after an announced send is over.
+    /// Every record is in use: retry after a send by rendezvous is complete.
     Full,
-    /// A message of that key is announced to that peer.
+    /// An RTS with that key to that peer is unanswered.
     Duplicate,
 }
 
-/// What becomes of a receive.
+/// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Posted {
     /// [`Arrival::Into`] or [`Action::Grant`] follows, or [`Arrival::Disagrees`].
     Waits,
-    /// Its payload lies in this slot, from its first byte on. It is over when it was copied out: then [`Steps::taken`](super::Steps::taken) is called.
+    /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
+    /// call [`Steps::taken`](super::Steps::taken).
     Early {
         /// The slot.
         slot: u32,
     },
 }
 
-/// Why nothing will be received.
+/// Why a message will not be received.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReceiveError {
     /// No such rank.
     UnknownPeer,
-    /// Every record is in use: again after another receive is over.
+    /// Every record is in use: retry after another receive is complete.
     Full,
     /// A receive of that key is posted for that peer.
     Duplicate,
-    /// The peer sends so many bytes instead; the message is gone.
+    /// The peer sent this many bytes instead; the message was discarded.
     Disagrees {
         /// The message's length.
         bytes: u32,
     },
 }
 
-/// What a message means.
+/// The result of handling a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Arrival {
-    /// The payload, from byte `start` of the message on, goes to this receive, which is over then.
+    /// The payload, which starts at byte `start` of the message, is for this receive, which is complete then.
     Into {
-        /// The receive's.
+        /// The receive, by its `user` value.
         user: u32,
         /// Where the payload begins.
         start: u16,
     },
-    /// The payload goes to this slot.
+    /// The payload is to be stored in this slot.
     Keep {
         /// The slot.
         slot: u32,
@@ -75,42 +76,42 @@ pub enum Arrival {
         /// Its length, within the peer's limit.
         bytes: u32,
     },
-    /// An announced message was granted: it is to be placed, and is over when the endpoint says so.
+    /// A CTS: the payload is to be placed; the send is complete when the endpoint reports completion.
     Place {
-        /// The send's.
+        /// The send, by its `user` value.
         user: u32,
-        /// Where it is granted.
+        /// The placement that the peer granted.
         placement: PlacementId,
-        /// Under which key.
+        /// Its remote key.
         key: ids::Key,
     },
-    /// The peer wants another length than this send's, which is over, or has given the collective up.
+    /// The peer expects another length than this send's, which is over, or has cancelled the collective.
     Refused {
-        /// The send's.
+        /// The send, by its `user` value.
         user: u32,
     },
     /// The message has another length than this receive, which is over.
     Disagrees {
-        /// The receive's.
+        /// The receive, by its `user` value.
         user: u32,
     },
-    /// Nothing is to be done, but perhaps there are actions.
+    /// No immediate action; polled actions may follow.
     Nothing,
-    /// No rank that follows the protocol says this.
+    /// A protocol violation: no correct peer sends this.
     Nonsense,
 }
 
-/// What is to be done.
+/// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Let the peer fill this receive's memory under a fresh key and send it [`Head::grant`]; the receive is over when the
-    /// endpoint has delivered. It is the rim's alone from now on.
+    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`Head::grant`]; the receive
+    /// is complete when the endpoint reports delivery. The machine forgets it.
     Grant {
         /// The peer.
         to: PeerId,
-        /// The receive's.
+        /// The receive, by its `user` value.
         user: u32,
-        /// The message's.
+        /// The message's key.
         key: Key,
         /// The message's length, which is the receive's.
         bytes: u32,
@@ -119,7 +120,7 @@ pub enum Action {
     Send {
         /// The peer.
         to: PeerId,
-        /// The message.
+        /// The header.
         head: Head,
     },
 }
@@ -127,7 +128,7 @@ pub enum Action {
 /// Records in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct InUse {
-    /// Announced messages that were not granted yet.
+    /// Sends whose RTS is not answered.
     pub sends: u32,
     /// Receives without a message.
     pub receives: u32,

@@ -1,35 +1,35 @@
-//! Records found by peer and key: a hash table in the records themselves.
+//! Records by peer and key: a hash table within the records themselves.
 
 use super::Key;
 use crate::list::{List, NONE};
 use crate::pool::Records;
 
-/// Where a record stands.
+/// The state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Stage {
     Free,
-    /// For its other half.
+    /// Waits for its match.
     Waiting,
-    /// Listed: a receive to ask for its message, a send to be announced again.
+    /// Listed: a receive that has to request its RTS, or a send that has to repeat it.
     Wanting,
-    /// Listed: a receive whose message was announced.
+    /// Listed: a receive whose RTS arrived, to be granted.
     Granting,
-    /// Listed: a receive whose message was announced and is not wanted.
+    /// Listed: a receive whose RTS arrived, to be refused.
     Refusing,
-    /// Listed, and not to be found any more: freed when its turn comes.
+    /// Listed, and not found any more: freed when it is popped.
     Over,
-    /// Not to be found any more; freed when its payload was copied out.
+    /// Not found any more; freed after its payload was copied.
     Hidden,
 }
 
 /// One record of any of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
-    /// The first of the records whose peer and key fall to this place.
+    /// The first record whose key hashes to this bucket.
     first: u32,
-    /// The next of those, or the next free one.
+    /// The next record in its bucket, or the next free one.
     next: u32,
-    /// The next in a list of what is to be done.
+    /// The next record in a list of pending actions.
     link: u32,
     pub(super) peer: u32,
     pub(super) key: Key,
@@ -55,12 +55,12 @@ impl Entry {
         !matches!(self.stage, Stage::Free)
     }
 
-    /// Whether it is found by its key.
+    /// Whether it can be found by its key.
     pub(super) const fn is_found(&self) -> bool {
         !matches!(self.stage, Stage::Free | Stage::Over | Stage::Hidden)
     }
 
-    /// Whether it has not met its other half.
+    /// Whether it is not matched.
     pub(super) const fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Wanting)
     }
@@ -122,7 +122,7 @@ impl<E: Records<Entry>> Table<E> {
         Some((i, self.get_mut(i)?))
     }
 
-    /// A record that can be found, or `None` if there is no free one.
+    /// Inserts a record that can be found; `None` if there is no free one.
     pub(super) fn insert(&mut self, peer: u32, key: Key, user: u32, bytes: u32, stage: Stage) -> Option<u32> {
         let i = self.free.pop(self.entries.as_mut(), |entry| &mut entry.next)?;
         let place = self.place(peer, key);
@@ -133,7 +133,7 @@ impl<E: Records<Entry>> Table<E> {
         Some(i)
     }
 
-    /// The record cannot be found any more: it is freed, when it is listed at its turn.
+    /// Makes a record unfindable: freed now, or when it is popped from its list.
     pub(super) fn leave(&mut self, i: u32) {
         match self.get(i).filter(|entry| entry.is_found()) {
             Some(entry) if entry.is_listed() => {
@@ -145,7 +145,7 @@ impl<E: Records<Entry>> Table<E> {
         }
     }
 
-    /// The record cannot be found any more, but is in use until it is [taken](Self::take).
+    /// Makes a record unfindable, but keeps it in use until it is [taken](Self::take).
     pub(super) fn hide(&mut self, i: u32) {
         if self.get(i).is_some_and(Entry::is_found) {
             self.unchain(i);
@@ -153,7 +153,7 @@ impl<E: Records<Entry>> Table<E> {
         }
     }
 
-    /// Frees a hidden record. Its peer, or `None` if it is not hidden.
+    /// Frees a hidden record. Returns its peer, or `None` if it is not hidden.
     pub(super) fn take(&mut self, i: u32) -> Option<u32> {
         let peer = self.get(i).filter(|entry| entry.stage == Stage::Hidden)?.peer;
         self.remove(i);
@@ -201,7 +201,7 @@ impl<E: Records<Entry>> Table<E> {
         }
     }
 
-    /// How many records fall to each place.
+    /// Number of records in each bucket.
     #[cfg(test)]
     pub(super) fn chains(&self) -> impl Iterator<Item = usize> {
         self.entries.as_ref().iter().map(|place| {
@@ -210,7 +210,7 @@ impl<E: Records<Entry>> Table<E> {
         })
     }
 
-    /// Where the list of those begins among which a record is found.
+    /// The bucket of a peer and key.
     fn place(&self, peer: u32, key: Key) -> u32 {
         let mut hash = 0_u32;
         for word in [peer, key.context, key.sequence, key.step] {

@@ -28,7 +28,7 @@ fn pools(peers: usize, records: usize, slots: usize, headers: usize) -> Pools<Bo
     }
 }
 
-/// Two ranks: what one says, the other hears at once.
+/// Two ranks without latency: each handles the other's messages at once.
 struct Pair {
     a: Machine,
     b: Machine,
@@ -40,7 +40,7 @@ impl Pair {
         Self { a: machine(), b: machine() }
     }
 
-    /// A sends to B: whether there was credit, and what B makes of it.
+    /// A sends to B: returns whether there was credit, and B's result.
     fn send(&mut self, step: u32, bytes: u32) -> (bool, Arrival) {
         let sent = self.a.send(B, key(step), bytes, step).expect("room");
         let (eager, head, length) = match &sent {
@@ -54,7 +54,7 @@ impl Pair {
         self.b.receive(A, key(step), bytes, step)
     }
 
-    /// Carries out what B wishes: the steps that are granted, and what A makes of B's words.
+    /// Carries out B's actions: returns the granted steps, and A's results for B's messages.
     fn act(&mut self) -> (Vec<u32>, Vec<Arrival>) {
         let (mut granted, mut heard) = (Vec::new(), Vec::new());
         while let Some(action) = self.b.poll_action() {
@@ -68,7 +68,7 @@ impl Pair {
             };
             heard.push(self.a.handle(B, head.as_ref(), head.as_ref().len() as u32));
             while let Some(action) = self.a.poll_action() {
-                let Action::Send { head, .. } = action else { panic!("A receives nothing: {action:?}") };
+                let Action::Send { head, .. } = action else { panic!("A posts no receive: {action:?}") };
                 let arrival = self.b.handle(A, head.as_ref(), head.as_ref().len() as u32);
                 assert_eq!(arrival, Arrival::Nothing);
             }
@@ -151,11 +151,11 @@ fn credit_rides_on_what_is_said_anyway() {
     }
     let Ok(Sent::Eager(head)) = pair.b.send(A, key(0), 0, 0) else { panic!("credit") };
     assert_eq!(pair.a.handle(B, head.as_ref(), 16), Arrival::Keep { slot: 0, start: INTO, bytes: 0 });
-    assert_eq!(pair.b.poll_action(), None, "nothing more to be said");
+    assert_eq!(pair.b.poll_action(), None, "no header is due");
     assert!((4..8).all(|step| pair.send(step, 0).0));
 }
 
-/// What is sent to a rank that is behind costs it no more than was lent, and nothing is lost.
+/// Messages to a slow rank cost it no more than the provided records, and none is lost.
 #[test]
 fn sleeper_gets_everything_although_its_headers_were_full() {
     let mut pair = Pair::new(2);
@@ -174,12 +174,12 @@ fn sleeper_gets_everything_although_its_headers_were_full() {
         }
     }
     assert_eq!((pair.a.in_use(), pair.b.in_use()), (InUse::default(), InUse::default()));
-    // Nothing is dropped any more, nothing is asked for.
+    // No RTS is dropped any more, and none is requested.
     assert_eq!(pair.receive(30, 8), Ok(Posted::Waits));
     assert_eq!(pair.act(), (vec![], vec![]));
 }
 
-/// The announcement and the question for it cross: it comes twice and counts once.
+/// An RTS and the request for it cross: the RTS arrives twice and counts once.
 #[test]
 fn announcement_that_crosses_the_question_for_it_counts_once() {
     let mut pair = Pair::new(0);
@@ -187,11 +187,11 @@ fn announcement_that_crosses_the_question_for_it_counts_once() {
     pair.send(10, 8);
     let Ok(Sent::Announced(late)) = pair.a.send(B, key(11), 8, 11) else { panic!("no credit") };
     pair.receive(11, 8).expect("room");
-    let Some(Action::Send { head: want, .. }) = pair.b.poll_action() else { panic!("it asks") };
+    let Some(Action::Send { head: want, .. }) = pair.b.poll_action() else { panic!("it requests the RTS") };
     assert_eq!(pair.b.handle(A, late.as_ref(), 20), Arrival::Nothing);
     let Some(Action::Grant { user: 11, .. }) = pair.b.poll_action() else { panic!("it grants") };
     assert_eq!(pair.a.handle(B, want.as_ref(), 16), Arrival::Nothing);
-    let Some(Action::Send { head: again, .. }) = pair.a.poll_action() else { panic!("it answers") };
+    let Some(Action::Send { head: again, .. }) = pair.a.poll_action() else { panic!("it repeats the RTS") };
     assert_eq!(pair.b.handle(A, again.as_ref(), 20), Arrival::Nothing);
     assert_eq!(pair.b.poll_action(), None);
     assert_eq!(pair.b.in_use().headers, 0);
@@ -266,7 +266,7 @@ fn nothing_is_taken_that_there_is_no_room_for() {
     assert!(matches!(one.send(B, key(0), 900, 0), Ok(Sent::Announced(_))));
     assert_eq!(one.send(B, key(0), 900, 0), Err(SendError::Duplicate));
     assert_eq!(one.send(B, key(1), 900, 0), Err(SendError::Full));
-    // Without records for any message, there is still no way to harm.
+    // A machine without records stays safe.
     let mut none = Steps::new(0, pools(2, 0, 0, 0)).expect("no credit, no slot");
     assert_eq!(none.send(B, key(0), 0, 0), Err(SendError::Full));
     assert_eq!(none.handle(B, Head::announce(Kind::Announce, 0, key(0), 8).as_ref(), 20), Arrival::Nothing);
@@ -278,7 +278,7 @@ fn what_no_rank_says_is_nonsense() {
     let mut one = Steps::new(CREDIT, pools(2, 8, 4, 4)).expect("slots");
     let mut hear = |head: &Head, length| one.handle(B, head.as_ref(), length);
     let eager = |step| Head::new(Kind::Eager, 0, key(step));
-    assert_eq!(hear(&Head::new(Kind::Eager, 1, key(0)), 16), Arrival::Nonsense, "credit that nobody used");
+    assert_eq!(hear(&Head::new(Kind::Eager, 1, key(0)), 16), Arrival::Nonsense, "credit that was never used");
     assert_eq!(hear(&eager(0), 16 + LIMIT + 1), Arrival::Nonsense, "longer than the limit");
     assert_eq!(hear(&eager(0), 15), Arrival::Nonsense);
     assert_eq!(hear(&Head::new(Kind::Want, 0, key(0)), 17), Arrival::Nonsense);
@@ -290,7 +290,7 @@ fn what_no_rank_says_is_nonsense() {
     assert_eq!(hear(&announce, 20), Arrival::Nothing);
     assert_eq!(hear(&announce, 20), Arrival::Nonsense, "twice");
     assert_eq!(hear(&Head::grant(key(9), PlacementId(0), ids::Key(0)), 28), Arrival::Nothing, "forgotten");
-    assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::Nonsense, "nobody");
+    assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::Nonsense, "unknown rank");
     for kind in (0..16).chain(23..=255) {
         assert_eq!(one.handle(B, &[kind; 40], 40), Arrival::Nonsense);
     }
@@ -302,7 +302,7 @@ fn payload_of_an_eager_message_stands_in_the_first_bytes_of_its_datagram() {
     assert_eq!(Head::new(Kind::Eager, 0, key(0)).as_ref().len() + 24, crate::wire::MESSAGE_HEAD);
 }
 
-/// Messages that follow each other, to peers that follow each other: a record is found after a few steps.
+/// Consecutive messages, to consecutive peers: a record is found after a few steps.
 #[test]
 fn regular_keys_fall_to_different_places() {
     const RECORDS: u32 = 4096;
