@@ -1,4 +1,4 @@
-//! The one loop over all devices.
+//! The progress loop, which joins an endpoint and any device.
 
 use crate::counters::Happened;
 use crate::device::{Device, Lane, Memory, Received, Slot, Token};
@@ -6,8 +6,9 @@ use crate::endpoint::storage::Storage;
 use crate::endpoint::{Above, Course, Endpoint, Run, Verdict};
 use crate::time::Time;
 
-/// One round: takes at most `budget` datagrams off the lane, lets time act, and posts at most `budget`. The rim adds
-/// clock, lock and sleep. Returns whether anything moved.
+/// One round: receives at most `budget` datagrams from the queue, handles completions, device events and timers, and
+/// posts at most `budget` datagrams. The host adds clock, locks and sleep. Returns whether any datagram was received or
+/// posted.
 pub fn drive<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
     lane: Lane,
@@ -35,7 +36,7 @@ where
     moved
 }
 
-/// The receiving half of a round: takes at most `budget` datagrams off the lane. Returns whether there were any.
+/// The receiving half of a round: at most `budget` datagrams from the queue. Returns whether there were any.
 pub fn receive<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
     lane: Lane,
@@ -63,12 +64,12 @@ where
         received = true;
     }
     endpoint.note_course(now, above, &mut course);
-    // A peer that ended between rounds leaves held datagrams behind.
+    // A peer that ended between rounds leaves held datagrams to be released.
     carry_out_held(now, endpoint, device, memory, above);
     received
 }
 
-/// Every held datagram whose turn has come, or that is not needed any more.
+/// Handles every held datagram that is in order now, or not needed any more.
 #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
 fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
@@ -106,17 +107,17 @@ where
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
-        // By reference: its parts were just written one by one, and a copy of larger words waits for all of them.
+        // By reference: a copy of larger words right after its parts were written stalls the processor.
         let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), above, &mut run) else { break };
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         (posted, waiting) = (true, true);
-        // It is counted with those behind it, of which there are some.
+        // It is counted together with the rest of its burst.
         if run.is_part() {
             continue;
         }
         let (cause, payload) = (transmit.cause, transmit.payload.map_or(0, |span| span.bytes));
         let bytes = u32::from(transmit.head).saturating_add(payload);
-        // What follows from the last of what was queued is looked for behind it.
+        // The device sends the last queued datagram before the endpoint handles what was deferred.
         if endpoint.is_last(&mut run) {
             device.flush(lane);
             waiting = false;

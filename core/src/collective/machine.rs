@@ -38,7 +38,7 @@ impl fmt::Display for Failure {
             Cause::Corrupt => write!(to, "rank {rank} violated the protocol in {verb} {sequence}"),
             Cause::Disagrees => write!(
                 to,
-                "rank {rank} called another collective, or other arguments, than this rank in {verb} {sequence}"
+                "rank {rank} called another collective than this rank's {verb} {sequence}, or with other arguments"
             ),
         }
     }

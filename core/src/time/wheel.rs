@@ -1,7 +1,7 @@
-//! The timer wheel: six levels of 32 slots, threaded through the records that it times.
+//! The timer wheel: six levels of 32 slots, linked through the timed records.
 //!
-//! Level l holds what is due in less than 32^(l+1) ticks. Insertion and removal are O(1); on its way to
-//! expiry a record moves down at most five times. There are at most 65 535 records.
+//! Level l holds the timers that are due in less than 32^(l+1) ticks. Insertion and removal are O(1); before it expires
+//! a timer moves down at most five levels. There are at most 65 535 records.
 
 /// No record.
 const NONE: u16 = u16::MAX;
@@ -11,7 +11,7 @@ const SHIFT: u32 = 5;
 const MASK: u8 = 31;
 const TOP: u32 = 5;
 
-/// A record's place in the wheel.
+/// A record's timer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Timer {
     tick: u32,
@@ -24,25 +24,25 @@ pub struct Timer {
 const OUT: u8 = u8::MAX;
 
 impl Timer {
-    /// Not in the wheel.
+    /// Not set.
     pub const OUT: Self = Self { tick: 0, before: NONE, after: NONE, slot: OUT };
 
-    /// Whether it is in the wheel.
+    /// Whether it is set.
     pub const fn is_set(&self) -> bool {
         self.slot != OUT
     }
 
-    /// The tick it is in the wheel for.
+    /// The tick that it is set for.
     pub const fn tick(&self) -> u32 {
         self.tick
     }
 }
 
-/// Ticks from the wheel's present to the latest one that has a slot: in front of the slot of the present at the top level.
+/// Ticks from the wheel's present to the last one that has a slot: before the present's slot at the top level.
 const REACH: u32 = (31 << (TOP * SHIFT)) - 1;
 
-/// The wheel. Ticks are serial numbers. It may be left alone for any time: what is compared are distances from its present,
-/// so that a rest beyond the wrap makes a timer late by less than it was for.
+/// The wheel. Ticks are serial numbers. It may be idle for any time: only distances from its present are compared, so
+/// that idling beyond the wrap delays a timer by less than its duration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Wheel {
     now: u32,
@@ -56,8 +56,7 @@ impl Wheel {
         Self { now, occupied: [0; LEVELS], first: [[NONE; SLOTS]; LEVELS] }
     }
 
-    /// Puts record `i` into the wheel for `tick`, or moves it there. A tick that has passed expires next, one far ahead is
-    /// brought forward.
+    /// Sets record `i`'s timer to `tick`, or moves it. A past tick expires next; one beyond the reach expires early.
     pub fn set<R>(&mut self, records: &mut [R], i: u32, now: u32, tick: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         self.clear(records, i, &timer);
         if self.occupied == [0; LEVELS] {
@@ -69,7 +68,7 @@ impl Wheel {
     }
 
     #[inline(never)]
-    /// Puts record `i`, which is not in the wheel, so many ticks after the wheel's present.
+    /// Inserts record `i`, whose timer is not set, at `ahead` ticks after the wheel's present.
     fn insert<R>(&mut self, records: &mut [R], i: u16, ahead: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         let at = self.now.wrapping_add(ahead.min(REACH));
         let differs = at ^ self.now;
@@ -91,7 +90,7 @@ impl Wheel {
         }
     }
 
-    /// Takes record `i` out of the wheel, if it is there.
+    /// Clears record `i`'s timer, if it is set.
     pub fn clear<R>(&mut self, records: &mut [R], i: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         let Some(record) = records.get_mut(i as usize) else { return };
         let Timer { before, after, slot, .. } = core::mem::replace(timer(record), Timer::OUT);
@@ -119,7 +118,7 @@ impl Wheel {
         }
     }
 
-    /// The tick at which something expires or moves down a level, with its slot.
+    /// The tick at which a timer expires or moves down a level, and its slot.
     fn next(&self) -> Option<(u8, u32)> {
         for (level, occupied) in self.occupied.iter().enumerate() {
             if *occupied != 0 {
@@ -128,7 +127,7 @@ impl Wheel {
                 let ahead = occupied.rotate_right(here & u32::from(MASK)).trailing_zeros();
                 let there = here.wrapping_add(ahead);
                 let slot = (level as u32) << SHIFT | there & u32::from(MASK);
-                // Level 0 may hold what is due now; a higher slot begins ahead.
+                // Level 0 may hold timers that are due now; a slot of a higher level begins later.
                 let tick = if ahead == 0 { self.now } else { there << shift };
                 return Some((slot as u8, tick));
             }
@@ -136,19 +135,19 @@ impl Wheel {
         None
     }
 
-    /// The earliest tick at which [`expire`](Self::expire) has something to do; `now` when that has passed.
+    /// The earliest tick at which [`expire`](Self::expire) has work; `now` if that has passed.
     pub fn next_tick(&self, now: u32) -> Option<u32> {
         self.next().map(|(_, tick)| if self.is_due(tick, now) { now } else { tick })
     }
 
-    /// Whether `now` has come to a tick that was not before the wheel's present.
+    /// Whether `now` has reached a tick that was not before the wheel's present.
     const fn is_due(&self, tick: u32, now: u32) -> bool {
         tick.wrapping_sub(self.now) <= now.wrapping_sub(self.now)
     }
 
-    /// Moves on to tick `now` at most and takes out one record that is due, or returns `None` when nothing is due.
+    /// Advances to at most tick `now` and clears one due timer: returns its record, or `None` if no timer is due.
     pub fn expire<R>(&mut self, records: &mut [R], now: u32, timer: impl Fn(&mut R) -> &mut Timer) -> Option<u32> {
-        // Each turn either returns, or moves a slot's records down a level.
+        // Each iteration either returns, or moves a slot's timers down a level.
         loop {
             let Some((slot, tick)) = self.next().filter(|(_, tick)| self.is_due(*tick, now)) else {
                 self.now = now;
@@ -226,7 +225,7 @@ mod tests {
                     assert_eq!(wheel.next_tick(now), Some(now));
                     assert_eq!(wheel.expire(&mut records, now, |timer| timer), Some(0), "after {rest}");
                 }
-                // What was brought forward is put back by its owner.
+                // The owner sets a timer again that expired early.
                 while let Some(early) = wheel.expire(&mut records, now, |timer| timer) {
                     wheel.set(&mut records, early, now, now.wrapping_add(500), |timer| timer);
                 }

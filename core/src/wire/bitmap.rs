@@ -1,4 +1,4 @@
-//! Up to 256 bits: which datagrams beyond a gap have arrived.
+//! The bitmap of a selective acknowledgement: which of 256 datagrams beyond a gap have arrived.
 
 /// Bits relative to a moving base.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -13,7 +13,7 @@ impl Bitmap {
     /// No bit set.
     pub const EMPTY: Self = Self([0; Self::WORDS]);
 
-    /// From its words, lowest first; what is missing is zero, what is too much is ignored.
+    /// Builds a bitmap from its words, lowest first; missing words are zero, surplus ones are ignored.
     pub fn from_words(words: impl IntoIterator<Item = u32>) -> Self {
         let mut map = Self::default();
         for (into, from) in map.0.iter_mut().zip(words) {
@@ -33,14 +33,14 @@ impl Bitmap {
         self.0.get((i >> 5) as usize).is_some_and(|word| word & bit(i) != 0)
     }
 
-    /// Sets bit `i`; nothing happens beyond the end.
+    /// Sets bit `i`; no effect beyond the end.
     pub fn insert(&mut self, i: u32) {
         if let Some(word) = self.0.get_mut((i >> 5) as usize) {
             *word |= bit(i);
         }
     }
 
-    /// Clears bit `i`; nothing happens beyond the end.
+    /// Clears bit `i`; no effect beyond the end.
     pub fn remove(&mut self, i: u32) {
         if let Some(word) = self.0.get_mut((i >> 5) as usize) {
             *word &= !bit(i);
@@ -62,13 +62,13 @@ impl Bitmap {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// The place of the highest bit, or `None`.
+    /// The index of the highest set bit.
     pub fn highest(&self) -> Option<u32> {
         let (i, word) = self.0.iter().enumerate().rev().find(|(_, word)| **word != 0)?;
         Some(((i as u32) << 5) | (31_u32.wrapping_sub(word.leading_zeros())))
     }
 
-    /// The places of the set bits, lowest first.
+    /// The indices of the set bits, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let mut from = 0;
         core::iter::from_fn(move || {
@@ -78,7 +78,7 @@ impl Bitmap {
         })
     }
 
-    /// The place of the lowest set bit that is not below `from`.
+    /// The index of the lowest set bit that is at least `from`.
     fn first_from(&self, mut from: u32) -> Option<u32> {
         loop {
             let left = self.0.get((from >> 5) as usize)? >> (from & 31);
