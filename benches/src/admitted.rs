@@ -3,11 +3,11 @@
 use alloc::collections::VecDeque;
 
 use unisono::records::{ProcessMessages, buckets};
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{
+use unisono_core::ids::PeerId;
+use unisono_core::message::matching::{Kept, Posted};
+use unisono_core::message::point_to_point::{
     Action, Config, Head, Leaves, Lent, Message, Met, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
 };
-use unisono_core::message::matching::{Kept, Posted};
 use unisono_core::message::{Context, Pattern, Tag};
 
 /// Bytes of a message, and what is kept with its head.

@@ -7,8 +7,9 @@ use alloc::{rc::Rc, vec::Vec};
 use core::mem;
 
 use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, Memory, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, Device, Fact, HEAD, Lane, Limits, Memory, Received, Slot, Ticket, Token, Transmit, Wish,
 };
+use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
 /// A datagram under way.

@@ -7,10 +7,9 @@ use unisono::{
     region::Regions,
     udp::{MTU_MAX, MTU_MIN, Options, Udp},
 };
-use unisono_core::{
-    device::{Cause, Device, Lane, Memory, PeerId, Received, Token, Transmit},
-    span::{Region, Span},
-};
+use unisono_core::device::{Cause, Device, Lane, Memory, Received, Token, Transmit};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
 
 use crate::race::BATCH;
 

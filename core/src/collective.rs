@@ -1,17 +1,13 @@
-//! Collectives: what a group of ranks does together, in terms of places and bytes. The core never touches payload: what is to be
-//! copied and combined is wished, and the rim, which owns every byte, does it.
+//! The interface of collectives, in terms of buffers and bytes. The core never touches payload: it requests copies and
+//! reductions, and the host, which owns every byte, carries them out.
 //!
-//! A [`Basic`] collective runs in one group over one means: flags in shared memory, messages, a tree. Each rank owns one machine;
-//! one collective is under way in it at a time.
+//! A [`Basic`] collective runs in one group over one means: shared-memory flags, messages, a tree. Each rank owns one
+//! machine; one collective at a time is in progress in it.
 
-mod basic;
-mod piece;
-mod plan;
+mod buffer;
+mod machine;
+mod spec;
 
-pub use basic::{Basic, Cause, CollectiveId, Failure, StepId, Turn};
-pub use piece::{Payload, Piece, Place};
-pub use plan::{Order, Plan, Verb};
-
-/// A member of the group, by its number in it: 0 to size − 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Rank(pub u32);
+pub use buffer::{Payload, Piece, Place};
+pub use machine::{Basic, Cause, Failure, Turn};
+pub use spec::{Order, Plan, Verb};

@@ -1,9 +1,9 @@
-//! What happened, told by the machine and counted beside it: counters are no part of its state.
+//! Counters of an endpoint's events, kept by the host: they are not part of the machine's state.
 
 use crate::device::Cause;
 use crate::wire::Kind;
 
-/// Why an arrival had no effect.
+/// Why a datagram was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
@@ -11,105 +11,105 @@ pub enum Reason {
     Malformed = 0,
     /// Another protocol version.
     Version = 1,
-    /// No such peer was met.
+    /// No peer of that rank is known.
     UnknownPeer = 2,
     /// Not from the peer's address.
     Address = 3,
-    /// Of another life, of the sender or of this process.
+    /// Of another incarnation, of its sender or of this process.
     Stale = 4,
-    /// From a peer that has parted or was declared dead.
+    /// From a peer that sent Bye or failed.
     Ended = 5,
-    /// Neither in the window nor shortly behind it.
+    /// Neither in the window nor shortly before it.
     Outside = 6,
-    /// Early, and no receive window or holding cell was free.
+    /// Early, while no receive window or hold slot was free.
     NoRoom = 7,
-    /// Its key, bounds or placement are not what was granted.
+    /// Its key, bounds or placement do not match a grant.
     Refused = 8,
 }
 
 impl Reason {
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = 9;
     /// Their names, by value.
     pub const NAMES: [&str; Self::COUNT] =
         ["malformed", "version", "unknown_peer", "address", "stale", "ended", "outside", "no_room", "refused"];
 }
 
-/// One fact. Every arrival is exactly one of `Accepted`, `Duplicate` and `Dropped`.
+/// One event. Every received datagram is exactly one of `Accepted`, `Duplicate` and `Dropped`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Happened {
-    /// An arrival took effect or is set aside until its turn.
+    /// A datagram was accepted: handled, or held until its predecessors arrive.
     Accepted {
-        /// What it was.
+        /// Its kind.
         kind: Kind,
         /// Its length.
         bytes: u32,
     },
-    /// An arrival had been received before.
+    /// A datagram had been received before.
     Duplicate {
-        /// It was a resent one: resending it was not needed (unless the network doubled it).
+        /// It was a resend, which was not necessary (unless the network duplicated it).
         resent: bool,
     },
-    /// An arrival had no effect.
+    /// A datagram was dropped.
     Dropped(Reason),
-    /// The accepted arrival was a segment of a placement that had been withdrawn or refused: nothing moved.
+    /// The accepted datagram was a segment of a withdrawn or refused placement: nothing was copied.
     Withdrawn,
-    /// The accepted arrival was not the next of its peer.
+    /// The accepted datagram was not the next of its peer.
     OutOfOrder,
-    /// A datagram left.
+    /// A datagram was sent.
     Sent {
         /// Why.
         cause: Cause,
         /// Its length.
         bytes: u32,
     },
-    /// A resent segment's original had arrived: resending it was not needed.
+    /// A segment was resent although its original had arrived.
     Spurious,
     /// A round trip in units of 64 ns, the peer's hold time excluded.
     RoundTrip(u32),
-    /// A peer was granted more datagrams.
+    /// Credit was granted to peers, in datagrams.
     Granted(u32),
 }
 
-/// Everything counted. All fields are totals since the start.
+/// All counters: totals since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counters {
-    /// Arrivals that took effect, by [`Kind`].
+    /// Accepted datagrams, by [`Kind`].
     pub accepted: [u64; 11],
-    /// Arrivals received before.
+    /// Datagrams received before.
     pub duplicates: u64,
-    /// Those of them that had been resent.
+    /// Those of them that were resends.
     pub duplicates_resent: u64,
-    /// Arrivals without effect, by [`Reason`].
+    /// Dropped datagrams, by [`Reason`].
     pub dropped: [u64; Reason::COUNT],
-    /// Accepted segments of placements that had been withdrawn.
+    /// Accepted segments of withdrawn placements.
     pub withdrawn: u64,
-    /// Accepted arrivals before their turn.
+    /// Accepted datagrams that arrived early.
     pub out_of_order: u64,
     /// Datagrams sent, by [`Cause`].
     pub sent: [u64; 6],
-    /// Resends known not to have been needed.
+    /// Resends known to have been unnecessary.
     pub spurious: u64,
-    /// Bytes of datagrams sent and accepted.
+    /// Bytes of sent datagrams.
     pub bytes_sent: u64,
-    /// Bytes of accepted arrivals.
+    /// Bytes of accepted datagrams.
     pub bytes_accepted: u64,
-    /// Datagrams granted to peers.
+    /// Credit granted to peers, in datagrams.
     pub granted: u64,
-    /// Datagrams sent and accepted by size: entry i counts lengths of i significant bits.
+    /// Datagrams sent and accepted by size: entry i counts those whose length has i significant bits.
     pub sizes: [u64; 17],
-    /// Round trips: entry i counts those of i significant bits in units of 64 ns.
+    /// Round trips: entry i counts those that have i significant bits in units of 64 ns.
     pub round_trips: [u64; 32],
 }
 
 impl Counters {
-    /// Counts one fact.
+    /// Counts one event.
     #[inline(always)]
     pub fn count(&mut self, what: Happened) {
         self.count_all(what, 1);
     }
 
-    /// Counts a fact that happened so many times.
+    /// Counts the same event `times` times.
     #[inline(always)]
     pub fn count_all(&mut self, what: Happened, times: u32) {
         let n = u64::from(times);
@@ -137,7 +137,7 @@ impl Counters {
         }
     }
 
-    /// Arrivals that the endpoint has seen: accepted, duplicate and dropped ones.
+    /// Datagrams handled by the endpoint: accepted, duplicate and dropped ones.
     pub fn arrivals(&self) -> u64 {
         let parts = self.accepted.iter().chain(&self.dropped).chain([&self.duplicates]);
         parts.fold(0, |sum, part| sum.wrapping_add(*part))
@@ -148,12 +148,12 @@ impl Counters {
         self.sent.iter().take(3).fold(0, |sum, part| sum.wrapping_add(*part))
     }
 
-    /// Datagrams sent for one cause.
+    /// Datagrams sent for one reason.
     pub fn sent_for(&self, cause: Cause) -> u64 {
         self.sent.get(cause as usize).copied().unwrap_or(0)
     }
 
-    /// Arrivals dropped for one reason.
+    /// Datagrams dropped for one reason.
     pub fn dropped_for(&self, reason: Reason) -> u64 {
         self.dropped.get(reason as usize).copied().unwrap_or(0)
     }

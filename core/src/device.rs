@@ -1,31 +1,28 @@
-//! What a rim implements so that the core can move datagrams: [`Device`], its [`Token`]s and [`Received`] datagrams, and
+//! The traits that a host implements to move datagrams: [`Device`] with its [`Token`]s and [`Received`] datagrams, and
 //! [`Memory`].
 //!
-//! The core names memory by [`Span`] and never holds an address; the rim maps spans, the device copies. A token is
-//! obtained before the machine is asked what to send, so posting cannot fail and a full ring loses nothing that was
-//! counted as sent. The verdict on a datagram precedes any movement of its payload: one copy, straight to its place,
-//! before the acknowledgement leaves. Completion is one cumulative [`Ticket`] per lane.
+//! The core names memory by [`Span`] and never holds an address; the host maps spans to addresses, the device copies. A
+//! token is obtained before the machine is asked for a datagram, so posting cannot fail, and a full ring loses nothing
+//! that was counted as sent. The verdict on a datagram precedes any copy of its payload: one copy, straight to its
+//! destination, before the acknowledgement is sent. Completion is one cumulative [`Ticket`] per queue.
 
+use crate::ids::PeerId;
 use crate::span::Span;
 
-/// Bytes of room for headers in every token, and the private bytes shown of every arrival.
+/// Bytes of header room in every token, and of every received datagram's private copy.
 pub const HEAD: usize = 64;
 
-/// A peer by its rank in the job: the index of its record.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PeerId(pub u32);
-
-/// A queue of the device, and of the receiver that a datagram is meant for.
+/// A queue of the device, and of the receiver that a datagram is addressed to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Lane {
-    /// Read by whoever makes progress.
+    /// Polled by the thread that makes progress.
     #[default]
     Polled,
     /// A second queue pair, socket or doorbell that a blocked thread waits on.
     Interrupt,
 }
 
-/// The n-th posting on its lane, in serial (wrapping) order.
+/// The n-th posting on its queue, in serial (wrapping) order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ticket(pub u32);
 
@@ -41,17 +38,17 @@ impl Ticket {
     }
 }
 
-/// One received datagram held by the device, valid until it is released.
+/// A received datagram in the device's memory, valid until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Slot(pub u32);
 
-/// Why a datagram leaves.
+/// Why a datagram is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Cause {
     /// Data sent for the first time.
     First,
-    /// Data resent because something sent later arrived.
+    /// Data resent because a segment that was sent later was acknowledged.
     ResentNack,
     /// Data resent because a probe was answered.
     ResentProbe,
@@ -59,7 +56,7 @@ pub enum Cause {
     Probe,
     /// A pure acknowledgement.
     Acknowledge,
-    /// Reset, abort, bye or obituary.
+    /// Reset, abort, bye or peer-down notification.
     Control,
 }
 
@@ -68,50 +65,50 @@ impl Cause {
     pub const NAMES: [&str; 6] = ["first", "resent_nack", "resent_probe", "probe", "acknowledge", "control"];
 }
 
-/// A datagram that the core wants sent. Its first `head` bytes stand in the token.
+/// A datagram to be posted. Its first `head` bytes are in the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transmit {
     /// The receiver.
     pub to: PeerId,
-    /// The receiver's lane: probes of the hybrid progress mode go to its interrupt lane.
+    /// The receiver's queue: probes of the hybrid progress mode go to its interrupt queue.
     pub at: Lane,
-    /// Bytes of the token's head that are sent, at most [`HEAD`].
+    /// Bytes of the token's header room that are sent, at most [`HEAD`].
     pub head: u8,
-    /// Bytes gathered behind the head.
+    /// Payload that is gathered after the header.
     pub payload: Option<Span>,
-    /// Whether the receiver's interrupt lane should raise an event.
+    /// Whether the receiver's interrupt queue raises an event.
     pub solicited: bool,
-    /// Why it leaves; for counters.
+    /// Why it is sent; for counters.
     pub cause: Cause,
 }
 
-/// What a device can do. Constant for its life.
+/// The constants of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
     /// Largest datagram in bytes, header and payload, checksum excluded.
     pub mtu: u32,
-    /// Datagrams that can wait to be received without loss.
+    /// Datagrams that can be buffered without loss.
     pub receive_slots: u32,
     /// Early datagrams that [`Device::hold`] can set aside.
     pub holdable: u32,
     /// Shortest useful timeout in nanoseconds: the floor of the retransmission timeout (UDP 250 µs, simulation 10 µs).
     pub granularity_ns: u32,
-    /// The link drops nothing by itself: a fixed window suffices.
+    /// The link drops nothing by itself: a fixed congestion window suffices.
     pub lossless: bool,
-    /// The device has an interrupt lane.
+    /// The device has an interrupt queue.
     pub interrupts: bool,
 }
 
-/// What a rim asks a device to do about a peer's path.
+/// A request of the host to a device about a peer's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wish {
-    /// Make the path ready (address handle); answered by a [`Fact`].
+    /// Prepare the path (address handle); a [`Fact`] follows.
     Resolve(PeerId),
     /// The path is not needed for now.
     Forget(PeerId),
 }
 
-/// What a device reports.
+/// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
     /// The path is ready and carries datagrams of up to `mtu` bytes.
@@ -129,46 +126,47 @@ pub enum Fact {
     Up,
 }
 
-/// Answer of [`Device::arm`].
+/// The result of [`Device::arm`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Armed {
-    /// The next arrival raises an event.
+    /// The next datagram raises an event.
     Armed,
-    /// Something arrived meanwhile: poll again before sleeping.
+    /// A datagram arrived meanwhile: poll again before sleeping.
     Pending,
 }
 
-/// One free send entry. Dropped unused, it goes back.
+/// One free send entry. Dropped unused, it is returned.
 pub trait Token {
-    /// Where payload lies, as the device names it: pointer, (pointer, lkey), bus address, index into a simulator.
+    /// The device's address of payload: pointer, (pointer, lkey), bus address, index into a simulator.
     type Address;
     /// The ticket this posting will have.
     fn ticket(&self) -> Ticket;
-    /// Memory that no other process can write; the header is built here.
+    /// The header room, in memory that no other process can write.
     fn head(&mut self) -> &mut [u8; HEAD];
-    /// Posts `transmit.head` bytes of the head, then the payload's `transmit.payload` bytes at `payload`. Cannot fail: an
-    /// error of the operating system becomes a loss, counted by the device. The payload must stay unchanged until the
-    /// ticket is completed.
+    /// Posts `transmit.head` bytes of the header room, then the bytes of `transmit.payload`, which is at address
+    /// `payload`. Cannot fail: an error of the operating system becomes a loss, counted by the device. The payload must
+    /// stay unchanged until the ticket is completed.
     fn post(self, transmit: &Transmit, payload: Option<Self::Address>);
 }
 
 /// A datagram, borrowed from the device. Its checksum has been verified by the link or the device.
 pub trait Received {
-    /// Its name until it is released.
+    /// The slot that it occupies until it is released.
     fn slot(&self) -> Slot;
     /// Its length in bytes, checksum excluded.
     fn bytes(&self) -> u32;
-    /// Its first [`HEAD`] bytes, or fewer when it is shorter, in memory that no other process can write.
+    /// Its first [`HEAD`] bytes, or all of them if it is shorter, in memory that no other process can write.
     fn head(&self) -> &[u8];
     /// Whether its source address or queue pair is that of the peer's path.
     fn is_from(&self, peer: PeerId) -> bool;
-    /// Nanoseconds since the link or kernel saw it, where that is known.
+    /// Nanoseconds since the link or the kernel received it, if known.
     fn age_ns(&self) -> Option<u32>;
 }
 
-/// A way to move datagrams. One conformance suite runs over every implementation (`unisono-tests`, `conformance`).
+/// A device that moves datagrams. One conformance suite runs over every implementation (`unisono-tests`,
+/// `conformance`).
 pub trait Device {
-    /// Where payload lies, as the device names it.
+    /// The device's address of payload.
     type Address: Copy;
     /// A free send entry.
     type Token<'a>: Token<Address = Self::Address>
@@ -179,38 +177,39 @@ pub trait Device {
     where
         Self: 'a;
 
-    /// What it can do.
+    /// The device's constants.
     fn limits(&self) -> Limits;
-    /// A free send entry of the lane, or `None` while its ring is full.
+    /// A free send entry of the queue, or `None` while its ring is full.
     fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>>;
-    /// Hands all postings of the lane to the link: one `sendmmsg`, one doorbell.
+    /// Hands all postings of the queue to the link: one `sendmmsg`, one doorbell.
     fn flush(&mut self, lane: Lane);
-    /// Every posting up to this ticket is finished, those flushed in error included. Monotonic.
+    /// The latest ticket such that every posting up to it is completed, including those flushed in error. Monotonic.
     fn completed(&mut self, lane: Lane) -> Ticket;
     /// The next datagram. It stays valid after the borrow ends, until [`release`](Self::release).
     fn receive(&mut self, lane: Lane) -> Option<Self::Received<'_>>;
-    /// The one copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that
-    /// `start + bytes` is at most the datagram's length.
+    /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that `start
+    /// + bytes` is at most the datagram's length.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
     /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its value.
     /// The caller holds at most [`Limits::holdable`] at a time.
     fn hold(&mut self, slot: Slot);
-    /// A datagram set aside earlier.
+    /// A datagram that was set aside.
     fn held(&self, slot: Slot) -> Self::Received<'_>;
-    /// Gives a datagram's memory back, received or held.
+    /// Frees a datagram's slot, received or held.
     fn release(&mut self, slot: Slot);
-    /// Asks for an event at the next arrival on the lane.
+    /// Requests an event for the next datagram on the queue.
     fn arm(&mut self, lane: Lane) -> Armed;
-    /// Carries out a wish; the answer, if any, comes from [`poll_fact`](Self::poll_fact).
+    /// Carries out a request; [`poll_fact`](Self::poll_fact) returns the reply, if any.
     fn ask(&mut self, wish: Wish);
-    /// What happened to the link or a path.
+    /// The next event of the link or a path.
     fn poll_fact(&mut self) -> Option<Fact>;
 }
 
-/// The rim's table of regions: the only holder of user addresses.
+/// The host's table of memory regions: the only holder of user addresses.
 pub trait Memory {
     /// As [`Device::Address`].
     type Address: Copy;
-    /// Where the span lies. `None` when the region's life is over or the span is outside it: nothing moves, counted.
+    /// The address of a span. `None` if the region was deregistered or the span exceeds it: then nothing is copied, and
+    /// the device counts it.
     fn address(&self, span: Span) -> Option<Self::Address>;
 }

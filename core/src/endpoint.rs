@@ -1,122 +1,122 @@
-//! The endpoint: one process's end of reliable messaging with all its peers over an unreliable device.
+//! The endpoint: reliable messages and placements between one process and all its peers, over an unreliable device.
 //!
 //! # Calling contract
-//! - `now` never goes back.
-//! - [`handle_datagram`](Endpoint::handle_datagram) gives a verdict on a datagram, which is carried out before anything
-//!   else is asked. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
-//!   until nothing is left.
-//! - [`poll_transmit`](Endpoint::poll_transmit) is called with a free token in hand, and its answer is posted.
+//! - `now` never decreases.
+//! - [`handle_datagram`](Endpoint::handle_datagram) gives a verdict on a datagram; the host carries it out before any
+//!   other call. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
+//!   until the first returns `None`.
+//! - [`poll_transmit`](Endpoint::poll_transmit) is called while the host holds a free token, and its result is posted
+//!   with that token.
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
-//! - [`poll_event`](Endpoint::poll_event) frees the record of what it reports.
+//! - [`poll_event`](Endpoint::poll_event) frees the record of the event that it returns.
 //!
-//! [`drive`](crate::drive::drive) does all of this for any device. Every call does a bounded amount of work; what it does
-//! per round is proportional to the peers that are active, never to those that are known.
+//! [`drive`](crate::progress::drive) does all of this for any device. Every call does a bounded amount of work; the
+//! work per round is proportional to the active peers, never to the known ones.
 //!
 //! # A peer that contradicts itself
-//! A peer is authenticated, not trusted to be right: memory errors and bugs exist. One that acknowledges what it never got
-//! leaves both sides waiting for ever: what it lacks has been released. It shows in what it says later: it goes on to lack
-//! what was released (or has what was never sent) in 16 datagrams in a row, each a timeout after the one before, or does not
-//! take the oldest segment although that was resent 255 times. Then it is ended as if it had failed, and told by an Abort.
-//! Late datagrams do not end anyone: the first one that is not late begins the count again.
+//! A peer is authenticated, but not trusted to be correct: memory errors and bugs exist. If it acknowledges a segment
+//! that it does not have, both sides would wait for ever, because that segment has been released. The contradiction
+//! shows in its later datagrams: it lacks released segments (or acknowledges unsent ones) in 16 datagrams in a row,
+//! each a timeout after the one before, or does not acknowledge the oldest segment although that was resent 255 times.
+//! The endpoint then closes it as failed and sends it an Abort. Late datagrams fail nobody: the first one that is not
+//! late restarts the count.
 
-#[cfg(debug_assertions)]
-mod audit;
-mod course;
-mod events;
-mod farewell;
-mod grant;
-mod in_use;
-mod landing;
-mod life;
-mod pooled;
-mod receive;
-mod release;
-mod run;
-mod send;
-mod timeout;
 #[cfg(test)]
-mod together;
+mod batching;
+mod events;
+mod flow_control;
+#[cfg(debug_assertions)]
+mod invariants;
+pub mod operation;
+pub mod peer;
+mod peer_state;
+pub mod placement;
+mod pool_usage;
+mod receive;
+mod send;
+mod shutdown;
+pub mod storage;
+mod timeout;
 mod transmit;
-mod turn;
+mod window_pool;
 
-pub(crate) use course::Course;
-pub use in_use::InUse;
-pub(crate) use run::Run;
+pub use pool_usage::InUse;
+pub(crate) use receive::header_prediction::Course;
 pub use send::GrantError;
+pub(crate) use transmit::tx_burst::Run;
 
-use crate::congestion::Control;
 use crate::counters::Happened;
-use crate::credit::Credit;
-use crate::device::{Lane, Limits, PeerId};
+use crate::device::{Lane, Limits};
+use crate::endpoint::flow_control::credit_pool::Credit;
+use crate::endpoint::operation::OperationError;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::storage::Storage;
+use crate::ids::{Incarnation, OperationId, PeerId, PlacementId};
 use crate::list::{List, NONE};
-use crate::operation::{OperationError, OperationId};
-use crate::peer::{Incarnation, Peer};
-use crate::placement::PlacementId;
-use crate::receive_window::ReceiveWindow;
-use crate::send_window::{Pace, SendWindow};
 use crate::span::Span;
-use crate::storage::Storage;
+use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
-use crate::wheel::{Timer, Wheel};
+use crate::window::congestion::Control;
+use crate::window::receive_window::ReceiveWindow;
+use crate::window::send_window::{Pace, SendWindow};
 use crate::wire::{Flags, Kind};
 
-/// What is to be done with a datagram. Afterwards its slot is released, unless it is held.
+/// What the host does with a datagram. Afterwards it releases the datagram's slot, unless that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
     /// Nothing.
     Release,
-    /// Set it aside until its turn.
+    /// Set it aside until its predecessors have arrived.
     Hold,
     /// Copy its bytes from `start` on to `to`, at most `to.bytes` of them.
     Place {
-        /// Where they go.
+        /// The destination.
         to: Span,
         /// First byte of the datagram that is copied.
         start: u16,
     },
 }
 
-/// What lies above the endpoint.
+/// The layer above the endpoint.
 pub trait Above {
-    /// An eager message whose turn has come: its first bytes (at most 40, payload included), and how many bytes it has.
-    /// To place its payload, `start` counts from the message's first byte.
+    /// Delivers an eager message, in order: its first bytes (at most 40, payload included), and its length in bytes. In
+    /// a [`Verdict::Place`] for its payload, `start` counts from the message's first byte.
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict;
-    /// Something worth counting happened. It may be told of later than it happened, behind what followed from it, but within the
-    /// same round.
+    /// Counts an event. It may be reported later than it happened, after its consequences, but within the same round.
     fn saw(&mut self, what: Happened) {
         let _ = what;
     }
-    /// The same happened `times` times, which may be 0.
+    /// Counts the same event `times` times, which may be 0.
     #[inline]
     fn saw_all(&mut self, what: Happened, times: u32) {
         (0..times).for_each(|_| self.saw(what));
     }
 }
 
-/// What an endpoint reports.
+/// An event that an endpoint reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
-    /// An operation's memory is free again; without an error the peer has everything.
+    /// An operation's memory is free again; without an error the peer has received everything.
     Completed(OperationId, Result<(), OperationError>),
-    /// A grant was used: so many bytes are in their place.
+    /// A grant was used: this many bytes are in place.
     Delivered(PlacementId, u32),
-    /// The peer's life has ended. Grants to it should be withdrawn.
+    /// The peer failed. Grants to it should be withdrawn.
     Failed(PeerId),
-    /// The peer said Bye. Grants to it should be withdrawn.
+    /// The peer sent Bye. Grants to it should be withdrawn.
     Parted(PeerId),
-    /// The peer answered no probe for the configured silence. Who knows that something answers for computing processes
-    /// calls [`fail`](Endpoint::fail); reported again after as long a silence.
+    /// The peer answered no probe for the configured silence. A host that knows that live peers always answer calls
+    /// [`fail`](Endpoint::fail); reported again after another silence of that length.
     Silent(PeerId),
 }
 
-/// What is constant for an endpoint's life.
+/// The constants of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
     /// This process's rank: the index of its own record, which is not used.
     pub rank: PeerId,
     /// This process's incarnation: random.
     pub incarnation: Incarnation,
-    /// Datagrams that the device can take without loss.
+    /// Datagrams that the device can buffer without loss.
     pub receive_slots: u32,
     /// Early datagrams that the device can set aside.
     pub holdable: u32,
@@ -126,18 +126,18 @@ pub struct Config {
     pub silence: u32,
     /// How long a window without work is kept, in units of 64 ns.
     pub idle: u32,
-    /// How congestion windows move.
+    /// How congestion windows change.
     pub control: Control,
-    /// The peers' lane that probes go to.
+    /// The peers' queue that probes are sent to.
     pub probe_at: Lane,
 }
 
 impl Config {
-    /// What suits a device: 2 s of silence, windows kept for 10 ms or 16 granules, a fixed window where the link is
-    /// lossless and a delay-based one elsewhere.
+    /// Defaults for a device: 2 s of silence, windows kept for 10 ms or 16 granules, a fixed congestion window on
+    /// lossless links and a delay-based one elsewhere.
     pub fn new(rank: PeerId, incarnation: Incarnation, limits: &Limits) -> Self {
         let granularity = units(u64::from(limits.granularity_ns));
-        // What the scheduler does to a process is no congestion.
+        // Scheduling delays of the operating system are no congestion.
         let target = granularity.saturating_mul(16);
         Self {
             rank,
@@ -153,40 +153,40 @@ impl Config {
     }
 }
 
-/// A send window and what ties it to its peer.
+/// A send window and its links to its peer and to the endpoint's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sender<T: Time, const W: usize, const BITS: u32> {
     window: SendWindow<T, W, BITS>,
     peer: u32,
     /// The next free or ready sender.
     link: u32,
-    /// The next sender with unfinished postings.
+    /// The next sender with uncompleted postings.
     posted_link: u32,
-    /// The next sender with news.
+    /// The next sender whose silence has to be reported.
     news_link: u32,
     timer: Timer,
-    /// When an acknowledgement was last asked for.
+    /// When an acknowledgement was last requested.
     asked: T::Stamp,
-    /// When the first of the unanswered probes left.
+    /// When the first of the unanswered probes was sent.
     silent_since: T::Stamp,
     flags: u8,
 }
 
 /// In the list of ready senders.
 const READY: u8 = 1;
-/// In the list of senders with unfinished postings.
+/// In the list of senders with uncompleted postings.
 const POSTING: u8 = 1 << 1;
-/// Its peer has no part in it any more; freed when the last posting is finished.
+/// Its peer has ended; freed when the last posting is completed.
 const ORPHAN: u8 = 1 << 2;
-/// In the list of senders with news.
+/// In the list of senders whose silence has to be reported.
 const SILENT: u8 = 1 << 3;
-/// The latest acknowledgement that data carried came within the timeout.
+/// The latest piggybacked acknowledgement arrived within the timeout.
 const PROMPT: u8 = 1 << 4;
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.
     pub const FREE: Self = Self {
-        window: SendWindow::new(crate::psn::Psn::new(0)),
+        window: SendWindow::new(crate::ids::Psn::new(0)),
         peer: NONE,
         link: NONE,
         posted_link: NONE,
@@ -197,7 +197,7 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
         flags: 0,
     };
 
-    /// For the wheel, whose code is there once for one function, but once for each closure.
+    /// Passed to the timer wheel as one function, so that the wheel's code is not duplicated for each closure.
     const fn timer(&mut self) -> &mut Timer {
         &mut self.timer
     }
@@ -226,7 +226,7 @@ impl Notice {
     };
 }
 
-/// The records lent to an endpoint, each in its unused state.
+/// The memory that the host provides for an endpoint's records, each in its unused state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// [`Peer::UNMET`], one per rank.
@@ -235,22 +235,22 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub senders: S::Senders,
     /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
-    /// [`Operation::FREE`](crate::operation::Operation::FREE).
+    /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
     pub operations: S::Operations,
-    /// [`Placement::FREE`](crate::placement::Placement::FREE).
+    /// [`Placement::FREE`](crate::endpoint::placement::Placement::FREE).
     pub placements: S::Placements,
     /// [`Notice::FREE`].
     pub notices: S::Notices,
 }
 
-/// An acknowledgement that data carried: it is looked at behind what follows from the data.
+/// A piggybacked acknowledgement that is processed later, after the reply to the data that carried it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Said<I> {
     from: u32,
     incarnation: Incarnation,
     acknowledged: u32,
     credit: u16,
-    /// When it arrived; `None` when there is none.
+    /// When it arrived; `None` if there is none.
     at: Option<I>,
 }
 
@@ -258,17 +258,17 @@ impl<I> Said<I> {
     const NOTHING: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, at: None };
 }
 
-/// Where a leaving endpoint stands.
+/// Progress of the endpoint's own shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Leaving<I> {
     No,
-    /// Telling everyone, from this rank on; so many rounds were made.
+    /// Sends Bye or Abort to every peer, from this rank on; `round` counts the passes over all ranks.
     Telling {
         kind: Kind,
         rank: u32,
         round: u8,
     },
-    /// Waiting for the others' Byes until then.
+    /// Waits for the peers' Byes until this time.
     Lingering {
         kind: Kind,
         until: I,
@@ -277,7 +277,8 @@ enum Leaving<I> {
     Gone,
 }
 
-/// One process's end. `W` segments per window, sequence numbers of `BITS` bits.
+/// One process's endpoint, with `W` segments per window and PSNs of `BITS` bits. See the [module](self) for the calling
+/// contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
@@ -287,32 +288,32 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     operations: S::Operations,
     placements: S::Placements,
     notices: S::Notices,
-    /// Notices in use: the first ones of the pool, in order.
+    /// Control messages in use: the first ones of the pool, in order.
     noticed: u32,
     free_senders: List,
     free_receivers: List,
     free_operations: List,
     free_placements: List,
-    /// Senders with something to send; `burst` datagrams of the first have left in a row.
+    /// Senders that can send; the first of them has sent `burst` datagrams in a row.
     ready: List,
     burst: u8,
-    /// Senders with unfinished postings.
+    /// Senders with uncompleted postings.
     posted: List,
-    /// First operations of queues that wait for a send window.
+    /// First operations of the queues that wait for a send window.
     windowless: List,
-    /// Peers that are owed an acknowledgement since this round, and since earlier.
+    /// Peers that are owed an acknowledgement: delayed ones, and those that are due.
     acks_fresh: List,
     acks_due: List,
-    /// Until when those since this round wait for data to ride on.
+    /// Until when delayed acknowledgements wait for data to carry them.
     aging: Option<<S::Time as Time>::Instant>,
-    /// Since when the first of them waits, and whether one has no grant left.
+    /// When the first of them was delayed, and whether one of those peers has no credit left.
     aging_since: <S::Time as Time>::Stamp,
     ungranted: bool,
-    /// Some acknowledgement must not wait.
+    /// Some acknowledgement must be sent at once.
     urgent: bool,
-    /// What data said that arrived last, while that is not looked at.
+    /// The latest piggybacked acknowledgement, while it is deferred.
     said: Said<<S::Time as Time>::Instant>,
-    /// Receive windows whose front has arrived, and those to be emptied.
+    /// Receive windows whose front has arrived, and those of ended peers, which have to be emptied.
     deferred: List,
     held: u32,
     completed: List,
@@ -322,14 +323,14 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     credit: Credit,
     wheel: Wheel,
     leaving: Leaving<<S::Time as Time>::Instant>,
-    /// The end of the previous round.
+    /// When the previous round ended.
     polled: <S::Time as Time>::Stamp,
-    /// When unused grants were last looked for, and a reset last sent.
+    /// When unused credit was last reclaimed, and when a Reset was last sent.
     reclaimed: <S::Time as Time>::Stamp,
     reset: <S::Time as Time>::Stamp,
-    /// Where the search for an idle window goes on.
+    /// The clock hand of the search for an idle window.
     hand: u32,
-    /// The lap in which watched peers share windows that are scarce, modulo 2, as in their flags; and since when it lasts.
+    /// The epoch, modulo 2, in which watched peers share scarce windows, as in their flags; and when it began.
     lap: u16,
     lap_since: <S::Time as Time>::Stamp,
 }
@@ -337,7 +338,7 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// An endpoint that has met nobody.
+    /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
         let Pools { peers, mut senders, mut receivers, mut operations, mut placements, notices } = pools;
         let stamp = S::Time::stamp(now);
@@ -383,7 +384,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// What it was made with.
+    /// The configuration given to [`new`](Self::new).
     pub const fn config(&self) -> &Config {
         &self.config
     }
@@ -396,7 +397,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.peers.as_mut().get_mut(peer as usize)
     }
 
-    /// Queues a control datagram; dropped when there is no room, or one of its kind to that peer waits already.
+    /// Queues a control message; drops it if there is no room, or if an equal one is queued.
     fn notify(&mut self, notice: Notice) {
         let used = self.noticed as usize;
         let notices = self.notices.as_mut();

@@ -1,22 +1,47 @@
-//! The protocol core of unisono: reliable messages and placement over unreliable datagrams.
+//! The protocol core of unisono: reliable messages, placements and collectives over unreliable datagrams or any ordered
+//! channel, as state machines without I/O.
 //!
-//! The design follows Koop, Sur, Gao, Panda, "High Performance MPI Design using Unreliable Datagram" (ICS 2007), §4: one
-//! connectionless endpoint for all peers, a sliding window of segments per peer that is active, NACK-based repair, and
-//! three ways to make progress.
+//! The transport follows Koop, Sur, Gao, Panda, "High Performance MPI Design using Unreliable Datagram" (ICS 2007), §4:
+//! one connectionless endpoint for all peers, a sliding window of segments per active peer, NACK-based repair, and
+//! three ways to make progress (polling, interrupts, hybrid).
 //!
-//! # Layers
-//! A layer uses only those above it in this list.
-//! - [`wire`]: the headers; [`psn`], [`bitmap`], [`span`], [`time`]: the numbers they are made of.
-//! - [`send_window`], [`inbound`], [`receive_window`], [`rtt`], [`congestion`]: one peer's two half-windows.
-//! - [`endpoint`]: all peers of a process; [`peer`], [`operation`], [`placement`]: its records; [`storage`]: where they lie.
-//! - [`device`]: what a rim implements; [`drive`](mod@drive): the loop that joins an endpoint and a device.
-//! - [`message`]: payload and receives, and how much may be under way to whom.
-//! - [`collective`]: what a group does together, whatever carries it.
-//! - [`schedule`]: what each rank does in a collective over messages, step by step.
-//! - [`counters`]: what happened, counted beside the machine.
+//! The core is a stack of layers, described here from top to bottom. A layer uses only those below it, and each can be
+//! used without those above.
 //!
-//! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. They take facts
-//! (`handle_*`) and give wishes (`poll_*`).
+//! # Collectives
+//! [`collective`] is the interface: what a group of ranks computes together, and a machine that is polled for requests.
+//! [`schedule`] implements it over messages: each algorithm is a pure function from a step's number to a send, receive,
+//! copy or reduction with its dependencies; [`schedule::choose`] selects an algorithm by its cost.
+//!
+//! # Messages
+//! [`message::point_to_point`] implements MPI's semantics: matching with wildcards, eager and rendezvous protocols,
+//! probes, with bounded memory at the receiver. [`message::collective_transport`] carries the messages of schedules,
+//! which have exact keys. Both only build and handle message headers, so they run over an endpoint as well as over
+//! shared-memory rings.
+//!
+//! # The endpoint and the progress loop
+//! [`endpoint`] provides reliable, ordered messages of one datagram, and placements of any length into granted memory,
+//! between one process and all its peers. It owns the peers' records, the pools of windows, flow control, timers and
+//! shutdown. [`progress`] is the loop that joins an endpoint and a device: receive, completions, timers, transmit.
+//!
+//! # Windows
+//! [`window`] holds one peer's state: the send window with repair by send order, congestion control and its probe
+//! timer, and the receiver's state and reorder window.
+//!
+//! # Devices
+//! [`device`] is what a host implements to move datagrams: UDP, verbs, shared memory, a simulator. [`counters`] counts
+//! what an endpoint reports; counters are not part of its state.
+//!
+//! # Headers and basic types
+//! [`wire`] parses and builds the headers. [`ids`] has a newtype for every identity, [`span`] names memory without
+//! addresses, [`time`] makes the clock a type parameter and has the timer wheel, [`pool`] abstracts from the memory of
+//! records.
+//!
+//! # The contract of every machine
+//! The machines do no I/O, own no clock, allocate nothing, contain no `unsafe` and have no panic path. The host calls
+//! `handle_*` with events and the present time, polls requests with `poll_*` until they return `None`, and carries each
+//! out; commands are plain verbs. The calling contract stands on each main type, first of all on
+//! [`endpoint::Endpoint`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(
@@ -37,27 +62,17 @@
     )
 )]
 
-pub mod bitmap;
 pub mod collective;
-pub mod congestion;
 pub mod counters;
-mod credit;
 pub mod device;
-pub mod drive;
 pub mod endpoint;
-pub mod inbound;
+pub mod ids;
 mod list;
 pub mod message;
-pub mod operation;
-pub mod peer;
-pub mod placement;
-pub mod psn;
-pub mod receive_window;
-pub mod rtt;
+pub mod pool;
+pub mod progress;
 pub mod schedule;
-pub mod send_window;
 pub mod span;
-pub mod storage;
 pub mod time;
-pub mod wheel;
+pub mod window;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! Lists threaded through records by index: they cannot overflow and need no memory of their own.
+//! Lists linked through records by index: they cannot overflow and need no memory of their own.
 
 /// No record.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -13,7 +13,7 @@ pub(crate) struct List {
 impl List {
     pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
 
-    /// The list of all records, in order.
+    /// A list of all records, in order.
     pub(crate) fn of_all<R>(records: &mut [R], link: impl Fn(&mut R) -> &mut u32) -> Self {
         let mut list = Self::EMPTY;
         for i in 0..records.len() {
@@ -26,7 +26,7 @@ impl List {
         self.first == NONE
     }
 
-    /// The record that is alone in it.
+    /// The only record, if there is exactly one.
     pub(crate) const fn only(&self) -> Option<u32> {
         if self.first == self.last { self.first() } else { None }
     }
@@ -35,7 +35,7 @@ impl List {
         if self.first == NONE { None } else { Some(self.first) }
     }
 
-    /// The records' indices, in order; no more than there are.
+    /// The records' indices, in order; the walk is bounded by the number of records.
     pub(crate) fn iter<R>(self, records: &[R], link: impl Fn(&R) -> u32) -> impl Iterator<Item = u32> {
         let next = move |i: &u32| records.get(*i as usize).map(&link).filter(|next| *next != NONE);
         core::iter::successors(self.first(), next).take(records.len())
@@ -52,7 +52,7 @@ impl List {
         self.last = i;
     }
 
-    /// Puts record `i` in front.
+    /// Prepends record `i`.
     pub(crate) fn push_front<R>(&mut self, records: &mut [R], i: u32, link: impl Fn(&mut R) -> &mut u32) {
         let Some(record) = records.get_mut(i as usize) else { return };
         *link(record) = self.first;
@@ -62,7 +62,7 @@ impl List {
         self.first = i;
     }
 
-    /// Takes the first record.
+    /// Removes the first record.
     pub(crate) fn pop<R>(&mut self, records: &mut [R], link: impl Fn(&mut R) -> &mut u32) -> Option<u32> {
         let i = self.first;
         let next = core::mem::replace(link(records.get_mut(i as usize)?), NONE);

@@ -1,12 +1,12 @@
-//! Messages over what an endpoint delivers: which payload belongs to which receive, and how much may be on its way to one that
-//! is not there yet.
+//! Messages over an endpoint or any other ordered channel: which payload belongs to which receive, and how much may be
+//! sent to a receiver that has not posted a receive.
 //!
-//! [`matching`] and [`admission`]: messages between two ranks, by context, source and tag, with wildcards.
-//! [`steps`]: the messages of collectives, whose keys are exact.
+//! [`matching`] and [`point_to_point`]: messages between two ranks, by context, source and tag, with wildcards.
+//! [`collective_transport`]: the messages of collectives, which have exact keys.
 
-pub mod admission;
+pub mod collective_transport;
 pub mod matching;
-pub mod steps;
+pub mod point_to_point;
 
 mod envelope;
 mod queues;

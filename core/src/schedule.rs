@@ -46,34 +46,27 @@
 //! their part to one of them and take the result from it: two correction steps. An alltoall has no such steps: Bruck's takes
 //! any size in as few rounds.
 
+mod algorithm;
 mod blocks;
-mod bruck;
-mod call;
-mod choice;
-mod compose;
-mod copy;
-mod correction;
-mod direct;
-mod exchange;
+mod build;
+mod dependencies;
 mod executor;
 mod groups;
 mod layout;
-mod needs;
 mod plan;
 mod radix;
-mod ring;
-mod scan;
-mod swap;
-mod tree;
+mod selection;
+mod spec;
 
-use crate::collective::{Order, Rank, Verb};
+use crate::collective::{Order, Verb};
+use crate::ids::Rank;
 
 pub use blocks::{Blocks, Runs};
-pub use call::{Call, Refused};
-pub use choice::{Choice, Given, Link, algorithms, choose, choose_given};
 pub use executor::{Executor, Schedule};
 pub use layout::{Cut, Layout, Pairs, Piece, Pieces, Vector};
 pub use plan::Plan;
+pub use selection::{Choice, Given, Link, algorithms, choose, choose_given};
+pub use spec::{Call, Refused};
 
 /// How a verb is done. Not every verb has every algorithm: [`Plan::new`] refuses the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

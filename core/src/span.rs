@@ -1,23 +1,23 @@
-//! Names for memory: the core never holds an address.
+//! Spans, which name memory by region, offset and length: the core never holds an address.
 
-/// Memory registered with the rim. A region that is made again under the same index has another life.
+/// Memory registered by the host. A region that is registered again under the same index has another generation.
 ///
-/// One word: what is written in halves and read whole stalls the processor.
+/// Stored as one word: a value written in halves and read as a whole stalls the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Region(u64);
 
 impl Region {
-    /// The registration `life` of the place `index` in the rim's table.
+    /// The registration number `life` of the index `index` in the host's table.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
     }
 
-    /// Index into the rim's table.
+    /// The index in the host's table.
     pub const fn index(self) -> u32 {
         self.0 as u32
     }
 
-    /// Which registration of that index.
+    /// The number of the registration under that index.
     pub const fn life(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -30,12 +30,12 @@ pub struct Span {
     pub region: Region,
     /// Bytes from its start.
     pub offset: usize,
-    /// How many. A span's end is not checked here: [`Memory::address`](crate::device::Memory::address) does that.
+    /// Length. [`Memory::address`](crate::device::Memory::address) checks the end of a span.
     pub bytes: u32,
 }
 
 impl Span {
-    /// `bytes` bytes from byte `start` of this span on, cut at its end.
+    /// `bytes` bytes from byte `start` of this span on, truncated at its end.
     pub const fn part(self, start: u32, bytes: u32) -> Self {
         let start = if start < self.bytes { start } else { self.bytes };
         let left = self.bytes.wrapping_sub(start);

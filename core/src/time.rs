@@ -1,40 +1,42 @@
-//! Time as a parameter: the core knows no clock.
+//! Time as a type parameter: the core reads no clock.
+
+pub mod wheel;
 
 use core::fmt::Debug;
 use core::hash::Hash;
 
-/// What varies between a production clock, a microcontroller's ticks and a model's abstract time.
+/// A clock's types: nanoseconds in production, a microcontroller's ticks, or a model's abstract time.
 ///
-/// Durations are counted in units of 64 ns.
+/// Durations are in units of 64 ns.
 pub trait Time: Copy + Eq + Hash + Debug + 'static {
-    /// A moment, monotonic.
+    /// A point in time, monotonic.
     type Instant: Copy + Eq + Hash + Debug;
-    /// A moment in short form, kept per segment; may wrap.
+    /// A point in time in short form, stored per segment; may wrap.
     type Stamp: Copy + Eq + Hash + Debug + Default;
-    /// A stamp that stands for none.
+    /// The stamp of an unused record.
     const ZERO: Self::Stamp;
     /// Largest exponent of the exponential backoff.
     const BACKOFF: u8;
-    /// Unanswered probes are counted up to this; so many must there be before silence counts.
+    /// Unanswered probes are counted up to this; silence is reported only after that many.
     const UNANSWERED: u8 = 3;
-    /// Whether what contradicts itself is counted until it is no accident. Models do not: counters multiply states.
+    /// Whether a peer's contradictions are counted. Models do not: counters multiply states.
     const DOUBTS: bool = true;
-    /// Mask of transmission counts and probe numbers: the 2 bits of the wire, fewer in models.
+    /// Mask of transmission counts and probe numbers: the 2 bits on the wire, fewer in models.
     const COUNTS: u8 = 3;
 
-    /// The short form of a moment.
+    /// The short form of an instant.
     fn stamp(now: Self::Instant) -> Self::Stamp;
-    /// The short form of the moment `units` before `now`.
+    /// The short form of the instant `units` before `now`.
     fn before(now: Self::Instant, units: u32) -> Self::Stamp;
-    /// Units of 64 ns since `stamp`; `None` where time is not measured.
+    /// Units of 64 ns since `stamp`; `None` if time is not measured.
     fn since(now: Self::Instant, stamp: Self::Stamp) -> Option<u32>;
-    /// The moment `units` after `now`.
+    /// The instant `units` after `now`.
     fn after(now: Self::Instant, units: u32) -> Self::Instant;
     /// Whether `deadline` is reached.
     fn is_due(now: Self::Instant, deadline: Self::Instant) -> bool;
-    /// The moment as a tick of the timer wheel (about 1 µs); wraps.
+    /// The instant as a tick of the timer wheel (about 1 µs); wraps.
     fn tick(at: Self::Instant) -> u32;
-    /// The moment of a tick less than 2³¹ ticks away from `near`.
+    /// The instant of a tick less than 2³¹ ticks away from `near`.
     fn at_tick(near: Self::Instant, tick: u32) -> Self::Instant;
 }
 
@@ -85,7 +87,7 @@ impl Time for Nanos {
     }
 }
 
-/// Microseconds in a wrapping `u32`, for microcontrollers: no deadline may lie more than 35 minutes ahead.
+/// Microseconds in a wrapping `u32`, for microcontrollers: no deadline may be more than 35 minutes ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Micros;
 
@@ -112,7 +114,7 @@ impl Time for Micros {
     }
     #[inline]
     fn after(now: u32, units: u32) -> u32 {
-        // 0.064 µs a unit, within 0.1 %, rounded up.
+        // 0.064 µs per unit, within 0.1 %, rounded up.
         now.wrapping_add((units >> 4).wrapping_add(units >> 10).wrapping_add(1))
     }
     #[inline]

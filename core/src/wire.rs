@@ -28,18 +28,20 @@
 //! that have no such check of their own; devices write and verify it, the core never sees it.
 
 mod acknowledgement;
+mod bitmap;
 mod header;
 mod opening;
 
 pub use acknowledgement::{Acknowledgement, Echo};
+pub use bitmap::Bitmap;
 pub use header::{Flags, Header, Kind, ParseError};
 pub use opening::{Opening, SegmentHeader};
 
-/// The protocol version that is spoken.
+/// The protocol version.
 pub const VERSION: u8 = 1;
 /// Bytes of the header that every datagram begins with.
 pub const HEADER: usize = 24;
 /// Bytes of the header of a placement segment.
 pub const SEGMENT_HEADER: usize = 32;
-/// Bytes of an eager message's own head that fit behind the header: [`HEAD`](crate::device::HEAD) − [`HEADER`].
+/// Bytes of an eager message's own header that fit after the header: [`HEAD`](crate::device::HEAD) − [`HEADER`].
 pub const MESSAGE_HEAD: usize = 40;

@@ -16,7 +16,8 @@ mod scatter;
 
 use core::num::NonZero;
 
-use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
+use unisono_core::collective::{Order, Piece, Place, Plan, Verb};
+use unisono_core::ids::Rank;
 
 use crate::board::{Boards, Seats};
 use crate::wish::Wish;

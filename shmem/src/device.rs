@@ -12,9 +12,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
 
 use crate::layout::Layout;
 use crate::lent::{self, Lent};

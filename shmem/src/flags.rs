@@ -29,7 +29,8 @@ mod passed;
 #[cfg(feature = "std")]
 mod short;
 
-use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
+use unisono_core::collective::{Basic, Cause, Failure, Plan, Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank, StepId};
 
 use crate::board::{Boards, SLOTS};
 use crate::collective::choice::{self, Way};

@@ -24,7 +24,7 @@
 //! word           0      what is said of a communicator (`process/retire.rs`)
 //! ```
 
-use unisono_core::message::admission::{Credit, Head};
+use unisono_core::message::point_to_point::{Credit, Head};
 
 use crate::ring::{Entry, INLINE, Producer, PutError};
 use crate::segment::Cells;

@@ -4,7 +4,8 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Payload, Piece, Place, Rank};
+use unisono_core::collective::{Payload, Piece, Place};
+use unisono_core::ids::Rank;
 
 use crate::copy::{copy, copy_out};
 use crate::kernel::Kernel;

@@ -1,6 +1,7 @@
 //! What shared memory's collectives ask of the rim.
 
-use unisono_core::collective::{Piece, Place, Rank};
+use unisono_core::collective::{Piece, Place};
+use unisono_core::ids::Rank;
 
 /// Something to be done with payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! A process by its number in the job.
 
 use core::fmt;
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 
 /// A process of the job: 0 to size − 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

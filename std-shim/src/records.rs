@@ -1,14 +1,14 @@
 //! Where a process keeps the records of an endpoint and of its messages: boxed slices.
 
+use unisono_core::endpoint::operation::Operation;
+use unisono_core::endpoint::peer::Peer;
+use unisono_core::endpoint::placement::Placement;
+use unisono_core::endpoint::storage::Storage;
 use unisono_core::endpoint::{Endpoint, Notice, Pools, Sender};
-use unisono_core::message::admission::{self, Admission};
 use unisono_core::message::matching::{self, Body, Kept, Posted};
-use unisono_core::operation::Operation;
-use unisono_core::peer::Peer;
-use unisono_core::placement::Placement;
-use unisono_core::receive_window::ReceiveWindow;
-use unisono_core::storage::Storage;
+use unisono_core::message::point_to_point::{self, Admission};
 use unisono_core::time::Nanos;
+use unisono_core::window::receive_window::ReceiveWindow;
 
 /// Segments of a window in processes.
 pub const WINDOW: usize = 256;
@@ -113,9 +113,9 @@ impl<R: Body, M: Body> matching::Storage<R, M> for BoxedMessages {
     type Buckets = Box<[u32]>;
 }
 
-impl admission::Storage for BoxedMessages {
-    type Sends = Box<[admission::Send]>;
-    type Peers = Box<[admission::Peer]>;
+impl point_to_point::Storage for BoxedMessages {
+    type Sends = Box<[point_to_point::Send]>;
+    type Peers = Box<[point_to_point::Peer]>;
     type Slots = Box<[u32]>;
 }
 
@@ -126,9 +126,9 @@ pub fn buckets(records: usize) -> Box<[u32]> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_core::device::{Limits, PeerId, Ticket};
+    use unisono_core::device::{Limits, Ticket};
     use unisono_core::endpoint::Config;
-    use unisono_core::peer::Incarnation;
+    use unisono_core::ids::{Incarnation, PeerId};
 
     use super::*;
 

@@ -36,7 +36,8 @@ use core::{
 };
 use std::io;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish};
+use unisono_core::ids::PeerId;
 
 use crate::{fault::Faults, region::Address};
 use address_table::AddressTable;

@@ -15,7 +15,7 @@ use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::{Settings, Transport};
 use unisono::rank::Rank;
 use unisono::world::{AllocateError, Failure, Tag, World, WorldError};
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::Incarnation;
 use unisono_shmem::layout::Waiting;
 
 const TAG: Tag = Tag(1);

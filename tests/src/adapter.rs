@@ -18,7 +18,8 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 
 use unisono::fault::Faults;
-use unisono_core::device::{HEAD, Lane, PeerId};
+use unisono_core::device::{HEAD, Lane};
+use unisono_core::ids::PeerId;
 use unisono_verbs::mlx5::{
     BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
 };

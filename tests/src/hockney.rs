@@ -9,7 +9,8 @@ use core::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use unisono_core::collective::{CollectiveId, Rank, StepId, Turn, Verb};
+use unisono_core::collective::{Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Call, Cut, Executor, Layout, Operation, Plan, Refused};
 
 /// What a message costs.

@@ -4,8 +4,8 @@ use alloc::rc::Rc;
 use core::{cell::RefCell, num::NonZeroU64};
 
 use unisono_core::device::Cause;
-use unisono_core::operation::SendError;
-use unisono_core::psn::Psn;
+use unisono_core::endpoint::operation::SendError;
+use unisono_core::ids::Psn;
 use unisono_core::span::Span;
 use unisono_core::wire::Header;
 

@@ -2,11 +2,11 @@
 
 use unisono::records::{Boxed, Sizes};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Device, Lane};
+use unisono_core::endpoint::operation::SendError;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
-use unisono_core::operation::{OperationId, SendError};
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::{Incarnation, OperationId, PeerId};
+use unisono_core::progress::drive;
 use unisono_core::span::Span;
 
 use crate::sim::{Network, NodeId, SimMemory};

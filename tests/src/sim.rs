@@ -45,7 +45,8 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono::fault::Faults;
-use unisono_core::device::{Cause, Lane, PeerId};
+use unisono_core::device::{Cause, Lane};
+use unisono_core::ids::PeerId;
 
 pub use self::{
     config::{CHECKSUM, Completion, Config, Link},

@@ -17,10 +17,10 @@ use std::time::Instant;
 use unisono::records::{ProcessEndpoint, Sizes, grow};
 use unisono::region::{Address, Regions};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
-use unisono_core::drive::{drive, receive, transmit};
+use unisono_core::device::{Device, Fact, Lane, Wish};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::{Incarnation, PeerId};
+use unisono_core::progress::{drive, receive, transmit};
 use unisono_verbs::ud::{Domain, Options, Path, Queues, Ud};
 
 pub use compare::{Contender, Measure, interval, median, stir};

@@ -3,8 +3,8 @@
 use unisono::fault::{Faults, Probability};
 use unisono_core::device::{Cause, Lane};
 use unisono_core::endpoint::Event;
-use unisono_core::operation::OperationError;
-use unisono_core::placement::Key;
+use unisono_core::endpoint::operation::OperationError;
+use unisono_core::ids::Key;
 use unisono_core::span::Span;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};

@@ -7,10 +7,9 @@ use unisono::{
     fault::Faults,
     region::{Address, Regions},
 };
-use unisono_core::{
-    device::{Cause, Device, Fact, Lane, Memory, PeerId, Received, Slot, Token, Transmit, Wish},
-    span::Span,
-};
+use unisono_core::device::{Cause, Device, Fact, Lane, Memory, Received, Slot, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
+use unisono_core::span::Span;
 use unisono_ethernet::{
     device::{Buffer, EthernetDevice, InterfaceError, SPARE},
     frame::Name,

@@ -1,9 +1,10 @@
 //! How lives end: what is told of them, and when.
 
 use unisono_core::device::Lane;
-use unisono_core::drive::drive;
 use unisono_core::endpoint::Event;
-use unisono_core::peer::{Incarnation, Life};
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::Incarnation;
+use unisono_core::progress::drive;
 use unisono_core::wire::{Header, Kind};
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId, Verdict};

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use unisono_core::counters::Reason;
 use unisono_core::device::Cause;
 use unisono_core::endpoint::Event;
-use unisono_core::placement::Key;
+use unisono_core::ids::Key;
 use unisono_core::span::Span;
 use unisono_core::wire::{Header, Kind};
 use unisono_tests::hostile::{Choices, lies, noise};

@@ -8,7 +8,8 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::HashMap;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory, PeerId, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory, Slot, Ticket, Wish};
+use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 use unisono_loopback::end::{Arrival, End, Entry, MTU};
 use unisono_loopback::regions::{Bytes, Regions};

@@ -3,12 +3,11 @@
 use unisono::fault::{Faults, Probability};
 use unisono::records::{ProcessEndpoint, Sizes};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Cause, Device, Fact, Lane, PeerId, Received, Token, Transmit};
-use unisono_core::drive::drive;
+use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
+use unisono_core::endpoint::operation::SendError;
 use unisono_core::endpoint::{Above, Config as EndpointConfig, Event, Verdict};
-use unisono_core::operation::SendError;
-use unisono_core::peer::Incarnation;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
+use unisono_core::progress::drive;
 use unisono_core::span::Span;
 use unisono_tests::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
 use unisono_verbs::mlx5::Stride;

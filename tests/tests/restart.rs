@@ -8,10 +8,10 @@ use unisono::records::{ProcessEndpoint, Sizes};
 use unisono::region::Regions;
 use unisono::udp::{Options, Path, Udp};
 use unisono_core::counters::{Counters, Happened, Reason};
-use unisono_core::device::{Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::{Incarnation, PeerId};
+use unisono_core::progress::drive;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SENDER: PeerId = PeerId(0);

@@ -1,13 +1,13 @@
 //! The table of sizes in `docs/performance.md` is what the compiler says.
 
 use unisono::records::WINDOW;
+use unisono_core::endpoint::operation::Operation;
+use unisono_core::endpoint::peer::Peer;
+use unisono_core::endpoint::placement::Placement;
+use unisono_core::endpoint::storage::Arrays;
 use unisono_core::endpoint::{Endpoint, Notice, Sender};
-use unisono_core::operation::Operation;
-use unisono_core::peer::Peer;
-use unisono_core::placement::Placement;
-use unisono_core::receive_window::ReceiveWindow;
-use unisono_core::storage::Arrays;
 use unisono_core::time::{Micros, Nanos};
+use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_core::wire::{HEADER, SEGMENT_HEADER};
 
 /// An endpoint for a microcontroller: 16 peers, all active, windows of 16.

@@ -6,10 +6,11 @@ use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use unisono_core::device::PeerId;
-use unisono_core::message::steps::head::EAGER_HEAD;
-use unisono_core::message::steps::{Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps};
-use unisono_core::placement::{self, PlacementId};
+use unisono_core::ids::{self, PeerId, PlacementId};
+use unisono_core::message::collective_transport::header::EAGER_HEAD;
+use unisono_core::message::collective_transport::{
+    Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps,
+};
 
 type Machine = Steps<Box<[Peer]>, Box<[Entry]>>;
 
@@ -155,7 +156,7 @@ impl World {
                 *kept = bytes[usize::from(start)..].to_vec();
             }
             Arrival::Place { user, placement, key } => {
-                assert_eq!(key, placement::Key(u64::from(placement.0) + 1));
+                assert_eq!(key, ids::Key(u64::from(placement.0) + 1));
                 let letter = self.letters[user as usize];
                 assert_eq!((letter.from, letter.to), (to, from));
                 self.placed += 1;
@@ -176,7 +177,7 @@ impl World {
                 assert_eq!((letter.from, letter.key, letter.bytes), (to.0 as usize, key, bytes));
                 let placement = machine.granted.len() as u32;
                 machine.granted.push(user);
-                (to, Head::grant(key, PlacementId(placement), placement::Key(u64::from(placement) + 1)))
+                (to, Head::grant(key, PlacementId(placement), ids::Key(u64::from(placement) + 1)))
             }
             Action::Send { to, head } => (to, head),
         };

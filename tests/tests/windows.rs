@@ -1,10 +1,8 @@
 //! More peers than windows, and jobs with more ranks than a call looks at.
 
-use unisono_core::device::PeerId;
 use unisono_core::endpoint::Event;
-use unisono_core::operation::SendError;
-use unisono_core::peer::Incarnation;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::endpoint::operation::SendError;
+use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
 use unisono_core::span::Span;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId};

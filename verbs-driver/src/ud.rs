@@ -44,7 +44,8 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish};
+use unisono_core::ids::PeerId;
 
 use address_table::{AddressTable, Resolved};
 use events::{Events, Report};

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use unisono_benches::admitted::Pair;
 use unisono_benches::callgrind::instructions_in;
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 use unisono_core::message::matching::{self, Body, Full, Kept, Matching, Posted};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 use unisono_tests::bar::{Limit, Report};

@@ -14,9 +14,9 @@ use std::{
 use clap::Parser;
 use unisono::records::{ProcessEndpoint, Sizes};
 use unisono::udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
-use unisono_core::device::{Device, PeerId};
+use unisono_core::device::Device;
 use unisono_core::endpoint::Config;
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::{Incarnation, PeerId};
 use unisono_tests::bar::{Limit, Report};
 
 const MANY: u32 = 1 << 20;

@@ -16,7 +16,8 @@ use unisono_benches::{
     race::{bare_rate, bare_round_trip, device_rate, device_round_trip, median},
     verdict::{Bar, Verdict, load},
 };
-use unisono_core::{message::admission::Head, wire::HEADER};
+use unisono_core::message::point_to_point::Head;
+use unisono_core::wire::HEADER;
 use unisono_tests::awake::Awake;
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.

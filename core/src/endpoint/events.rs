@@ -1,14 +1,14 @@
-//! What the endpoint reports.
+//! Polling of the endpoint's events.
 
 use super::{Endpoint, Event, Now, SILENT};
-use crate::device::PeerId;
-use crate::operation::{Operation, OperationId};
-use crate::peer::{NEWS, PARTED};
-use crate::placement::{PlacementId, Stage};
-use crate::storage::Storage;
+use crate::endpoint::operation::Operation;
+use crate::endpoint::peer::{NEWS, PARTED};
+use crate::endpoint::placement::Stage;
+use crate::endpoint::storage::Storage;
+use crate::ids::{OperationId, PeerId, PlacementId};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The next event. Its record may be used again from now on.
+    /// Returns the next event. Its record may be reused from now on.
     pub fn poll_event(&mut self, now: Now<S, W, BITS>) -> Option<Event> {
         self.hear_said(now);
         let operations = self.operations.as_mut();

@@ -1,18 +1,22 @@
-//! What arrives: datagrams, and held datagrams whose turn has come.
+//! Received datagrams: validation, and dispatch by kind and order.
 
-use super::landing::Landed;
+pub(super) mod header_prediction;
+mod placement_rx;
+mod reorder;
+
+use super::receive::placement_rx::Landed;
 use super::{Above, Endpoint, Now, Verdict};
 use crate::counters::{Happened, Reason};
-use crate::device::{PeerId, Received};
-use crate::inbound::Order;
-use crate::operation::{OperationError, What};
-use crate::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::psn::Psn;
-use crate::receive_window::Early;
-use crate::send_window::Piece;
+use crate::device::Received;
+use crate::endpoint::operation::{OperationError, What};
+use crate::endpoint::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
+use crate::endpoint::storage::Storage;
+use crate::ids::{PeerId, Psn};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::{Time, units};
+use crate::window::receive_state::Order;
+use crate::window::receive_window::Early;
+use crate::window::send_window::Piece;
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, ParseError};
 
 impl From<ParseError> for Reason {
@@ -25,8 +29,8 @@ impl From<ParseError> for Reason {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// A datagram arrived. The verdict, written in place, says what to do with it: handed on from call to call, its parts
-    /// would be read together just after they were written one by one, which stalls the processor.
+    /// Handles a datagram. The verdict is an out parameter, written in place: returned from call to call, it would be
+    /// read as a whole right after its parts were written, which stalls the processor.
     #[inline]
     pub fn handle_datagram(
         &mut self,
@@ -82,11 +86,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return self.receive_data(now, &header, datagram, above, verdict);
         }
-        // One that gives a grant back too late would give back what was granted since.
+        // A late datagram must not return credit that was granted after it was sent.
         let late = peer.inbound.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
         if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
-            // Late, or it lacks what was released long ago: a window keeps count.
+            // The probe is late, or the peer lacks segments that were released long ago: a send window keeps count of
+            // that.
             if let Some(sender) = self.take_sender(now, from, false) {
                 self.settle_sender(now, sender);
             }
@@ -136,7 +141,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(())
     }
 
-    /// An opening was not covered by a grant: its operation fails, its PSN is filled by a void.
+    /// An opening was refused: its operation fails, and a no-op datagram will consume its PSN.
     fn handle_refusal(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
@@ -251,8 +256,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(())
     }
 
-    /// A datagram that consumes a PSN was taken: one of its peer's grant is used, and it will be acknowledged, at once when
-    /// it filled a gap.
+    /// Records a datagram that consumes a PSN: it uses one unit of its peer's credit, and is acknowledged at once if it
+    /// filled a gap.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = self.quarter();
@@ -280,7 +285,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.take_grant_back(from, header.flags);
     }
 
-    /// The peer is owed an acknowledgement.
+    /// Lists the peer as owed an acknowledgement.
     #[inline]
     pub(super) fn list_ack(&mut self, to: u32) {
         let peers = self.peers.as_mut();
@@ -292,7 +297,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Carries out a datagram whose turn it is.
+    /// Dispatches a datagram that is in order.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(super) fn take_effect(
         &mut self,
@@ -321,8 +326,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
-/// An eager message has its turn: the first bytes of a datagram of so many, behind its header. The verdict is changed where its payload
-/// is placed.
+/// Delivers an eager message of a datagram of `bytes` bytes; `message` are its first bytes after the header. Changes
+/// the verdict if the payload is to be placed.
 #[inline(always)]
 pub(super) fn hand_on(from: PeerId, message: &[u8], bytes: u32, above: &mut impl Above, verdict: &mut Verdict) {
     if let Verdict::Place { to, start } = above.handle_eager(from, message, bytes.saturating_sub(HEADER as u32)) {

@@ -1,13 +1,13 @@
 //! Commands: send, place, grant, withdraw.
 
 use super::{Endpoint, Now, READY};
-use crate::device::PeerId;
+use crate::endpoint::operation::{Operation, SendError, What};
+use crate::endpoint::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
+use crate::endpoint::placement::{Placement, Stage, segments};
+use crate::endpoint::storage::Storage;
+use crate::ids::{Key, OperationId, PeerId, PlacementId};
 use crate::list::NONE;
-use crate::operation::{Operation, OperationId, SendError, What};
-use crate::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
-use crate::placement::{Key, Placement, PlacementId, Stage, segments};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::Time;
 use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
 
@@ -21,11 +21,11 @@ pub enum GrantError {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Sends a message of one datagram: `head` (at most 40 bytes) and the payload behind it. Both are delivered exactly
-    /// once, in the order of sending. The payload must stay unchanged until [`Event::Completed`](super::Event).
+    /// Sends a message of one datagram: `head` (at most 40 bytes) and the payload. Both are delivered exactly once, in
+    /// the order of sending. The payload must stay unchanged until [`Event::Completed`](super::Event).
     ///
     /// # Errors
-    /// [`SendError`]; nothing was taken.
+    /// [`SendError`]; nothing was queued.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send(
         &mut self,
@@ -51,11 +51,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         })
     }
 
-    /// Fills memory that the peer granted under `placement` and `key`, from its start. The bytes must stay unchanged
-    /// until [`Event::Completed`](super::Event).
+    /// Writes to memory that the peer granted under `placement` and `key`, from its start. The bytes must stay
+    /// unchanged until [`Event::Completed`](super::Event).
     ///
     /// # Errors
-    /// [`SendError`]; nothing was taken.
+    /// [`SendError`]; nothing was queued.
     pub fn place(
         &mut self,
         now: Now<S, W, BITS>,
@@ -80,7 +80,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         })
     }
 
-    /// Lets `from` fill `to` once, under `key`. Ends with [`Event::Delivered`](super::Event) or
+    /// Lets `from` write to `to` once, under `key`. Ends with [`Event::Delivered`](super::Event) or
     /// [`withdraw`](Self::withdraw).
     ///
     /// # Errors
@@ -96,13 +96,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Ok(PlacementId::new(i, generation))
     }
 
-    /// Whether there is a record left for a [`grant`](Self::grant).
+    /// Whether a placement record is free for a [`grant`](Self::grant).
     pub const fn can_grant(&self) -> bool {
         !self.free_placements.is_empty()
     }
 
-    /// Takes a grant back: nothing is placed under it any more. Returns false when it is not out: its bytes have arrived
-    /// (the event follows), or it never was.
+    /// Withdraws a grant: nothing is placed under it any more. Returns false if it is not outstanding: its bytes have
+    /// arrived (the event follows), or it never was granted.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
         let placements = self.placements.as_mut();
         match placement.among_mut(placements) {
@@ -115,12 +115,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Whether there is an operation left: who is alive can be sent something.
+    /// Whether an operation record is free, so that live peers can be sent to.
     pub const fn has_room(&self) -> bool {
         !self.free_operations.is_empty()
     }
 
-    /// Whether nothing that was asked for is under way.
+    /// Whether no operation is in progress.
     pub fn is_idle(&self) -> bool {
         self.posted.is_empty() && self.ready.is_empty() && self.windowless.is_empty() && self.noticed == 0
     }
@@ -136,8 +136,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Queues an operation behind those to `to`. `fill` makes it of an unused record, in place: copying what was just written
-    /// part by part stalls the processor.
+    /// Queues an operation after the others to `to`. `fill` initializes an unused record in place: copying a record
+    /// right after its parts were written stalls the processor.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn enqueue(
         &mut self,
@@ -205,7 +205,7 @@ pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operation
     operations.get(peer.queue as usize).map(|last| last.link)
 }
 
-/// Takes it out.
+/// Removes the first operation from the peer's queue.
 pub(super) fn take_first<T: Time, const BITS: u32>(peer: &mut Peer<T, BITS>, operations: &mut [Operation]) {
     let Some(first) = operations.get(peer.queue as usize).map(|last| last.link) else { return };
     if first == peer.queue {

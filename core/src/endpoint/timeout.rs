@@ -1,22 +1,22 @@
-//! Time: probes, silence, windows without work.
+//! Timers: probes, silence, and windows without work.
 
 use super::{Endpoint, Now, ORPHAN, SILENT, Sender};
+use crate::endpoint::peer::{Peer, WATCHED};
+use crate::endpoint::storage::Storage;
 use crate::list::NONE;
-use crate::peer::{Peer, WATCHED};
-use crate::storage::Storage;
 use crate::time::Time;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The moment at which [`handle_timeout`](Self::handle_timeout) has something to do, at the latest. Until then the
-    /// caller may sleep, or wait for an interrupt.
+    /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
+    /// sleep, or wait for an interrupt.
     pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
         match self.leaving {
             super::Leaving::Lingering { until, .. } => return Some(until),
-            // A call looks at a few ranks only.
+            // A call examines only a few ranks.
             super::Leaving::Telling { kind, .. } if self.may_tell(kind) => return Some(now),
             _ => {}
         }
-        // They wait for no time, only for the next call.
+        // Due acknowledgements wait for the next call only.
         if !self.acks_due.is_empty() {
             return Some(now);
         }
@@ -28,7 +28,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Time has come: does what is due.
+    /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
         self.hear_said(now);
         self.linger(now);
@@ -67,8 +67,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.schedule(now, sender);
     }
 
-    /// Something changed: a window that can send becomes ready, one that waits asks for credit, one without work watches
-    /// its peer or will be retired.
+    /// Updates a sender after a change: a window that can send becomes ready, a blocked one probes for credit, an idle
+    /// one watches its peer or will be retired.
     pub(super) fn settle_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let pace = self.pace();
         let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
@@ -97,14 +97,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.schedule(now, sender);
     }
 
-    /// How long a window without work waits for the peer: to ask, or to be retired. Those who send come before those who watch.
+    /// How long a window without work waits before it probes its peer, or is retired. Queues that wait for a window
+    /// come before watched peers.
     #[inline]
     pub(super) fn watch_of(&self, peer: &Peer<S::Time, BITS>) -> u32 {
         let watched = self.windowless.is_empty() && peer.has(WATCHED);
         if watched { self.config.silence >> 2 } else { self.config.idle }
     }
 
-    /// Keeps the wheel early enough for the window's deadline; a deadline that moved back is noticed when it expires.
+    /// Sets the wheel no later than the window's deadline; a deadline that moved later is noticed when the timer
+    /// expires.
     fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };

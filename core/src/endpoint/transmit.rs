@@ -1,27 +1,35 @@
-//! What leaves: notices, urgent acknowledgements, data and probes of ready windows, acknowledgements that waited a round.
+//! Transmission: control messages, urgent acknowledgements, repairs, probes and new data of ready windows, then delayed
+//! acknowledgements.
+
+pub(super) mod tx_burst;
+mod tx_completion;
 
 use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY, Sender};
-use crate::device::{Cause, HEAD, Lane, PeerId, Ticket, Transmit};
+use crate::device::{Cause, HEAD, Lane, Ticket, Transmit};
+use crate::endpoint::operation::{Operation, What};
+use crate::endpoint::peer::{LISTED, Life, Peer};
+use crate::endpoint::storage::Storage;
+use crate::ids::PeerId;
 use crate::list::List;
-use crate::operation::{Operation, What};
-use crate::peer::{LISTED, Life, Peer};
 use crate::span::Span;
-use crate::storage::Storage;
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
 pub(super) const BURST: u8 = 16;
-/// How much more rarely the path is measured while acknowledgements that data carry show that it is no worse.
+/// By how much fewer acknowledgements are requested while piggybacked ones show that the round trip is no longer than
+/// measured.
 const RARER: u32 = 16;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The next datagram to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be sent.
+    /// Builds the next datagram, to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be
+    /// sent.
     pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEAD]) -> Option<Transmit> {
         self.poll_first(now, ticket, head, &mut false)
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit). `is_end` is set when these are new data and their window has no more to send.
+    /// As [`poll_transmit`](Self::poll_transmit). Sets `is_end` if the datagram is new data and its window has no more
+    /// to send.
     #[inline]
     pub(super) fn poll_first(
         &mut self,
@@ -68,7 +76,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.transmit_farewell(now, head)
     }
 
-    /// Whether something may leave now; time may make more leave.
+    /// Whether something may be sent now; as time passes, more may become due.
     #[inline]
     pub fn has_to_transmit(&self) -> bool {
         self.noticed > 0
@@ -86,7 +94,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// The header of a datagram to a peer that is alive; sequence number and kind are to be filled in.
+    /// The header of a datagram to a live peer, without PSN and kind.
     pub(super) fn header_to(&self, peer: &Peer<S::Time, BITS>) -> Header<BITS> {
         header_of(&self.config, peer)
     }
@@ -108,7 +116,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header.psn = notice.psn;
         let mut length = HEADER as u8;
         if notice.kind == Kind::Acknowledge {
-            // It echoes what has long been acknowledged: nothing is learned from it.
+            // Without an echo: the acknowledgement that it repeats is old, and must not feed an estimator.
             let nothing = Acknowledgement { echo: None, ..Acknowledgement::piggybacked(&header) };
             length = nothing.emit(&header, head);
         } else {
@@ -120,7 +128,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(control(PeerId(notice.to), length, Cause::Control))
     }
 
-    /// The next acknowledgement that is owed and was not piggybacked meanwhile.
+    /// Builds the next due acknowledgement that was not piggybacked.
     fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
         while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
             let Some(peer) = self.peer_mut(to) else { continue };
@@ -139,7 +147,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         None
     }
 
-    /// The next datagram of a window: a repair, a probe, or something new.
+    /// Builds the next datagram of a window: a repair, a probe, or new data.
     #[inline]
     fn transmit_from(
         &mut self,
@@ -165,7 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
-                let piece = crate::send_window::Piece { operation: first, part: operation.sent };
+                let piece = crate::window::send_window::Piece { operation: first, part: operation.sent };
                 let segment = record.window.push(now, piece, ticket, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.what, What::Place { .. });
@@ -178,7 +186,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     record.window.drain(segment.psn);
                     flags |= Flags::DRAINED;
                 }
-                // What is queued waits for room, and who placed something waits for its memory.
+                // A blocked queue waits for room, and the sender of a placement for its memory: both need the
+                // acknowledgement at once.
                 if if empty { placed } else { !record.window.has_room() } {
                     flags |= Flags::ACK_NOW;
                 }
@@ -195,7 +204,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
         header.psn = segment.psn.get();
-        let gap = peer.receiver != crate::peer::NO_WINDOW;
+        let gap = peer.receiver != crate::endpoint::peer::NO_WINDOW;
         peer.inbound.handle_piggybacked(gap);
         let (length, payload) = emit(header, operation, segment.piece.part, head);
         if !posting {
@@ -226,8 +235,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(Transmit { at, solicited: at == Lane::Interrupt, ..control(PeerId(to), HEADER as u8, Cause::Probe) })
     }
 
-    /// A round of receiving and sending is over: acknowledgements that nothing has carried for long enough will leave in
-    /// the next one.
+    /// Ends a round of receiving and sending: acknowledgements that were delayed for long enough are due in the next
+    /// one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
         self.hear_said(now);
         self.let_acks_wait(now);
@@ -235,8 +244,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.polled = S::Time::stamp(now);
     }
 
-    /// Acknowledgements wait for a quarter of the margin that their peers' timeouts have, so that data carry them; those of peers that
-    /// have no grant left and wait for the next only for a while in which nothing else comes.
+    /// Delays acknowledgements for a quarter of their peers' timeout margin, so that data may carry them; if a peer has
+    /// no credit left, only while no other datagram arrives for a shorter time.
     fn let_acks_wait(&mut self, now: Now<S, W, BITS>) {
         let ungranted = core::mem::take(&mut self.ungranted);
         if self.acks_fresh.is_empty() {
@@ -266,8 +275,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 }
 
-/// Data both ways carry acknowledgements that feed no estimator: now and then one that does is asked for, and more rarely while those that
-/// data carry come as soon as was measured.
+/// Piggybacked acknowledgements feed no round-trip estimator: from time to time the sender requests one that does, and
+/// more rarely while piggybacked ones arrive within the timeout.
 #[inline]
 pub(super) fn is_to_ask<T: Time, const W: usize, const BITS: u32>(
     now: T::Instant,
@@ -294,7 +303,7 @@ pub(super) fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T
     }
 }
 
-/// Writes the head of an operation's part. Returns its length and the payload behind it.
+/// Writes the header of one part of an operation. Returns its length, and the payload after it.
 #[inline]
 pub(super) fn emit<const BITS: u32>(
     mut header: Header<BITS>,
@@ -318,7 +327,8 @@ pub(super) fn emit<const BITS: u32>(
                 What::Place { .. } => Kind::Open,
             };
             if header.kind != Kind::Void {
-                // All that there is room for: what lies behind is not sent, or overwritten by the payload.
+                // The whole room is written: bytes beyond the message's own header are not sent, or overwritten by the
+                // payload.
                 if operation.head_bytes > 0
                     && let Some(rest) = head.last_chunk_mut()
                 {

@@ -1,46 +1,46 @@
-//! What a message is known by, and what a receive asks for.
+//! Envelopes, which identify messages, and patterns, which receives and probes match against them.
 
 use super::queues::Key;
-use crate::device::PeerId;
+use crate::ids::PeerId;
 
-/// Who belongs to a communicator, and to no other: its messages never meet receives of another context.
+/// A communicator's context: its messages never match receives of another context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Context(pub u32);
 
-/// What the sender calls a message.
+/// The sender's tag of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
-/// What a message is known by.
+/// A message's matching fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Envelope {
     /// The communicator.
     pub context: Context,
     /// The sender.
     pub source: PeerId,
-    /// What it calls the message.
+    /// The sender's tag.
     pub tag: Tag,
 }
 
-/// What a receive or a probe asks for.
+/// The matching fields of a receive or a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pattern {
     /// The communicator.
     pub context: Context,
-    /// `None`: any.
+    /// `None`: any source.
     pub source: Option<PeerId>,
-    /// `None`: any.
+    /// `None`: any tag.
     pub tag: Option<Tag>,
 }
 
-/// Bits of a pattern's class.
+/// The bits of a pattern's class.
 pub(super) const ANY_TAG: u8 = 1;
 pub(super) const ANY_SOURCE: u8 = 2;
-/// Classes of patterns: each has both wildcards, one, or none.
+/// Number of classes: patterns with both wildcards, one of them, or none.
 pub(super) const PATTERNS: u8 = 4;
 
 impl Pattern {
-    /// Whether a message is what is asked for.
+    /// Whether a message matches.
     #[inline]
     pub fn matches(&self, envelope: &Envelope) -> bool {
         self.context == envelope.context
@@ -66,7 +66,7 @@ impl Pattern {
 }
 
 impl Envelope {
-    /// That of the patterns of a class which this message matches.
+    /// The key of the patterns of a class that match this message.
     #[inline]
     pub(super) const fn key(&self, class: u8) -> Key {
         Key {

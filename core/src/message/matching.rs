@@ -1,60 +1,62 @@
-//! Receives and messages that have not met, in MPI's order.
+//! Posted receives and unexpected messages, matched in MPI's order.
 //!
-//! Of the receives that a message matches it takes the one that was posted first; a receive takes, of the messages that it
-//! matches, the one that was kept first. Kept in the order of sending, messages of one source and context do not overtake each
-//! other.
+//! A message matches the receive that was posted first; a receive matches the unexpected message that was queued first.
+//! Queued in the order of sending, messages of one source and context do not overtake each other.
 //!
 //! # Costs
-//! Expected instructions depend neither on how many receives and messages wait nor on their tags:
-//! - a message that arrives looks at one queue for each kind of pattern (with or without wildcards: four) that some receive has;
+//! The expected number of instructions depends neither on the number of waiting receives and messages nor on their
+//! tags:
+//! - an arriving message looks at one queue for each class of pattern (with or without wildcards: four) that some
+//!   receive has;
 //! - a receive, with wildcards or not, looks at one queue;
-//! - a message that is kept enters four queues, one for each kind of pattern that may ask for it, and leaves them when it is
-//!   taken. That is what receives with wildcards cost, and keeping pays it;
-//! - cancel, probe and matched probe cost what a receive costs.
+//! - an unexpected message enters four queues, one for each class of pattern that may match it, and leaves them when it
+//!   is taken. That is the cost of wildcard receives, and unexpected messages pay it;
+//! - cancel, probe and matched probe cost as much as a receive.
 //!
-//! Two queues of one bucket cost a step more for one of them; 4 buckets per record make that rare.
+//! Two queues in one bucket cost one step more for one of them; 4 buckets per record make that rare.
 
 use core::fmt::Debug;
 use core::hash::Hash;
 
 use super::envelope::{ANY_TAG, Envelope, PATTERNS, Pattern};
 use super::queues::{Key, Link, Queued, Queues};
-use crate::device::PeerId;
+use crate::ids::{MessageId, PeerId, ReceiveId};
 use crate::list::{List, NONE};
-use crate::storage::Pool;
+use crate::pool::Pool;
 
-/// What is kept beside a receive or a message.
+/// The data stored with a receive or a message.
 pub trait Body: Copy + Eq + Hash + Debug + Default {}
 
 impl<T: Copy + Eq + Hash + Debug + Default> Body for T {}
 
-/// Where receives and messages are kept. Records: at most 2³² − 2 each; buckets: 4 per record are enough, 6 in all needed.
+/// The memory of receives and messages. Records: at most 2³² − 2 of each; buckets: 4 per record suffice, 6 in total are
+/// required.
 pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
-    /// Receives that are posted, or have met and are not done with.
+    /// Receives that are posted, or matched and not yet freed.
     type Receives: Pool<Posted<R>>;
-    /// Messages that are kept, or taken and not done with.
+    /// Messages that are unexpected, or taken and not yet freed.
     type Messages: Pool<Kept<M>>;
-    /// Of both hash tables.
+    /// The buckets of both hash tables.
     type Buckets: Pool<u32>;
 }
 
-/// A receive. What every one needs stands in front, and so do the first 16 bytes of what is kept beside it: one line of a cache.
+/// A receive. The fields that every receive uses, and the first 16 bytes of its body, share one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(feature = "optimize_for_size"), repr(C, align(64)))]
 pub struct Posted<R> {
     pub(super) pattern: Pattern,
     pub(super) waits: bool,
     pub(super) unasked: bool,
-    /// Among those of its pattern.
+    /// Its link among those of its pattern.
     own: Link,
-    /// Counts receives; never used again.
+    /// Counts the receives; never reused.
     pub(super) number: u64,
     pub(super) body: R,
-    /// Among those that have to be asked about, or those from any source.
+    /// Its link among those that need a match request, or among those from any source.
     other: Link,
 }
 
-/// A message.
+/// An unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Kept<M> {
     pub(super) envelope: Envelope,
@@ -65,7 +67,7 @@ pub struct Kept<M> {
     pub(super) body: M,
 }
 
-/// Class of receives from one source that have not been asked about there, whatever their tag.
+/// Class of the receives from one source, whatever their tag, that still need a match request there.
 const UNASKED: u8 = PATTERNS;
 /// Class of all receives from any source.
 const ANYWHERE: u8 = UNASKED + 1;
@@ -156,39 +158,18 @@ impl<M> Queued for Kept<M> {
     }
 }
 
-/// A receive that waits, or has met; names nothing any more once that is done with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ReceiveId {
-    pub(super) record: u32,
-    pub(super) number: u64,
-}
-
-/// A message that was taken out; names nothing any more once it is done with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MessageId {
-    pub(super) record: u32,
-    generation: u32,
-}
-
-impl MessageId {
-    /// Its record: where a rim keeps what belongs to it.
-    pub const fn record(self) -> u32 {
-        self.record
-    }
-}
-
 /// Every record is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Full;
 
-/// Receives and messages.
+/// Posted receives and unexpected messages.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
     pub(super) receives: S::Receives,
     pub(super) messages: S::Messages,
     pub(super) posted: Queues<S::Buckets, RECEIVE_CLASSES>,
     kept: Queues<S::Buckets, PATTERNS>,
-    /// Receives that wait, by the class of their pattern; messages that wait.
+    /// Posted receives by the class of their pattern; unexpected messages.
     waiting: [u32; PATTERNS as usize],
     unmet: u32,
     pub(super) posts: u64,
@@ -197,7 +178,7 @@ pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
 }
 
 impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
-    /// Nothing waits. The first buckets are for receives, the second ones for messages. `None`: there are too few buckets.
+    /// Empty. The first buckets are for receives, the second ones for messages. `None`: too few buckets.
     pub fn new(
         mut receives: S::Receives,
         mut messages: S::Messages,
@@ -224,7 +205,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         })
     }
 
-    /// A receive waits; what it matches was looked for before.
+    /// Posts a receive that matches no unexpected message.
     ///
     /// # Errors
     /// [`Full`].
@@ -232,7 +213,8 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         self.post_with(pattern, |own| *own = body)
     }
 
-    /// As [`post`](Self::post), where `fill` makes of a default body what is kept beside it: what it leaves is not written.
+    /// As [`post`](Self::post), where `fill` initializes the default body in place: fields that it does not set are not
+    /// written.
     ///
     /// # Errors
     /// [`Full`].
@@ -252,7 +234,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Ok(id)
     }
 
-    /// The receive that a message is for.
+    /// The first posted receive that matches a message.
     #[inline]
     pub fn first_receive(&self, envelope: &Envelope) -> Option<ReceiveId> {
         let receives = self.receives.as_ref();
@@ -275,10 +257,11 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         first
     }
 
-    /// Takes out the receive that a message is for, and frees its record: as [`first_receive`](Self::first_receive),
-    /// [`unpost`](Self::unpost) and [`free_receive`](Self::free_receive) where all receives that wait name their source, and either all
-    /// or none of them the tag, and this one need not be asked about. `None`: there is none, or it takes those three. `empty` takes
-    /// what was kept beside it, and leaves the default, by writing no more than differs.
+    /// Removes the first receive that matches a message, and frees its record: equals
+    /// [`first_receive`](Self::first_receive), [`unpost`](Self::unpost) and [`free_receive`](Self::free_receive) if all
+    /// posted receives name their source, either all or none of them name the tag, and this one needs no match request.
+    /// `None`: there is none, or it takes those three calls. `empty` returns the receive's data and resets its body to
+    /// the default, by writing only the fields that differ.
     #[inline]
     pub fn take_first_receive<T>(&mut self, envelope: &Envelope, empty: impl FnOnce(&mut R) -> T) -> Option<T> {
         let class = match self.waiting {
@@ -298,7 +281,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Some(taken)
     }
 
-    /// The receive waits no longer: it has met its message, or was cancelled. False: it did not wait.
+    /// Removes a posted receive, which was matched or cancelled. False: it was not posted.
     pub fn unpost(&mut self, receive: ReceiveId) -> bool {
         let receives = self.receives.as_mut();
         let Some(posted) = receives.get_mut(receive.record as usize) else { return false };
@@ -318,7 +301,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         true
     }
 
-    /// Its record is free; `None`: it was before, or the receive still waits.
+    /// Frees the record of a receive. `None`: it is free already, or still posted.
     pub fn free_receive(&mut self, receive: ReceiveId) -> Option<R> {
         let receives = self.receives.as_mut();
         let posted = receives.get_mut(receive.record as usize)?;
@@ -330,13 +313,13 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Some(body)
     }
 
-    /// What is kept beside a receive that waits or has met.
+    /// The body of a receive that is posted or matched.
     pub fn receive(&self, receive: ReceiveId) -> Option<(&Pattern, &R)> {
         let posted = self.receives.as_ref().get(receive.record as usize)?;
         (posted.number == receive.number).then_some((&posted.pattern, &posted.body))
     }
 
-    /// A message waits; which receive it is for was looked for before.
+    /// Queues an unexpected message, which matches no posted receive.
     ///
     /// # Errors
     /// [`Full`].
@@ -353,7 +336,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Ok(id)
     }
 
-    /// The message that a receive or a probe asks for.
+    /// The first unexpected message that a receive or a probe matches.
     #[inline]
     pub fn first_message(&self, pattern: &Pattern) -> Option<MessageId> {
         if self.unmet == 0 {
@@ -364,7 +347,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Some(MessageId { record, generation: messages.get(record as usize)?.generation })
     }
 
-    /// The message waits no longer: it has met its receive, or a matched probe has taken it. False: it did not wait.
+    /// Removes an unexpected message, which was matched or taken by a matched probe. False: it was not queued.
     pub fn take(&mut self, message: MessageId) -> bool {
         let messages = self.messages.as_mut();
         let Some(kept) = messages.get_mut(message.record as usize) else { return false };
@@ -379,7 +362,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         true
     }
 
-    /// Its record is free; `None`: it was before, or the message still waits.
+    /// Frees the record of a message. `None`: it is free already, or still queued.
     pub fn free_message(&mut self, message: MessageId) -> Option<M> {
         let messages = self.messages.as_mut();
         let kept = messages.get_mut(message.record as usize)?;
@@ -392,37 +375,37 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Some(body)
     }
 
-    /// A message that waits or was taken.
+    /// The body of a message that is queued or taken.
     pub fn message(&self, message: MessageId) -> Option<(&Envelope, &M)> {
         let kept = self.messages.as_ref().get(message.record as usize)?;
         (kept.generation == message.generation && kept.is_used).then_some((&kept.envelope, &kept.body))
     }
 
-    /// Whether it was taken and is not done with.
+    /// Whether the message is taken and not yet freed.
     pub(super) fn is_taken(&self, message: MessageId) -> bool {
         let kept = self.messages.as_ref().get(message.record as usize);
         kept.is_some_and(|kept| kept.generation == message.generation && kept.is_used && !kept.waits)
     }
 
-    /// The message of a record, if there is one.
+    /// The message in a record, if there is one.
     pub(super) fn message_of(&self, record: u32) -> Option<MessageId> {
         let kept = self.messages.as_ref().get(record as usize).filter(|kept| kept.is_used)?;
         Some(MessageId { record, generation: kept.generation })
     }
 
-    /// What a receive asks for that waits.
+    /// The pattern of a posted receive.
     pub(super) fn awaited(&self, receive: ReceiveId) -> Option<Pattern> {
         let posted = self.receives.as_ref().get(receive.record as usize)?;
         (posted.number == receive.number && posted.waits).then_some(posted.pattern)
     }
 
-    /// Whether no receive waits.
+    /// Whether no receive is posted.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.waiting == [0; PATTERNS as usize]
     }
 
-    /// A record of a receive that does not wait. `fill` makes its body of the default.
+    /// Takes a record for a receive that is not posted. `fill` initializes its default body.
     #[inline]
     pub(super) fn take_receive_record(
         &mut self,
@@ -434,14 +417,14 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         let number = self.posts;
         self.posts = number.wrapping_add(1);
         if let Some(receive) = receives.get_mut(record as usize) {
-            // One that is free is the default, but for the link that it has left.
+            // A free record equals the default, except for its link.
             (receive.pattern, receive.number) = (pattern, number);
             fill(&mut receive.body);
         }
         Ok(ReceiveId { record, number })
     }
 
-    /// A record of a message that does not wait.
+    /// Takes a record for a message that is not queued.
     pub(super) fn take_message_record(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
         let messages = self.messages.as_mut();
         let record = self.free_messages.pop(messages, Kept::free_link).ok_or(Full)?;
@@ -450,7 +433,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         Ok(MessageId { record, generation: kept.generation })
     }
 
-    /// Marks a receive from one source as one that has to be asked about there, or as one that was.
+    /// Sets whether a receive from one source needs a match request there.
     pub(super) fn set_unasked(&mut self, receive: ReceiveId, unasked: bool) {
         let receives = self.receives.as_mut();
         let Some(posted) = receives.get_mut(receive.record as usize) else { return };
@@ -465,7 +448,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         }
     }
 
-    /// No receive from one source has to be asked about there. Amortised O(1).
+    /// Clears the need for match requests to one source of all its receives. Amortised O(1).
     pub(super) fn set_all_asked(&mut self, source: PeerId) {
         let key = Key { class: UNASKED, context: 0, peer: source.0, tag: 0 };
         while let Some(record) = self.posted.first(self.receives.as_ref(), &key) {
@@ -474,8 +457,8 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         }
     }
 
-    /// The first receive from `source` that has to be asked about, be it from any source: then the first whose number is not
-    /// below `cursor`, found by a walk over the receives from any source.
+    /// The first receive that needs a match request at `source`; of the receives from any source, the first whose
+    /// number is not below `cursor`, found by a walk over them.
     pub(super) fn first_unasked(&self, source: PeerId, cursor: u64) -> Option<ReceiveId> {
         let receives = self.receives.as_ref();
         let id = |record: u32| Some(ReceiveId { record, number: receives.get(record as usize)?.number });

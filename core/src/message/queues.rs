@@ -1,18 +1,19 @@
-//! First-in first-out queues of records, found by their key: a hash table whose entries are the queues' first records.
+//! First-in first-out queues of records by key: a hash table whose buckets link the queues' first records.
 //!
-//! A record stands in one queue per class at most. To append, to look at the first and to take out any record costs O(1)
-//! expected, whatever stands in this queue and in others; no memory beyond the links in the records and one word per bucket.
+//! A record is in at most one queue per class. To append a record, to find the first one and to remove any record costs
+//! expected O(1), whatever the lengths of the queues; the only memory is the links in the records and one word per
+//! bucket.
 
 use crate::list::NONE;
-use crate::storage::Pool;
+use crate::pool::Pool;
 
-/// Where a record stands in a queue.
+/// A record's links in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Link {
     pub(super) next: u32,
-    /// Of the first one: the last.
+    /// For the first record: the last one.
     previous: u32,
-    /// Of the first one: the first of another queue in its bucket.
+    /// For the first record: the first record of the next queue in its bucket.
     chain: u32,
 }
 
@@ -21,7 +22,7 @@ impl Link {
     pub(super) const NONE: Self = Self { next: NONE, previous: NONE, chain: NONE };
 }
 
-/// What the records of one queue have in common.
+/// The key that the records of one queue share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
     pub(super) class: u8,
@@ -30,17 +31,17 @@ pub(super) struct Key {
     pub(super) tag: u32,
 }
 
-/// A record that stands in queues.
+/// A record that can be in queues.
 pub(super) trait Queued {
-    /// Of the queue of that class.
+    /// The key of its queue of that class.
     fn key(&self, class: u8) -> Key;
-    /// Its place in the queue of that class.
+    /// Its links in the queue of that class.
     fn link(&self, class: u8) -> &Link;
     /// As [`link`](Self::link).
     fn link_mut(&mut self, class: u8) -> &mut Link;
 }
 
-/// One queue whose first record is known.
+/// A single queue whose first record its owner stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Queue {
     first: u32,
@@ -58,7 +59,7 @@ impl Queue {
         (!self.is_empty()).then_some(self.first)
     }
 
-    /// Appends record `i`, which stands in no queue of that class.
+    /// Appends record `i`, which is in no queue of that class.
     #[inline]
     pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         if self.is_empty() {
@@ -71,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Takes record `i` out, which stands in it.
+    /// Removes record `i`, which is in this queue.
     #[inline]
     pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get_mut(i as usize) else { return };
@@ -88,7 +89,7 @@ impl Queue {
     }
 }
 
-/// Puts record `i` behind the last one of the queue that begins with `first`.
+/// Appends record `i` to the queue whose first record is `first`.
 #[inline]
 fn append<R: Queued>(records: &mut [R], first: u32, i: u32, class: u8) {
     let Some(head) = records.get_mut(first as usize) else { return };
@@ -101,28 +102,28 @@ fn append<R: Queued>(records: &mut [R], first: u32, i: u32, class: u8) {
     }
 }
 
-/// Queues of `CLASSES` classes, each with as many buckets.
+/// Queues of `CLASSES` classes, with the same number of buckets for each class.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Queues<B, const CLASSES: u8> {
     buckets: B,
-    /// Buckets of a class.
+    /// Buckets per class.
     each: u32,
     seed: u32,
 }
 
 impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
-    /// Empty. The seed makes the hash differ from process to process.
+    /// Empty queues. The seed makes the hash differ from process to process.
     pub(super) fn new(mut buckets: B, seed: u32) -> Self {
         buckets.as_mut().fill(NONE);
         Self { each: Self::each(&buckets), buckets, seed }
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     pub(super) fn buckets(&self) -> usize {
         self.buckets.as_ref().len()
     }
 
-    /// Other buckets, at least as many.
+    /// Moves all queues to other buckets, at least as many.
     pub(super) fn rehash<R: Queued>(&mut self, records: &mut [R], mut buckets: B) {
         buckets.as_mut().fill(NONE);
         let each = self.each.max(1);
@@ -144,7 +145,7 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         }
     }
 
-    /// Whether there is a bucket for each class.
+    /// Whether there is at least one bucket per class.
     pub(super) fn has_buckets(&self) -> bool {
         self.buckets.as_ref().len() >= CLASSES as usize
     }
@@ -155,7 +156,7 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         self.find(records, key, self.bucket(key)).map(|(first, _)| first)
     }
 
-    /// The first record with that key, and that of another queue which stands before it in the bucket.
+    /// The first record with that key, and the first record of the queue before it in the bucket.
     #[inline]
     fn find<R: Queued>(&self, records: &[R], key: &Key, bucket: usize) -> Option<(u32, u32)> {
         let (mut at, mut before) = (*self.buckets.as_ref().get(bucket)?, NONE);
@@ -168,7 +169,8 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         None
     }
 
-    /// Takes the first record with that key out, if it `may` go: as [`first`](Self::first) and [`remove`](Self::remove).
+    /// Removes the first record with that key, if `may` accepts it: equals [`first`](Self::first) and
+    /// [`remove`](Self::remove).
     #[inline]
     pub(super) fn pop_if<R: Queued>(&mut self, records: &mut [R], key: &Key, may: impl Fn(&R) -> bool) -> Option<u32> {
         let bucket = self.bucket(key);
@@ -190,18 +192,18 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         Some(first)
     }
 
-    /// The record behind `i` in its queue.
+    /// The record after `i` in its queue.
     pub(super) fn next<R: Queued>(records: &[R], i: u32, class: u8) -> Option<u32> {
         let next = records.get(i as usize)?.link(class).next;
         (next != NONE).then_some(next)
     }
 
-    /// The last record of the queue that begins with `first`.
+    /// The last record of the queue whose first record is `first`.
     pub(super) fn last<R: Queued>(records: &[R], first: u32, class: u8) -> Option<u32> {
         Some(records.get(first as usize)?.link(class).previous)
     }
 
-    /// Appends record `i`, which stands in no queue of that class.
+    /// Appends record `i`, which is in no queue of that class.
     #[inline]
     pub(super) fn push<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get(i as usize) else { return };
@@ -219,13 +221,13 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
         }
     }
 
-    /// Takes record `i` out of its queue of that class.
+    /// Removes record `i` from its queue of that class.
     #[inline]
     pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get_mut(i as usize) else { return };
         let key = record.key(class);
         let Link { next, previous, chain } = core::mem::replace(record.link_mut(class), Link::NONE);
-        // Behind the last one stands nothing, so of the first one only: the one before it is not followed by it.
+        // Only the first record's `previous` is the last one, whose `next` is none.
         let is_first = previous == i || records.get(previous as usize).is_none_or(|last| last.link(class).next != i);
         if !is_first {
             if let Some(before) = records.get_mut(previous as usize) {

@@ -1,7 +1,8 @@
 //! Runs one rank's schedule: which step may begin, which are under way, when all are done.
 
 use super::{Operation, Plan, Step};
-use crate::collective::{Cause, CollectiveId, Failure, Rank, StepId, Turn, Verb};
+use crate::collective::{Cause, Failure, Turn, Verb};
+use crate::ids::{CollectiveId, Rank, StepId};
 
 /// Steps that are under way at most: those from the first that is not done on.
 const WINDOW: u32 = 64;

@@ -1,15 +1,16 @@
 //! One rank's schedule: its parts, and steps across them and across segments.
 
-use super::call::{check, counted};
-use super::copy::{Copy, Hop};
-use super::correction::{After, Before};
-use super::direct::{self, Rooted};
-use super::exchange::Exchange;
+use super::algorithm::alltoall_exchange::Swap;
+use super::algorithm::copy::{Copy, Hop};
+use super::algorithm::direct::{self, Rooted};
+use super::algorithm::exchange::Exchange;
+use super::algorithm::fold::{After, Before};
+use super::algorithm::scan::{Chain, Doubling};
+use super::algorithm::tree::{Down, Reduction, Up};
+use super::algorithm::{bruck, ring};
 use super::radix::{quotient, remainder};
-use super::scan::{Chain, Doubling};
-use super::swap::Swap;
-use super::tree::{Down, Reduction, Up};
-use super::{Call, Part, Refused, Step, bruck, needs, ring};
+use super::spec::{check, counted};
+use super::{Call, Part, Refused, Step, dependencies};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Kind {
@@ -125,7 +126,10 @@ impl Plan {
             return None;
         }
         if let (Some(after), Some(copy)) = (i.checked_sub(self.steps.wrapping_mul(self.call.segments)), self.last) {
-            return Some(Step { operation: copy.step(0).operation.placed(after, 0), needs: needs::steps(i, 0, i) });
+            return Some(Step {
+                operation: copy.step(0).operation.placed(after, 0),
+                needs: dependencies::steps(i, 0, i),
+            });
         }
         let segment = quotient(i, self.steps);
         let mut left = remainder(i, self.steps);
@@ -140,7 +144,7 @@ impl Plan {
                 continue;
             }
             let step = part.step(left);
-            let earlier = if part.waits(left) { needs::steps(before.wrapping_add(left), 0, before) } else { 0 };
+            let earlier = if part.waits(left) { dependencies::steps(before.wrapping_add(left), 0, before) } else { 0 };
             return Some(Step { operation: step.operation.placed(segment, keys), needs: step.needs | earlier });
         }
         None

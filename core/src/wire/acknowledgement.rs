@@ -1,16 +1,16 @@
-//! What an acknowledgement says, pure or piggybacked.
+//! Acknowledgements, pure or piggybacked.
 
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Flags, HEADER, Header, Kind, ParseError};
-use crate::bitmap::Bitmap;
-use crate::psn::Psn;
+use crate::ids::Psn;
+use crate::wire::Bitmap;
 
-/// What caused a pure acknowledgement.
+/// The datagram that caused a pure acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Echo<const BITS: u32> {
-    /// The datagram's PSN; of a probe the next unsent one.
+    /// Its PSN; for a probe the next unsent one.
     pub psn: Psn<BITS>,
     /// Its transmission count or number, modulo 4.
     pub count: u8,
@@ -18,16 +18,16 @@ pub struct Echo<const BITS: u32> {
     pub hold: u32,
 }
 
-/// An acknowledgement: cumulative, and when pure also selective and with its cause.
+/// An acknowledgement: cumulative; a pure one is also selective, and echoes its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Acknowledgement<const BITS: u32> {
     /// Every PSN before this one has arrived.
     pub cumulative: Psn<BITS>,
-    /// The receiver of this may send PSNs below `cumulative + credit`.
+    /// The receiver of this acknowledgement may send PSNs below `cumulative + credit`.
     pub credit: u16,
     /// Bit i: PSN `cumulative + 1 + i` has arrived. Empty without a gap.
     pub beyond: Bitmap,
-    /// What caused it; `None` when piggybacked, or when nothing new arrived.
+    /// The datagram that caused it; `None` if piggybacked, or if nothing new arrived.
     pub echo: Option<Echo<BITS>>,
     /// It answers the probe that `echo` describes.
     pub answers: bool,
@@ -35,7 +35,7 @@ pub struct Acknowledgement<const BITS: u32> {
     pub nack: bool,
 }
 
-/// What follows the header in a pure acknowledgement; then the bitmap's words.
+/// The fields after the header of a pure acknowledgement; the bitmap's words follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Wire {
@@ -44,20 +44,20 @@ struct Wire {
 }
 
 impl<const BITS: u32> Acknowledgement<BITS> {
-    /// The cumulative acknowledgement and the credit that every header carries.
+    /// The cumulative acknowledgement and the credit in any header.
     pub fn piggybacked(header: &Header<BITS>) -> Self {
         Self::cumulative(Psn::new(header.acknowledged), header.credit)
     }
 
-    /// One that says no more than that.
+    /// An acknowledgement without bitmap and echo.
     pub fn cumulative(cumulative: Psn<BITS>, credit: u16) -> Self {
         Self { cumulative, credit, beyond: Bitmap::default(), echo: None, answers: false, nack: false }
     }
 
-    /// Reads a pure acknowledgement of `length` bytes whose first bytes are `head`.
+    /// Parses a pure acknowledgement of `length` bytes whose first bytes are `head`.
     ///
     /// # Errors
-    /// [`ParseError`] when it is cut short, longer than its bitmap, or its bitmap is not made of words.
+    /// [`ParseError`] if it is truncated, longer than its bitmap, or its bitmap is not made of words.
     pub fn parse(header: &Header<BITS>, head: &[u8], length: u32) -> Result<Self, ParseError> {
         let rest = head.get(HEADER..).ok_or(ParseError::Short)?;
         let (wire, words) = Wire::ref_from_prefix(rest).map_err(|_| ParseError::Short)?;
@@ -76,16 +76,16 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         })
     }
 
-    /// Writes it with its header at the start of `head`; rank and incarnations are those of `from`. `taken` equals the
-    /// cumulative acknowledgement: whatever had its turn has been accepted. Returns the datagram's length in bytes.
+    /// Writes it with its header to the start of `head`; rank and incarnations are those of `from`. `taken` equals the
+    /// cumulative acknowledgement: every datagram before it was accepted. Returns the datagram's length in bytes.
     pub fn emit(&self, from: &Header<BITS>, head: &mut [u8]) -> u8 {
         let mut flags = from.flags;
         flags.set(Flags::NACK, self.nack);
         flags.set(Flags::BITMAP, !self.beyond.is_empty());
         flags.set(Flags::ANSWER, self.answers);
         let mut hold = u32::MAX;
-        // Without an echo, a number that no window reaches: nothing is learned from it. With a grant that is given back, the
-        // next PSN to be sent, so that it is not taken for a later one.
+        // Without an echo, a PSN outside every window, which feeds no estimator. If the datagram returns credit, the
+        // next PSN to be sent, so that it is not mistaken for a later one.
         let unreached = self.cumulative.add(1 << BITS.wrapping_sub(1));
         let mut psn = if flags.contains(Flags::DRAINED) { from.psn() } else { unreached };
         if let Some(echo) = &self.echo {

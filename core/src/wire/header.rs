@@ -1,4 +1,4 @@
-//! The 24 bytes that every datagram begins with.
+//! The 24-byte header of every datagram.
 
 use core::mem::offset_of;
 use core::ops::Range;
@@ -8,10 +8,9 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::VERSION;
-use crate::peer::Incarnation;
-use crate::psn::Psn;
+use crate::ids::{Incarnation, Psn};
 
-/// What a datagram is.
+/// The kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -23,19 +22,19 @@ pub enum Kind {
     Segment = 2,
     /// A pure acknowledgement.
     Acknowledge = 3,
-    /// Asks for an acknowledgement; its PSN is the next unsent one, its count numbers it.
+    /// Requests an acknowledgement; its PSN is the next unsent one, its count is the probe's number.
     Probe = 4,
-    /// The sender leaves: nothing more comes, nothing is missing.
+    /// The sender closes in order: it sends no more data and lacks no acknowledgement.
     Bye = 5,
-    /// The receiver's idea of the sender is of another life; the PSN field echoes that stale incarnation.
+    /// The receiver knows another incarnation of the sender; the PSN field echoes that stale incarnation.
     Reset = 6,
-    /// The sender gives up on the receiver.
+    /// The sender aborts the receiver.
     Abort = 7,
-    /// A third rank died: its rank stands in the PSN field, its incarnation in the acknowledgement field.
+    /// A third rank failed: its rank is in the PSN field, its incarnation in the acknowledgement field.
     Obituary = 8,
-    /// The opening with this PSN is not covered by a grant: it is to be voided.
+    /// The opening with this PSN is not covered by a grant: its sender is to replace it by a no-op.
     Refuse = 9,
-    /// Consumes a PSN and has no effect: a refused opening.
+    /// No-op: consumes the PSN of a refused opening.
     Void = 10,
 }
 
@@ -68,16 +67,16 @@ impl Kind {
 }
 
 bitflags! {
-    /// The flag byte.
+    /// The flags of a header.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Flags: u8 {
         /// A new gap was seen.
         const NACK = 1;
         /// A bitmap follows.
         const BITMAP = 1 << 1;
-        /// Acknowledge at once.
+        /// Request for an immediate acknowledgement.
         const ACK_NOW = 1 << 2;
-        /// Nothing is queued behind this: the sender's grant is free.
+        /// The sender has nothing queued after this datagram: it returns its credit.
         const DRAINED = 1 << 3;
         /// Answers the probe whose PSN and number it echoes.
         const ANSWER = 1 << 4;
@@ -99,25 +98,25 @@ impl Flags {
     }
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParseError {
     /// Fewer bytes than the kind needs.
     Short,
     /// Another protocol version.
     Version,
-    /// A kind or flag that does not exist, or a length that does not fit the kind.
+    /// An undefined kind or flag, or a length that does not fit the kind.
     Malformed,
 }
 
-/// The header, parsed.
+/// The parsed header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Header<const BITS: u32> {
-    /// What the datagram is.
+    /// The datagram's kind.
     pub kind: Kind,
     /// Its flags.
     pub flags: Flags,
-    /// Datagrams that the receiver of this may send beyond `acknowledged`.
+    /// Credit: datagrams that the receiver of this header may send beyond `acknowledged`.
     pub credit: u16,
     /// The sender's rank.
     pub rank: u32,
@@ -147,10 +146,10 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == super::HEADER);
 
 impl<const BITS: u32> Header<BITS> {
-    /// Reads the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`ParseError`] when the bytes are too few, of another version, or use a kind or flag that does not exist.
+    /// [`ParseError`] if the bytes are too few, of another version, or use an undefined kind or flag.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (wire, _) = Wire::ref_from_prefix(bytes).map_err(|_| ParseError::Short)?;
@@ -171,7 +170,7 @@ impl<const BITS: u32> Header<BITS> {
         })
     }
 
-    /// Writes the header at the start of `bytes`; nothing is written when they are too few.
+    /// Writes the header to the start of `bytes`; writes nothing if they are too few.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8]) {
         let wire = Wire {
@@ -188,7 +187,7 @@ impl<const BITS: u32> Header<BITS> {
         debug_assert!(written.is_ok(), "a token's head holds a header");
     }
 
-    /// Writes another sequence number into a header at the start of `bytes`; nothing is written when they are too few.
+    /// Overwrites the PSN of a header at the start of `bytes`; writes nothing if they are too few.
     #[inline]
     pub(crate) fn emit_psn(psn: Psn<BITS>, bytes: &mut [u8]) {
         const PLACE: Range<usize> = offset_of!(Wire, psn)..offset_of!(Wire, acknowledged);

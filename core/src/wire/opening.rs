@@ -4,16 +4,16 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{HEADER, MESSAGE_HEAD, ParseError, SEGMENT_HEADER};
-use crate::placement::{Key, PlacementId};
+use crate::ids::{Key, PlacementId};
 
-/// What the opening datagram of a placement says behind the header; nothing follows it.
+/// The content of a placement's opening datagram, after the header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Opening {
-    /// The receiver's name for it, as granted.
+    /// The placement, as granted by the receiver.
     pub placement: PlacementId,
-    /// The key that was granted with it.
+    /// The remote key that was granted with it.
     pub key: Key,
-    /// Bytes that will be placed, from the start of the granted span.
+    /// Length of the placement, from the start of the granted span.
     pub bytes: u32,
 }
 
@@ -26,13 +26,13 @@ struct WireOpening {
 }
 
 impl Opening {
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub const BYTES: usize = size_of::<WireOpening>();
 
-    /// Reads what stands behind the header of an opening of `length` bytes.
+    /// Parses an opening of `length` bytes, whose first bytes are `head`.
     ///
     /// # Errors
-    /// [`ParseError`] when the length is not that of an opening.
+    /// [`ParseError`] if the length is not that of an opening.
     pub fn parse(head: &[u8], length: u32) -> Result<Self, ParseError> {
         let rest = head.get(HEADER..).ok_or(ParseError::Short)?;
         let wire = WireOpening::ref_from_bytes(rest).map_err(|_| ParseError::Malformed)?;
@@ -42,7 +42,7 @@ impl Opening {
         Ok(Self { placement: PlacementId(wire.placement.get()), key: Key(wire.key.get()), bytes: wire.bytes.get() })
     }
 
-    /// As it stands behind the header.
+    /// Its bytes after the header.
     pub fn emit(&self) -> [u8; MESSAGE_HEAD] {
         let wire = WireOpening {
             placement: U32::new(self.placement.0),
@@ -56,12 +56,12 @@ impl Opening {
     }
 }
 
-/// What stands between header and payload of a placement segment.
+/// The fields between header and payload of a placement segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SegmentHeader {
-    /// The receiver's name for the placement.
+    /// The placement, as granted by the receiver.
     pub placement: PlacementId,
-    /// The n-th segment.
+    /// The index of the segment.
     pub index: u32,
 }
 
@@ -75,10 +75,10 @@ struct WireSegment {
 const _: () = assert!(HEADER + size_of::<WireSegment>() == SEGMENT_HEADER);
 
 impl SegmentHeader {
-    /// Reads it from the first bytes of a segment.
+    /// Parses it from the first bytes of a segment.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when they are too few.
+    /// [`ParseError::Short`] if they are too few.
     #[inline]
     pub fn parse(head: &[u8]) -> Result<Self, ParseError> {
         let rest = head.get(HEADER..).ok_or(ParseError::Short)?;
@@ -86,7 +86,7 @@ impl SegmentHeader {
         Ok(Self { placement: PlacementId(wire.placement.get()), index: wire.index.get() })
     }
 
-    /// Writes it behind the header.
+    /// Writes it after the header.
     #[inline]
     pub fn emit(&self, head: &mut [u8]) {
         let wire = WireSegment { placement: U32::new(self.placement.0), index: U32::new(self.index) };

@@ -2,10 +2,10 @@
 
 extern crate alloc;
 
-mod admission;
-mod hostile;
-mod lent;
+mod host;
+mod inline;
 mod matching;
 mod million;
-mod rim;
-mod short;
+mod misbehaving_peer;
+mod point_to_point;
+mod storage;

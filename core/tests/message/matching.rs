@@ -1,11 +1,11 @@
 //! Hashed queues against two lists that are scanned in order.
 
 use proptest::prelude::*;
-use unisono_core::device::PeerId;
-use unisono_core::message::matching::{Full, Matching, MessageId, ReceiveId};
+use unisono_core::ids::{MessageId, PeerId, ReceiveId};
+use unisono_core::message::matching::{Full, Matching};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
-use crate::lent::Boxes;
+use crate::storage::Boxes;
 
 const RECORDS: usize = 24;
 

@@ -2,14 +2,13 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{
+use unisono_core::ids::{Key, PeerId, PlacementId};
+use unisono_core::message::point_to_point::{
     Action, Admission, Config, Leaves, Met, Mode, Outcome, Outgoing, Place, Received,
 };
 use unisono_core::message::{Context, Pattern, Tag};
-use unisono_core::placement::{Key, PlacementId};
 
-use crate::lent::{Boxes, Sizes, machine};
+use crate::storage::{Boxes, Sizes, machine};
 
 const MESSAGES: u32 = 1_000_000;
 const BYTES: u32 = 1024;

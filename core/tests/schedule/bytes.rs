@@ -5,7 +5,8 @@
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Rank, StepId, Turn, Verb};
+use unisono_core::collective::{Order, Turn, Verb};
+use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Call, Cut, Fold, Layout, Operation, Piece, Place, Plan, Span};
 
 const GRAIN: usize = 2;

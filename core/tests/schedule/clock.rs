@@ -5,7 +5,8 @@
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Plan, Rank, StepId, Turn, Verb};
+use unisono_core::collective::{Order, Plan, Turn, Verb};
+use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, Link, Operation, algorithms, choose};
 
 const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };

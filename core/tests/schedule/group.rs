@@ -1,6 +1,7 @@
 //! All ranks' schedules of one collective, and which collectives there are.
 
-use unisono_core::collective::{CollectiveId, Order, Rank, Verb};
+use unisono_core::collective::{Order, Verb};
+use unisono_core::ids::{CollectiveId, Rank};
 use unisono_core::schedule::{Algorithm, Call, Executor, Plan, Refused, Schedule, Step};
 
 pub(crate) struct Group {

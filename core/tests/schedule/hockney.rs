@@ -6,7 +6,8 @@
 use crate::group::Group;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
-use unisono_core::collective::{Rank, StepId, Turn, Verb};
+use unisono_core::collective::{Turn, Verb};
+use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan};
 
 /// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.

@@ -4,17 +4,17 @@
 
 extern crate alloc;
 
+mod all_schedules;
 mod bounds;
 mod bytes;
 mod cases;
-mod choice;
 mod clock;
-mod every;
-mod failing;
+mod dependencies;
+mod failures;
 mod group;
 mod hockney;
 mod memory;
 mod mutants;
-mod order;
 mod progress;
+mod selection;
 mod verify;

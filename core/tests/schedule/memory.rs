@@ -1,7 +1,8 @@
 //! What is in whose blocks: not bytes, but where they came from and how they were combined.
 
 use std::collections::HashMap;
-use unisono_core::collective::{Rank, Verb};
+use unisono_core::collective::Verb;
+use unisono_core::ids::Rank;
 use unisono_core::schedule::{Call, Fold, Place, Plan, Span};
 
 /// A block's content.

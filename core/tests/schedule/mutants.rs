@@ -3,7 +3,8 @@
 use crate::group::Group;
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
-use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::collective::{Order, Verb};
+use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Span, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]

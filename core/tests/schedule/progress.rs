@@ -4,7 +4,8 @@ use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
-use unisono_core::collective::{StepId, Turn, Verb};
+use unisono_core::collective::{Turn, Verb};
+use unisono_core::ids::StepId;
 use unisono_core::schedule::{Algorithm, Call, Executor, Operation, Step};
 
 /// xorshift.

@@ -1,10 +1,11 @@
 //! One collective from its schedules to its result, against what the verb means.
 
+use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
 use crate::memory::{Combined, Memory, Value};
-use crate::order::{is_before, no_race, promised};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, StepId, Turn, Verb};
+use unisono_core::collective::{Order, Turn, Verb};
+use unisono_core::ids::StepId;
 use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;

@@ -14,8 +14,9 @@ use smoltcp::phy::{self, ChecksumCapabilities, RxToken as _, TxToken as _};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, Ipv4Address};
 use unisono_core::device::{
-    Armed, Cause, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
 };
+use unisono_core::ids::PeerId;
 use unisono_shmem::lent::{self, Lent};
 
 use crate::checksum::TRAILER;

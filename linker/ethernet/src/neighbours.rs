@@ -1,7 +1,8 @@
 //! Where peers are: their addresses, as a bootstrap says, and their adapters, as ARP (RFC 826) tells.
 
 use smoltcp::wire::{EthernetAddress, Ipv4Address, Ipv4Cidr};
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::Lane;
+use unisono_core::ids::PeerId;
 
 use crate::frame::Name;
 

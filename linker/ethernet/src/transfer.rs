@@ -6,13 +6,12 @@ use core::array::from_fn;
 
 use crc::{CRC_64_NVME, Crc, Digest};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane, Memory, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Device, Lane, Memory};
+use unisono_core::endpoint::storage::Storage;
 use unisono_core::endpoint::{Above, Endpoint, Event, Verdict};
-use unisono_core::operation::OperationId;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
+use unisono_core::progress::drive;
 use unisono_core::span::{Region, Span};
-use unisono_core::storage::Storage;
 use unisono_core::time::Time;
 use unisono_shmem::lent::{self, Lent};
 

@@ -3,9 +3,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use heapless::Deque;
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
 
 use crate::regions::Bytes;
 

@@ -4,16 +4,17 @@
 //! bulk memory, which the other then fills from its own source by placement. Then it leaves.
 
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::Device;
+use unisono_core::endpoint::operation::{Operation, SendError};
+use unisono_core::endpoint::peer::Peer;
+use unisono_core::endpoint::placement::Placement;
+use unisono_core::endpoint::storage::Arrays;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Pools, Sender, Verdict};
-use unisono_core::operation::{Operation, SendError};
-use unisono_core::peer::{Incarnation, Peer};
-use unisono_core::placement::{Key, Placement, PlacementId};
-use unisono_core::receive_window::ReceiveWindow;
+use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
+use unisono_core::progress::drive;
 use unisono_core::span::{Region, Span};
-use unisono_core::storage::Arrays;
 use unisono_core::time::{Micros, Time as _};
+use unisono_core::window::receive_window::ReceiveWindow;
 
 use crate::end::{End, MTU};
 use crate::pattern;

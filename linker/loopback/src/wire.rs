@@ -111,7 +111,8 @@ mod tests {
     use core::sync::atomic::AtomicU8;
     use core::sync::atomic::Ordering::Relaxed;
 
-    use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Ticket, Token, Transmit};
+    use unisono_core::device::{Cause, Device, Lane, Received, Ticket, Token, Transmit};
+    use unisono_core::ids::PeerId;
 
     use super::{Fates, Faults, Wire};
     use crate::end::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};

@@ -2,7 +2,8 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank, Turn, Verb};
+use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::board::Boards;
 use unisono_shmem::flags::Flags;

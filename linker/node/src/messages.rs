@@ -23,8 +23,8 @@ mod listen;
 mod request;
 mod store;
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_shmem::note::{self, Place};
 use unisono_shmem::seat::Occupant;
@@ -37,7 +37,7 @@ use request::{Buffer, Held, Requests, Stage};
 pub use request::{Ended, Request};
 use store::Records;
 pub use store::{Lent, SLOT, Store};
-pub use unisono_core::message::admission::Mode;
+pub use unisono_core::message::point_to_point::Mode;
 
 /// Rounds between two looks at whether the others still take part.
 const LOOKS: u32 = 1024;
@@ -117,7 +117,8 @@ impl<'a> Messages<'a> {
             return None;
         }
         let peers = peers.get_mut(..ranks)?;
-        let machine = Admission::new(config, admission::Lent { receives, messages, sends, peers, slots, buckets })?;
+        let machine =
+            Admission::new(config, point_to_point::Lent { receives, messages, sends, peers, slots, buckets })?;
         Some(Self {
             member,
             machine,
@@ -462,7 +463,7 @@ impl<'a> Messages<'a> {
 }
 
 /// A message as its receiver is told.
-fn told(status: &admission::Status) -> Status {
-    let admission::Status { envelope, bytes } = *status;
+fn told(status: &point_to_point::Status) -> Status {
+    let point_to_point::Status { envelope, bytes } = *status;
     Status { source: envelope.source.0, tag: envelope.tag.0, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }

@@ -105,7 +105,8 @@ pub const fn grain_max(boards: &Boards) -> usize {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use unisono_core::collective::{Order, Rank};
+    use unisono_core::collective::Order;
+    use unisono_core::ids::Rank;
 
     use super::*;
     use crate::layout::{Layout, Sizes, Waiting};

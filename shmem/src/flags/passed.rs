@@ -1,6 +1,6 @@
 //! What a rank has shown of a call that goes by other means, for as long as it waits there.
 
-use unisono_core::collective::Rank;
+use unisono_core::ids::Rank;
 
 use crate::board::Boards;
 use crate::segment::{Segment, Site};

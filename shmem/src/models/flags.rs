@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use loom::model::Builder;
-use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, Place, Plan, Rank, Turn, Verb};
+use unisono_core::collective::{Basic as _, Order, Payload, Piece, Place, Plan, Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank};
 
 use super::assert_ranks_need;
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]

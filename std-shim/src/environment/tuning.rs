@@ -316,7 +316,8 @@ pub(super) fn verb_of(variable: &str) -> Option<Verb> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_core::collective::{Order, Rank};
+    use unisono_core::collective::Order;
+    use unisono_core::ids::Rank;
 
     fn plan(verb: Verb, size: u32) -> Plan {
         let (rank, root) = (Rank(0), Rank(0));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use core::net::Ipv4Addr;
     use std::os::fd::AsFd;
-    use unisono_core::peer::Incarnation;
+    use unisono_core::ids::Incarnation;
 
     fn place_of(job: &str, life: u32, node: u32) -> SocketAddr {
         let lane = (Ipv4Addr::LOCALHOST, 1).into();

@@ -8,7 +8,8 @@ use core::{
     ptr,
 };
 
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::Lane;
+use unisono_core::ids::PeerId;
 
 use super::MTU_MIN;
 

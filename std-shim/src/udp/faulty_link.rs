@@ -2,7 +2,8 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::Lane;
+use unisono_core::ids::PeerId;
 
 use super::{
     tally::Tally,

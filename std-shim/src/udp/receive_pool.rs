@@ -3,7 +3,8 @@
 use core::{ops::RangeInclusive, ptr};
 use std::io;
 
-use unisono_core::device::{HEAD, PeerId, Received, Slot};
+use unisono_core::device::{HEAD, Received, Slot};
+use unisono_core::ids::PeerId;
 
 use super::{
     address_table::{AddressTable, Name},

@@ -6,10 +6,9 @@ use core::{
 };
 use std::{net::UdpSocket, time::Instant};
 
-use unisono_core::{
-    device::{Armed, Cause, Device, HEAD, Memory, PeerId, Received, Slot, Token, Transmit, Wish},
-    span::{Region, Span},
-};
+use unisono_core::device::{Armed, Cause, Device, HEAD, Memory, Received, Slot, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
 
 use super::*;
 use crate::{fault::Probability, region::Regions};

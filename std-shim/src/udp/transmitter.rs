@@ -3,7 +3,8 @@
 use core::{ffi::c_int, ptr, ptr::NonNull};
 use std::io;
 
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::Lane;
+use unisono_core::ids::PeerId;
 
 use super::{
     MTU_MAX,

@@ -9,8 +9,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-use unisono_core::device::{Device as _, PeerId};
-use unisono_core::message::admission::{Head, Mode};
+use unisono_core::device::Device as _;
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{Head, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -4,9 +4,8 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
 use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
 use unisono_verbs::ud;

@@ -6,9 +6,9 @@
 use core::cell::RefCell;
 
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::PeerId;
 use unisono_core::endpoint::{Above, Verdict};
-use unisono_core::message::admission::{Head, KINDS};
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{Head, KINDS};
 
 use super::collective::table::Collectives;
 use super::mailbox::{Arrival, Errand, Mailbox};

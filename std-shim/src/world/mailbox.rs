@@ -1,16 +1,15 @@
 //! Messages that have not met their receives, those whose payload may still be asked for, and receives that wait.
 //!
-//! What is matched and what may be kept is the core's ([`admission`](unisono_core::message::admission)); here is the memory: one
+//! What is matched and what may be kept is the core's ([`admission`](unisono_core::message::point_to_point)); here is the memory: one
 //! place per header for a short payload, one pool for longer ones, and what is lent to each request.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{self, Config, Head, Lent, Lost, Met, Outcome, Place};
-use unisono_core::message::matching::{Kept, MessageId, Posted, ReceiveId};
+use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::matching::{Kept, Posted};
+use unisono_core::message::point_to_point::{self, Config, Head, Lent, Lost, Met, Outcome, Place};
 use unisono_core::message::{Context, Envelope, Pattern};
-use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::{Region, Span};
 use unisono_shmem::note::{self, SHORT};
 
@@ -55,7 +54,7 @@ pub(super) enum State {
 }
 
 impl State {
-    const fn of(admission::Status { envelope, bytes }: admission::Status) -> Self {
+    const fn of(point_to_point::Status { envelope, bytes }: point_to_point::Status) -> Self {
         Self::Met { envelope, bytes }
     }
 }
@@ -66,10 +65,10 @@ impl Receiving {
     }
 
     /// The message that it has met.
-    pub(super) const fn met(&self) -> Option<admission::Status> {
+    pub(super) const fn met(&self) -> Option<point_to_point::Status> {
         match self.state {
             State::Waits(_) => None,
-            State::Met { envelope, bytes } => Some(admission::Status { envelope, bytes }),
+            State::Met { envelope, bytes } => Some(point_to_point::Status { envelope, bytes }),
         }
     }
 
@@ -159,8 +158,8 @@ impl Mailbox {
         let lent = Lent {
             receives: vec![Posted::default(); REQUESTS].into(),
             messages: vec![Kept::default(); messages].into(),
-            sends: vec![admission::Send::FREE; REQUESTS].into(),
-            peers: vec![admission::Peer::NEW; size as usize].into(),
+            sends: vec![point_to_point::Send::FREE; REQUESTS].into(),
+            peers: vec![point_to_point::Peer::NEW; size as usize].into(),
             slots: vec![0; slots].into(),
             buckets: [buckets(REQUESTS), buckets(messages), buckets(REQUESTS)],
         };
@@ -205,7 +204,7 @@ impl Mailbox {
     pub(super) fn add_sends(&mut self) -> bool {
         let [_, sends] = &mut self.records;
         let more = sends.saturating_mul(2);
-        let lent = self.machine.lend_sends(vec![admission::Send::FREE; more].into(), buckets(more));
+        let lent = self.machine.lend_sends(vec![point_to_point::Send::FREE; more].into(), buckets(more));
         *sends = if lent { more } else { *sends };
         lent
     }
@@ -505,13 +504,13 @@ fn address(regions: &Regions, span: Span) -> Option<crate::region::Address> {
 }
 
 /// A message as its receiver is told.
-pub(super) fn told(status: &admission::Status) -> Status {
-    let admission::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
+pub(super) fn told(status: &point_to_point::Status) -> Status {
+    let point_to_point::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
     Status { source: source.into(), tag: Tag(tag.0), bytes: bytes as usize }
 }
 
 /// How a receive with so much room ends.
-pub(super) fn ended(status: &admission::Status, room: usize) -> Result<Status, Failure> {
+pub(super) fn ended(status: &point_to_point::Status, room: usize) -> Result<Status, Failure> {
     if status.bytes > room as u64 { Err(Failure::Truncated { bytes: status.bytes }) } else { Ok(told(status)) }
 }
 

@@ -10,10 +10,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use unisono_core::device::{Memory, PeerId};
-use unisono_core::message::admission::Head as MessageHead;
-use unisono_core::message::steps::Head;
-use unisono_core::peer::Incarnation;
+use unisono_core::device::Memory;
+use unisono_core::ids::{Incarnation, PeerId};
+use unisono_core::message::collective_transport::Head;
+use unisono_core::message::point_to_point::Head as MessageHead;
 use unisono_core::span::Span;
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::note::{

@@ -1,6 +1,6 @@
 //! Messages on their way whose payload is still needed.
 
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 
 use super::request::Failure;
 use super::small::Cell;

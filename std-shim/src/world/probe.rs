@@ -2,9 +2,9 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use unisono_core::ids::MessageId;
 use unisono_core::message::Pattern;
-use unisono_core::message::admission::Status as MessageStatus;
-use unisono_core::message::matching::MessageId;
+use unisono_core::message::point_to_point::Status as MessageStatus;
 
 use super::Communicator;
 use super::mailbox::{Wanted, told};

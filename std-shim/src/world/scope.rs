@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use unisono_core::message::admission::Mode;
+use unisono_core::message::point_to_point::Mode;
 
 use super::ledger::{Ledger, Lent};
 use super::process::Process;

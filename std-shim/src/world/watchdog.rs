@@ -13,7 +13,7 @@ use std::io;
 use std::io::Write as _;
 
 use unisono_core::collective::Verb;
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 
 use crate::environment::Watchdog;
 use crate::rank::Rank;

@@ -5,15 +5,16 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono::fault::{Faults, Probability};
-use unisono_core::device::{Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Device, Lane};
+use unisono_core::endpoint::operation::Operation;
+use unisono_core::endpoint::peer::Peer;
+use unisono_core::endpoint::placement::Placement;
+use unisono_core::endpoint::storage::Arrays;
 use unisono_core::endpoint::{Above, Config, Endpoint, Notice, Pools, Sender, Verdict};
-use unisono_core::operation::Operation;
-use unisono_core::peer::{Incarnation, Peer};
-use unisono_core::placement::Placement;
-use unisono_core::receive_window::ReceiveWindow;
-use unisono_core::storage::Arrays;
+use unisono_core::ids::{Incarnation, PeerId};
+use unisono_core::progress::drive;
 use unisono_core::time::Nanos;
+use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
 

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use unisono_core::{
-    device::{Device, HEAD, Lane, PeerId},
-    span::Span,
-};
+use unisono_core::device::{Device, HEAD, Lane};
+use unisono_core::ids::PeerId;
+use unisono_core::span::Span;
 
 use super::{
     Breach, Fixture,

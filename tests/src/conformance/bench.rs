@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use unisono_core::{
-    device::{Cause, Device, HEAD, Lane, Limits, Memory, PeerId, Received, Slot, Ticket, Token, Transmit},
-    span::{Region, Span},
-};
+use unisono_core::device::{Cause, Device, HEAD, Lane, Limits, Memory, Received, Slot, Ticket, Token, Transmit};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
 
 use super::{Breach, Fixture, Store};
 

@@ -1,11 +1,10 @@
 //! Devices broken on purpose: the suite must find every [`Flaw`], else it proves nothing.
 
-use unisono_core::{
-    device::{
-        Armed, Cause, Device, Fact, HEAD, Lane, Limits, Memory, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-    },
-    span::{Region, Span},
+use unisono_core::device::{
+    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Memory, Received, Slot, Ticket, Token, Transmit, Wish,
 };
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
 
 use super::{Fixture, Store};
 

@@ -1,9 +1,8 @@
 //! Lanes and their events, paths, and spans.
 
-use unisono_core::{
-    device::{Armed, Device, Fact, Lane, Memory, PeerId, Wish},
-    span::{Region, Span},
-};
+use unisono_core::device::{Armed, Device, Fact, Lane, Memory, Wish};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
 
 use super::{
     Breach, Fixture,

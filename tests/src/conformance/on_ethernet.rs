@@ -6,7 +6,8 @@ use unisono::{
     fault::Faults,
     region::{Address, Regions},
 };
-use unisono_core::device::{Armed, Device, Lane, PeerId, Wish};
+use unisono_core::device::{Armed, Device, Lane, Wish};
+use unisono_core::ids::PeerId;
 use unisono_ethernet::{
     device::{Buffer, EthernetDevice, SPARE},
     neighbours::{Interface, Neighbour, Path},

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use unisono::region::{Address, Regions};
-use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
+use unisono_core::device::{Device, Fact, Lane, Wish};
+use unisono_core::ids::PeerId;
 use unisono_verbs::ud::{Domain, Options, Ud, Woken};
 
 use super::{Fixture, real_time};

@@ -6,7 +6,8 @@ use unisono::{
     region::Regions,
     udp::{Options, Udp, Woken},
 };
-use unisono_core::device::{Lane, PeerId};
+use unisono_core::device::Lane;
+use unisono_core::ids::PeerId;
 
 use super::{Fixture, real_time};
 

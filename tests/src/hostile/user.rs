@@ -3,9 +3,7 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono_core::device::PeerId;
-use unisono_core::operation::OperationId;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
 use unisono_core::span::{Region, Span};
 
 use super::{BOUND_NS, Outcome, WINDOW, damage::Style};

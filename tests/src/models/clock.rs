@@ -1,8 +1,8 @@
 //! Clocks of models.
 
-use unisono_core::congestion::Control;
-use unisono_core::send_window::{Pace, SendWindow};
 use unisono_core::time::Time;
+use unisono_core::window::congestion::Control;
+use unisono_core::window::send_window::{Pace, SendWindow};
 
 /// A clock that a model can let run.
 pub trait Clock: Time<Stamp = ()> {

@@ -6,13 +6,11 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::collective::{CollectiveId, Rank, StepId, Turn, Verb};
-use unisono_core::device::PeerId;
-use unisono_core::message::steps::{
+use unisono_core::collective::{Turn, Verb};
+use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank, StepId};
+use unisono_core::message::collective_transport::{
     Action as Wish, Arrival, Entry, Head, Key, Peer, Pools, Posted, ReceiveError, Sent, Steps,
 };
-use unisono_core::placement;
-use unisono_core::placement::PlacementId;
 use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span};
 
 use crate::explore::Model;
@@ -193,7 +191,7 @@ impl Collective {
         while let Some(wish) = state.sides[rank].steps.poll_action() {
             match wish {
                 Wish::Grant { to, user, key, .. } => {
-                    let head = Head::grant(key, PlacementId(user), placement::Key(7));
+                    let head = Head::grant(key, PlacementId(user), ids::Key(7));
                     self.push(state, rank, to, head, None);
                 }
                 Wish::Send { to, head } => self.push(state, rank, to, head, None),
@@ -305,7 +303,9 @@ impl Model for Collective {
     }
 
     fn finished(&self, state: &State) -> bool {
-        let idle = |side: &Side| side.is_final && side.steps.in_use() == unisono_core::message::steps::InUse::default();
+        let idle = |side: &Side| {
+            side.is_final && side.steps.in_use() == unisono_core::message::collective_transport::InUse::default()
+        };
         state.sides.iter().all(idle) && state.channels.iter().all(VecDeque::is_empty)
     }
 }

@@ -1,8 +1,8 @@
 //! The congestion window of one peer, told of any round trips and losses at any moment of a short while.
 
-use unisono_core::congestion::{Congestion as Window, Control};
-use unisono_core::rtt::Rtt;
 use unisono_core::time::Time;
+use unisono_core::window::congestion::{Congestion as Window, Control};
+use unisono_core::window::rtt::Rtt;
 
 use crate::explore::Model;
 

@@ -13,8 +13,8 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;
 
-use unisono_core::device::PeerId;
-use unisono_core::peer::Life;
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::PeerId;
 use unisono_core::wire::Kind;
 
 pub use self::datagram::{BITS, Datagram, W as WINDOW};

@@ -5,11 +5,11 @@
 
 mod rank;
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Received, Status};
-use unisono_core::message::matching::{MessageId, ReceiveId};
+use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::point_to_point::{
+    Action, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Received, Status,
+};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
-use unisono_core::placement::{Key, PlacementId};
 
 use self::rank::{EAGER, Machine, machine};
 use crate::explore::Model;

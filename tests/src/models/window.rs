@@ -13,9 +13,9 @@ mod datagram;
 use core::marker::PhantomData;
 
 use unisono_core::device::{Slot, Ticket};
-use unisono_core::inbound::{Inbound, Order};
-use unisono_core::receive_window::{Early, ReceiveWindow};
-use unisono_core::send_window::{Piece, Segment, SendWindow};
+use unisono_core::window::receive_state::{Inbound, Order};
+use unisono_core::window::receive_window::{Early, ReceiveWindow};
+use unisono_core::window::send_window::{Piece, Segment, SendWindow};
 
 use self::datagram::number;
 pub use self::datagram::{Datagram, Echoed, Message};

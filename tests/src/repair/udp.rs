@@ -15,10 +15,10 @@ use unisono::records::{ProcessEndpoint, Sizes};
 use unisono::region::Regions;
 use unisono::udp::{MTU_MAX, Options, Udp};
 use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Cause, Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::device::{Cause, Device, Lane};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::{Incarnation, PeerId};
+use unisono_core::progress::drive;
 use unisono_core::span::Span;
 
 use super::watched::{Watched, other};

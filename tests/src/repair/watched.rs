@@ -5,8 +5,9 @@ use std::time::Instant;
 use unisono::region::Address;
 use unisono::udp::{Datagram, Udp, UdpToken};
 use unisono_core::device::{
-    Armed, Cause, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
 };
+use unisono_core::ids::PeerId;
 use unisono_core::wire::Header;
 
 /// A datagram that consumes a PSN.

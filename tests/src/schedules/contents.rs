@@ -3,7 +3,8 @@
 //! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not commute,
 //! and adds sums. Where an operation must commute, a is 1.
 
-use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::collective::{Order, Verb};
+use unisono_core::ids::Rank;
 use unisono_core::schedule::{Call, Cut, Layout, Plan};
 
 use super::Work;

@@ -4,14 +4,15 @@ use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
 use unisono::records::{Boxed, Sizes};
-use unisono_core::collective::{CollectiveId, Rank, StepId, Turn};
-use unisono_core::device::{Device, Lane, PeerId};
-use unisono_core::drive::drive;
+use unisono_core::collective::Turn;
+use unisono_core::device::{Device, Lane};
+use unisono_core::endpoint::operation::SendError;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
-use unisono_core::message::steps::{Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps};
-use unisono_core::operation::{OperationId, SendError};
-use unisono_core::peer::Incarnation;
-use unisono_core::placement::{self, PlacementId};
+use unisono_core::ids::{self, CollectiveId, Incarnation, OperationId, PeerId, PlacementId, Rank, StepId};
+use unisono_core::message::collective_transport::{
+    Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps,
+};
+use unisono_core::progress::drive;
 use unisono_core::schedule::Operation;
 use unisono_core::span::{Region, Span};
 
@@ -70,7 +71,7 @@ enum Errand {
     /// A head, and perhaps a send's payload behind it.
     Message(PeerId, Head, Option<(User, Option<Region>, u32)>),
     Grant(PeerId, User, Key, u32),
-    Place(PeerId, User, PlacementId, placement::Key),
+    Place(PeerId, User, PlacementId, ids::Key),
 }
 
 /// What lies above the endpoint while it is driven.
@@ -257,7 +258,8 @@ impl Member {
                 Action::Grant { to, user, key, bytes } => Errand::Grant(to, User(user), key, bytes),
                 Action::Send { to, head } => {
                     let kind = head.as_ref().first().copied();
-                    self.said.asked += u64::from(kind == Some(unisono_core::message::steps::head::Kind::Want as u8));
+                    self.said.asked +=
+                        u64::from(kind == Some(unisono_core::message::collective_transport::header::Kind::Want as u8));
                     Errand::Message(to, head, None)
                 }
             });
@@ -380,7 +382,7 @@ impl Member {
             Errand::Grant(to, user, key, bytes) => {
                 let into = Span { region: self.mail.receiving[&user], offset: 0, bytes };
                 self.keys += 1;
-                let under = placement::Key(self.keys << 8 | u64::from(self.id.0));
+                let under = ids::Key(self.keys << 8 | u64::from(self.id.0));
                 let Ok(placement) = self.endpoint.grant(to, into, under) else {
                     return Some(Errand::Grant(to, user, key, bytes));
                 };

@@ -1,6 +1,6 @@
 //! A collective under way at one rank: its executor and its bytes.
 
-use unisono_core::collective::{CollectiveId, Rank, StepId};
+use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Call, Executor, Fold, Operation, Piece, Place, Plan, Span};
 
 use super::Work;

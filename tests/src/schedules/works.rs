@@ -1,6 +1,7 @@
 //! Which collectives there are.
 
-use unisono_core::collective::{Order, Rank, Verb};
+use unisono_core::collective::{Order, Verb};
+use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Call, Plan};
 
 /// A collective, and how long.

@@ -3,9 +3,8 @@
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
 
 use super::{
     NodeId,

@@ -1,13 +1,13 @@
 //! What fails is reported and made anew, and traffic resumes.
 
 use core::time::Duration;
-use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::Instant;
+use std::{fs, thread};
 
 use unisono::region::Address;
-use unisono_core::device::{Cause, Device, Fact, Lane, PeerId, Received, Token, Transmit};
+use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
+use unisono_core::ids::PeerId;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
 use super::{Adapter, End, Outcome, device, introduce, within};

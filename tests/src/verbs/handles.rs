@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Device, Fact, PeerId, Wish};
+use unisono_core::device::{Device, Fact, Wish};
+use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 
 use super::compare::median;

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::fs;
 
-use unisono_core::device::{Cause, Device, Lane, PeerId, Token, Transmit};
+use unisono_core::device::{Cause, Device, Lane, Token, Transmit};
+use unisono_core::ids::PeerId;
 use unisono_verbs::ud::{Path, RECORD};
 
 use super::{Adapter, End, Outcome};

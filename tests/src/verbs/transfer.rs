@@ -7,9 +7,8 @@ use std::thread;
 use std::time::Instant;
 
 use unisono_core::counters::Counters;
-use unisono_core::device::PeerId;
 use unisono_core::endpoint::Event;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::ids::{Key, PeerId, PlacementId};
 use unisono_core::span::Span;
 
 use super::{Adapter, End, Outcome};

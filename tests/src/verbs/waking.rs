@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Cause, Device, Lane, PeerId, Received, Token, Transmit};
+use unisono_core::device::{Armed, Cause, Device, Lane, Received, Token, Transmit};
+use unisono_core::ids::PeerId;
 use unisono_verbs::ud::Woken;
 
 use super::{Adapter, Outcome, device, introduce};

@@ -9,9 +9,8 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use unisono_core::device::{
-    Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
-};
+use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::ids::PeerId;
 
 use super::buffers::{Buffer, Buffers};
 use super::source::{GRH, Path, Source};

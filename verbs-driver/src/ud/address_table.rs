@@ -11,7 +11,8 @@ use core::ptr::NonNull;
 use std::collections::HashMap;
 
 use rdma_core_sys as sys;
-use unisono_core::device::{Fact, Lane, PeerId};
+use unisono_core::device::{Fact, Lane};
+use unisono_core::ids::PeerId;
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;

@@ -6,7 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 
-use unisono_core::device::{HEAD, PeerId, Received, Slot};
+use unisono_core::device::{HEAD, Received, Slot};
+use unisono_core::ids::PeerId;
 
 use super::address_table::{AddressTable, Source};
 use super::domain::{Domain, OpenError, Registration};

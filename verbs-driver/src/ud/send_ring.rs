@@ -12,7 +12,8 @@ use core::mem;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{HEAD, Lane, PeerId, Ticket, Token, Transmit};
+use unisono_core::device::{HEAD, Lane, Ticket, Token, Transmit};
+use unisono_core::ids::PeerId;
 
 use super::address_table::{AddressTable, Destination, To};
 use super::domain::{Domain, OpenError, Registration};

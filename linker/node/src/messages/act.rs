@@ -1,9 +1,7 @@
 //! What leaves: heads, payloads behind them, fragments.
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{Action, Head};
-use unisono_core::message::matching::ReceiveId;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::point_to_point::{Action, Head};
 use unisono_shmem::note::{self, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, Place};
 use unisono_shmem::ring::PutError;
 use unisono_shmem::segment::Cells;

@@ -1,7 +1,7 @@
 //! What comes: notes of the others, and their ends.
 
-use unisono_core::device::PeerId;
-use unisono_core::message::admission::{self, Head, Lost, Outcome, Place};
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{self, Head, Lost, Outcome, Place};
 use unisono_core::message::{Context, Tag};
 use unisono_shmem::note::{
     ABORT, BYE, EAGER, EAGER_IN, FRAGMENT, HEAD, HEADED, HELLO, KIND, SHORT, STEP, STEP_ANNOUNCE, WORD, parted,
@@ -141,7 +141,7 @@ impl Messages<'_> {
         }
     }
 
-    fn end_receive(&mut self, user: u32, status: &admission::Status) {
+    fn end_receive(&mut self, user: u32, status: &point_to_point::Status) {
         if let Some(record) = self.requests.at(user) {
             record.stage = Stage::Ended(ended(status, record.room));
         }
@@ -229,7 +229,7 @@ pub(super) fn kept<'k>(shorts: &'k mut [[u8; SHORT]], slots: &'k mut [[u8; SLOT]
 }
 
 /// How a receive with so much room ends.
-pub(super) fn ended(status: &admission::Status, room: usize) -> Result<Status, MessageError> {
+pub(super) fn ended(status: &point_to_point::Status, room: usize) -> Result<Status, MessageError> {
     let told = told(status);
     if told.bytes > room { Err(MessageError::Truncated { bytes: status.bytes }) } else { Ok(told) }
 }

@@ -1,7 +1,7 @@
 //! Messages that are being sent or received, and the memory that is lent to them.
 
 use super::{MessageError, Status};
-use unisono_core::message::matching::ReceiveId;
+use unisono_core::ids::ReceiveId;
 
 /// A message that is being sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

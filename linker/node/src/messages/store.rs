@@ -3,8 +3,8 @@
 use core::marker::PhantomData;
 
 use heapless::{Vec, VecView};
-use unisono_core::message::admission::{self, Message, Peer, Receive};
 use unisono_core::message::matching::{self, Body, Kept, Posted};
+use unisono_core::message::point_to_point::{self, Message, Peer, Receive};
 use unisono_shmem::note::SHORT;
 
 use super::Channel;
@@ -26,8 +26,8 @@ impl<'a, R: Body + 'a, M: Body + 'a> matching::Storage<R, M> for Records<'a> {
     type Buckets = &'a mut [u32];
 }
 
-impl<'a> admission::Storage for Records<'a> {
-    type Sends = &'a mut [admission::Send];
+impl<'a> point_to_point::Storage for Records<'a> {
+    type Sends = &'a mut [point_to_point::Send];
     type Peers = &'a mut [Peer];
     type Slots = &'a mut [u32];
 }
@@ -37,7 +37,7 @@ impl<'a> admission::Storage for Records<'a> {
 pub struct Lent<'a> {
     pub(super) receives: &'a mut [Posted<Receive>],
     pub(super) messages: &'a mut [Kept<Message>],
-    pub(super) sends: &'a mut [admission::Send],
+    pub(super) sends: &'a mut [point_to_point::Send],
     pub(super) peers: &'a mut [Peer],
     pub(super) slots: &'a mut [u32],
     pub(super) buckets: [&'a mut [u32]; 3],
@@ -57,7 +57,7 @@ pub struct Lent<'a> {
 pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
     receives: Vec<Posted<Receive>, REQUESTS>,
     messages: Vec<Kept<Message>, MESSAGES>,
-    sends: Vec<admission::Send, REQUESTS>,
+    sends: Vec<point_to_point::Send, REQUESTS>,
     peers: Vec<Peer, RANKS>,
     slots: [u32; SLOTS],
     requested: [[[u32; 4]; REQUESTS]; 2],
@@ -97,7 +97,7 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
         Lent {
             receives: fill(&mut self.receives, Posted::default),
             messages: fill(&mut self.messages, Kept::default),
-            sends: fill(&mut self.sends, || admission::Send::FREE),
+            sends: fill(&mut self.sends, || point_to_point::Send::FREE),
             peers: fill(&mut self.peers, || Peer::NEW),
             slots: &mut self.slots,
             buckets: [posted.as_flattened_mut(), self.kept.as_flattened_mut(), queued.as_flattened_mut()],

@@ -286,7 +286,8 @@ pub(super) fn digest(what: &impl fmt::Display, before: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_core::collective::{Order, Rank};
+    use unisono_core::collective::Order;
+    use unisono_core::ids::Rank;
 
     const TEXT: &str = "unisono tuning 1\nudp allreduce 4-8 0-2895 doubling\nudp allreduce 4-8 2896- knomial:k=1,segments=4\n\
                         rings allreduce 4 0- ring\nudp barrier 2- 0 knomial\n";

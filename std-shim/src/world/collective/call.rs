@@ -2,7 +2,8 @@
 
 use core::mem::size_of;
 
-use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
+use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::ids::Rank as Member;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::node_group::Places;

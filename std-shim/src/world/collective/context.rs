@@ -7,8 +7,8 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
-use unisono_core::device::PeerId;
+use unisono_core::collective::Verb;
+use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 
 use unisono_shmem::board::Boards;
 

@@ -9,9 +9,8 @@ use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use unisono_core::collective::{
-    Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank as Member, Turn, Verb,
-};
+use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::{Way, fits_room, grain_max};

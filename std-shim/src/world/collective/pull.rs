@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
-use unisono_core::collective::Rank as Member;
+use unisono_core::ids::Rank as Member;
 use unisono_shmem::board::Seats;
 use unisono_shmem::payload::{Refused, Remote};
 use unisono_shmem::storing::Storing;

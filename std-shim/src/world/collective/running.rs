@@ -4,8 +4,9 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Cause, CollectiveId, Failure, Rank as Member, Turn, Verb};
+use unisono_core::collective::{Cause, Failure, Turn, Verb};
 use unisono_core::device::Memory as _;
+use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Schedule as _, Span};
 use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::flags::Passed;

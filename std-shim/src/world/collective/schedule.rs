@@ -202,7 +202,8 @@ pub(in crate::world) const fn mix(before: u32, word: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_core::collective::{Order, Rank};
+    use unisono_core::collective::Order;
+    use unisono_core::ids::Rank;
 
     const PLAN: Plan = Plan {
         verb: Verb::Allreduce,

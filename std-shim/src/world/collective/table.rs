@@ -3,13 +3,11 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::collective::{Cause, CollectiveId, Rank as Member, StepId};
-use unisono_core::device::PeerId;
+use unisono_core::collective::Cause;
 use unisono_core::endpoint::Verdict;
-use unisono_core::message::steps::head::{Kind, named};
-use unisono_core::message::steps::{Arrival, Entry, Key, Peer, Pools, Steps};
-use unisono_core::placement;
-use unisono_core::placement::PlacementId;
+use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
+use unisono_core::message::collective_transport::header::{Kind, named};
+use unisono_core::message::collective_transport::{Arrival, Entry, Key, Peer, Pools, Steps};
 use unisono_core::schedule::Operation;
 use unisono_core::span::Span as Bytes;
 
@@ -148,7 +146,7 @@ pub(in crate::world) struct Collectives {
     /// Messages that found the endpoint full.
     pub(in crate::world) outbox: VecDeque<Outgoing>,
     /// Announced messages that were granted.
-    pub(in crate::world) granted: VecDeque<(u32, PlacementId, placement::Key)>,
+    pub(in crate::world) granted: VecDeque<(u32, PlacementId, ids::Key)>,
     /// Receives whose messages are to be granted.
     pub(in crate::world) grants: VecDeque<(PeerId, u32, Key)>,
     /// What ranks of this node announced.

@@ -1,9 +1,7 @@
 //! The messages of collectives that are under way, by number.
 
-use unisono_core::collective::StepId;
-use unisono_core::device::PeerId;
-use unisono_core::message::steps::Key;
-use unisono_core::placement::PlacementId;
+use unisono_core::ids::{PeerId, PlacementId, StepId};
+use unisono_core::message::collective_transport::Key;
 use unisono_core::schedule::Span;
 use unisono_core::span::{Region, Span as Bytes};
 

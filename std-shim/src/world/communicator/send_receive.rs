@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::message::admission::Mode;
+use unisono_core::message::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;

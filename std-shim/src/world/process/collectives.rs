@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Cause, CollectiveId, Plan, Rank as Member, Turn};
-use unisono_core::device::PeerId;
+use unisono_core::collective::{Cause, Plan, Turn};
+use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_core::schedule::Executor;
 use unisono_shmem::flags::Passed;
 use unisono_shmem::payload::Moves;

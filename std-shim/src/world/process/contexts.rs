@@ -1,7 +1,6 @@
 //! Communicators begin and end.
 
-use unisono_core::device::PeerId;
-use unisono_core::message::matching::MessageId;
+use unisono_core::ids::{MessageId, PeerId};
 use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 

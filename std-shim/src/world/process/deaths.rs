@@ -1,7 +1,7 @@
 //! Who lives: what the launcher says, what silence says, and what ends with a peer.
 
-use unisono_core::device::PeerId;
-use unisono_core::peer::Life;
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::PeerId;
 
 use super::Process;
 use super::retire::PATIENCE;

@@ -1,11 +1,9 @@
 //! Errands: what messages ask for once the carriers are free again.
 
-use unisono_core::device::PeerId;
 use unisono_core::endpoint::GrantError;
-use unisono_core::message::admission::Action;
-use unisono_core::message::matching::ReceiveId;
-use unisono_core::operation::SendError;
-use unisono_core::placement::{Key, PlacementId};
+use unisono_core::endpoint::operation::SendError;
+use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::point_to_point::Action;
 use unisono_shmem::note::Place;
 
 use super::messages::failure;

@@ -2,11 +2,12 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::device::{Memory as _, PeerId};
-use unisono_core::message::admission::{Credit, Head, Leaves, Mode, Outgoing as Message, SendError};
+use unisono_core::device::Memory as _;
+use unisono_core::endpoint::operation::SendError as Unsent;
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{Credit, Head, Leaves, Mode, Outgoing as Message, SendError};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
-use unisono_core::operation::SendError as Unsent;
-use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEAD;
 use unisono_shmem::note::{Place, SHORT};

@@ -4,13 +4,14 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::time::Instant;
 
-use unisono_core::device::{Memory, PeerId};
+use unisono_core::device::Memory;
 use unisono_core::endpoint::Verdict;
-use unisono_core::message::admission::{Credit, Head as MessageHead, Mode};
-use unisono_core::message::steps::Head;
-use unisono_core::message::steps::head::named;
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::PeerId;
+use unisono_core::message::collective_transport::Head;
+use unisono_core::message::collective_transport::header::named;
+use unisono_core::message::point_to_point::{Credit, Head as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
-use unisono_core::peer::Life;
 use unisono_core::span::Span;
 use unisono_shmem::note::{
     ABORT, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, KIND, Place, SHORT, STEP, STEP_ANNOUNCE,

@@ -10,7 +10,7 @@
 //! is. Once all that it sent has arrived, it tells that nothing comes of it any more.
 
 use unisono_core::collective::Cause;
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 use unisono_shmem::note;
 
 use super::Process;

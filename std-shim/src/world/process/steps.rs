@@ -1,13 +1,12 @@
 //! The messages of collectives: how those that schedules ask for travel, and how they end.
 
-use unisono_core::collective::{Cause, Rank as Member, StepId};
-use unisono_core::device::{Memory as _, PeerId};
+use unisono_core::collective::Cause;
+use unisono_core::device::Memory as _;
 use unisono_core::endpoint::GrantError;
-use unisono_core::message::steps::head::{EAGER_HEAD, Kind, named};
-use unisono_core::message::steps::{Action, Head, Key, Posted, ReceiveError, SendError, Sent};
-use unisono_core::operation::SendError as Unsent;
-use unisono_core::placement;
-use unisono_core::placement::PlacementId;
+use unisono_core::endpoint::operation::SendError as Unsent;
+use unisono_core::ids::{self, PeerId, PlacementId, Rank as Member, StepId};
+use unisono_core::message::collective_transport::header::{EAGER_HEAD, Kind, named};
+use unisono_core::message::collective_transport::{Action, Head, Key, Posted, ReceiveError, SendError, Sent};
 use unisono_core::schedule::{Operation, Span};
 use unisono_core::span::Span as Bytes;
 use unisono_core::wire::MESSAGE_HEAD;
@@ -317,13 +316,13 @@ impl Process {
                 return self.corrupt(to, key);
             }
             self.hold(user, Holder::Carrier);
-            self.tell_step(now, to, &Head::grant(key, PlacementId::default(), placement::Key(0)));
+            self.tell_step(now, to, &Head::grant(key, PlacementId::default(), ids::Key(0)));
             let request = of_message(user);
             let ends = Fetched::Step { sending: message.sending, request };
             let errand = Errand::Fetch { from: to, place: message.place, into: place.into(), fetched: 0, ends };
             return self.mailbox.errands.push_back(errand);
         }
-        let one_use = placement::Key(self.keys.next());
+        let one_use = ids::Key(self.keys.next());
         match self.endpoint.grant(to, place, one_use) {
             Ok(placement) => {
                 self.post(now, Outgoing::new(to, Head::grant(key, placement, one_use).as_ref()));
@@ -341,7 +340,7 @@ impl Process {
     }
 
     /// A message of this rank was granted.
-    pub(super) fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: placement::Key) {
+    pub(super) fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: ids::Key) {
         let Some(transfer) = self.collectives.transfers.get(user) else { return };
         let (to, Some(from)) = (transfer.peer, transfer.place) else { return };
         match self.endpoint.place(now, to, placement, key, from) {

@@ -1,7 +1,7 @@
 //! What is stuck for too long: whom this rank asks, and what it answers itself.
 
 use unisono_core::collective::{Cause, Verb};
-use unisono_core::device::PeerId;
+use unisono_core::ids::PeerId;
 use unisono_shmem::note;
 
 use super::Process;

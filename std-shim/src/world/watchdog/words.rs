@@ -23,7 +23,7 @@ use unisono_core::collective::Verb;
 use crate::rank::Rank;
 use crate::world::request::Tag;
 
-/// Their first bytes: no kinds of `unisono_core::message::steps`.
+/// Their first bytes: no kinds of `unisono_core::message::collective_transport`.
 const QUESTION: u8 = 48;
 const ANSWER: u8 = 49;
 /// The answers.

@@ -1,6 +1,6 @@
 //! What travels between the endpoints, and what it carries.
 
-use unisono_core::peer::Incarnation;
+use unisono_core::ids::Incarnation;
 use unisono_core::wire::{HEADER, Header, Kind};
 
 /// Segments of a window.

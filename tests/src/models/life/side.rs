@@ -1,12 +1,13 @@
 //! One rank: its endpoint, what its device holds, and what its user knows.
 
-use unisono_core::congestion::Control;
-use unisono_core::device::{HEAD, Lane, PeerId, Received, Slot, Ticket};
+use unisono_core::device::{HEAD, Lane, Received, Slot, Ticket};
+use unisono_core::endpoint::operation::Operation;
+use unisono_core::endpoint::peer::{Life, Peer};
+use unisono_core::endpoint::storage::Arrays;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, InUse, Pools, Sender, Verdict};
-use unisono_core::operation::{Operation, OperationId};
-use unisono_core::peer::{Life, Peer};
-use unisono_core::receive_window::ReceiveWindow;
-use unisono_core::storage::Arrays;
+use unisono_core::ids::{OperationId, PeerId};
+use unisono_core::window::congestion::Control;
+use unisono_core::window::receive_window::ReceiveWindow;
 
 use super::datagram::{BITS, Datagram, Message, W, incarnation};
 use super::peer;

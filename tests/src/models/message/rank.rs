@@ -1,7 +1,7 @@
 //! A rank's machine, in arrays.
 
-use unisono_core::message::admission::{self, Admission, Config, Lent, Message, Peer, Receive, Send};
 use unisono_core::message::matching::{self, Body, Kept, Posted};
+use unisono_core::message::point_to_point::{self, Admission, Config, Lent, Message, Peer, Receive, Send};
 
 /// Headers per peer.
 pub const HEADERS: u16 = 1;
@@ -20,7 +20,7 @@ impl<R: Body, M: Body> matching::Storage<R, M> for Arrays {
     type Buckets = [u32; 6];
 }
 
-impl admission::Storage for Arrays {
+impl point_to_point::Storage for Arrays {
     type Sends = [Send; RECORDS];
     type Peers = [Peer; 3];
     type Slots = [u32; SLOTS];

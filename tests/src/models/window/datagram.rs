@@ -1,8 +1,7 @@
 //! What travels between the windows. Numbers of messages stand for sequence numbers.
 
-use unisono_core::bitmap::Bitmap;
-use unisono_core::psn::Psn;
-use unisono_core::wire::{Acknowledgement, Echo};
+use unisono_core::ids::Psn;
+use unisono_core::wire::{Acknowledgement, Bitmap, Echo};
 
 use crate::models::clock::Clock;
 

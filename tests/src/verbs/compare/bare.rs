@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use unisono::region::{Address, Regions};
-use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, PeerId, Received, Token, Transmit};
+use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, Received, Token, Transmit};
+use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_verbs::ud::Ud;
 

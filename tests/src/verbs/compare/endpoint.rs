@@ -10,7 +10,8 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use unisono_core::device::{Device as _, Lane, PeerId};
+use unisono_core::device::{Device as _, Lane};
+use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
 use unisono_verbs::ud::{Gid, Path};

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
-use unisono_core::collective::{Order, Plan, Rank, Verb};
+use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::ids::Rank;
 use unisono_core::schedule::{Given, algorithms, choose_given};
 
 use super::Bytes;

@@ -17,7 +17,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::collective::{Cause, Failure, Rank as Member, Verb};
+use unisono_core::collective::{Cause, Failure, Verb};
+use unisono_core::ids::Rank as Member;
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::segment::{Site, Word};
 

@@ -1,0 +1,171 @@
+//! The pool of send windows: which peer gets one, and which returns one.
+
+use super::{Endpoint, Notice, Now, ORPHAN, READY, Sender};
+use crate::endpoint::peer::{LAP, NO_WINDOW, TOUCHED, WATCHED, WINDOWLESS};
+use crate::endpoint::storage::Storage;
+use crate::ids::PeerId;
+use crate::list::NONE;
+use crate::time::Time;
+use crate::wire::{Flags, Kind};
+
+/// Windows examined in one search for an idle one.
+const STRIDE: u32 = 64;
+
+impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
+    /// Starts or stops watching for the peer's silence. Returns false if no send window is free for it: call again.
+    /// Where peers outnumber windows, call from time to time in any case: sends take windows from watched peers that
+    /// answer, and watched peers share the rest: four times in the configured silence each gets one and is probed at
+    /// once.
+    pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
+        let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
+            return true;
+        };
+        if !on {
+            record.unset(WATCHED);
+            return true;
+        }
+        if S::Time::since(now, self.lap_since).is_some_and(|since| since >= self.config.silence >> 2) {
+            self.lap_since = S::Time::stamp(now);
+            self.lap ^= LAP;
+        }
+        let asked = record.has(WATCHED) && record.has(LAP) == (self.lap == LAP);
+        record.set(WATCHED | TOUCHED);
+        let mut sender = u32::from(record.sender());
+        if sender == u32::from(NO_WINDOW) {
+            let (scarce, pace) = (self.free_senders.is_empty(), self.pace());
+            if scarce && asked {
+                return true;
+            }
+            let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
+            sender = taken;
+            if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
+                record.window.inquire(now, &pace);
+                let lap = self.lap;
+                if let Some(peer) = self.peer_mut(peer.0) {
+                    peer.unset(LAP);
+                    peer.set(lap);
+                }
+            }
+        }
+        self.settle_sender(now, sender);
+        true
+    }
+
+    /// Takes a send window for the peer: a free one, an idle one, or, if `watching`, one that watches a peer that
+    /// answers.
+    pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
+        let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
+            Some(i) => i,
+            None => {
+                self.retire_some(now, watching);
+                self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
+            }
+        };
+        let peer = self.peers.as_mut().get_mut(to as usize)?;
+        let record = self.senders.as_mut().get_mut(i as usize)?;
+        record.window.begin(peer.send_next());
+        record.peer = to;
+        record.asked = S::Time::stamp(now);
+        record.silent_since = record.asked;
+        peer.set_sender(i as u16);
+        Some(i)
+    }
+
+    /// Examines a few windows and retires one that is idle.
+    pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
+        let count = self.senders.as_ref().len() as u32;
+        for _ in 0..STRIDE.min(count) {
+            self.hand = if self.hand.wrapping_add(1) < count { self.hand.wrapping_add(1) } else { 0 };
+            if self.is_quiet(self.hand, watching) {
+                self.retire(now, self.hand);
+                return;
+            }
+        }
+    }
+
+    /// Whether the window has no work and its peer is not watched, or, if `watching`, answers.
+    pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
+        record.peer != NONE
+            && record.flags & (READY | ORPHAN) == 0
+            && record.window.is_empty()
+            && !record.window.is_astray()
+            && self.queued(record.peer).is_none()
+            && (watching && record.window.unanswered() == 0
+                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
+    }
+
+    /// Returns an idle window to the pool, and the rest of its credit to the peer.
+    pub(super) fn retire(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
+        let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
+        let Some(peer) = self.peer_mut(to) else { return };
+        peer.leave_sender(next);
+        let expected = peer.incarnation;
+        if admitted {
+            let (kind, flags) = (Kind::Acknowledge, Flags::DRAINED);
+            self.notify(Notice { to, kind, flags, expected, psn: next.get(), ..Notice::FREE });
+        }
+        self.free_sender(now, sender);
+    }
+
+    pub(super) fn free_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let senders = self.senders.as_mut();
+        self.wheel.clear(senders, sender, Sender::timer);
+        let Some(record) = senders.get_mut(sender as usize) else { return };
+        if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
+            // It is freed when it leaves the list that it is in.
+            record.flags |= ORPHAN;
+            return;
+        }
+        *record = Sender::FREE;
+        self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
+        self.serve_windowless(now);
+    }
+
+    /// Whether a pool of windows is empty, so that another peer would have to wait. A host that can adds windows.
+    pub const fn lacks_windows(&self) -> bool {
+        self.free_senders.is_empty() || self.free_receivers.is_empty()
+    }
+
+    /// Adds windows: `lend` appends unused records to the two pools, whose records stay in place. Queues that wait for
+    /// a window get one.
+    pub fn lend_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
+        let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
+        lend(&mut self.senders, &mut self.receivers);
+        let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
+        for i in before[0]..senders.len() {
+            self.free_senders.push(senders, i as u32, |sender| &mut sender.link);
+        }
+        for i in before[1]..receivers.len() {
+            self.free_receivers.push(receivers, i as u32, |receiver| &mut receiver.link);
+        }
+        while !self.windowless.is_empty() && !self.free_senders.is_empty() {
+            self.serve_windowless(now);
+        }
+    }
+
+    /// Gives a free window to the first queue that waits for one.
+    fn serve_windowless(&mut self, now: Now<S, W, BITS>) {
+        if let Some(first) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+            let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
+            if let Some(peer) = self.peer_mut(to) {
+                peer.unset(WINDOWLESS);
+            }
+            if let Some(sender) = self.take_sender(now, to, false) {
+                self.make_ready(sender);
+            }
+        }
+    }
+
+    /// Removes the peer's queue from the list of those that wait for a window.
+    pub(super) fn leave_windowless(&mut self, rank: u32) {
+        let mut others = crate::list::List::EMPTY;
+        while let Some(i) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+            if self.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
+                others.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
+            }
+        }
+        self.windowless = others;
+    }
+}

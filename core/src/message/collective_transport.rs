@@ -1,0 +1,248 @@
+//! The messages of collectives: each has one send and one receive, matched by an exact [`Key`].
+//!
+//! Rooted collectives have flow control by credit of their own (Graham et al. 2010, §3): a message without credit stays
+//! with its sender, and costs a slow receiver at most a header. Nothing is ever matched by order, source or tag.
+//!
+//! # How a message is sent
+//! - **Eagerly**, if it is within the peer's limit and there is credit: its header, followed by the payload. If its
+//!   receive is not posted yet, the payload is stored in a slot; a peer has credit for as many slots as are reserved
+//!   for it, so that one is always free.
+//! - By **rendezvous** otherwise: an RTS is sent. Its receive grants memory (CTS), and the sender places the payload
+//!   there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
+//!   an RTS of that peer was dropped, requests it ([`Kind::Want`](header::Kind)), and the sender repeats the RTS.
+//!
+//! Credit returns after a receive has consumed the payload: in the next header to the peer, or by itself when half of
+//! it is due.
+//!
+//! # Calling contract
+//! - The headers of one rank's [`Steps`] are [handled](Steps::handle) by the peer's in order, each once: an endpoint
+//!   ensures that.
+//! - Every returned [`Head`] is sent, in the order of return.
+//! - A payload stays unchanged until its send is complete: of an eager one when the endpoint reports completion,
+//!   otherwise after [`Arrival::Place`] when the endpoint reports completion.
+//! - The result of [`handle`](Steps::handle) is carried out before any other call.
+//! - [`poll_action`](Steps::poll_action) is called after all other calls, until it returns `None`.
+//!
+//! Every call takes constant time if keys hash to different buckets, except [`forget`](Steps::forget),
+//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which visit all records. The memory is provided by the host:
+//! 16 bytes per peer, 40 per record, and the slots.
+
+mod cancel;
+pub mod header;
+mod peer;
+mod receive_header;
+mod responses;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use crate::ids::PeerId;
+use crate::list::List;
+use crate::pool::Records;
+use header::Kind;
+use table::{Stage, Table};
+
+pub use header::Head;
+pub use peer::Peer;
+pub use responses::{Action, Arrival, InUse, Posted, ReceiveError, SendError, Sent, TooFewSlots};
+pub use table::Entry;
+
+/// The identity of a message: unique between two ranks in one direction, while either may still refer to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Key {
+    /// The communicator.
+    pub context: u32,
+    /// The number of the collective in its communicator; wraps.
+    pub sequence: u32,
+    /// The key of the message in its schedule.
+    pub step: u32,
+}
+
+/// The records that the host provides, each in its unused state.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pools<P, E> {
+    /// [`Peer::new`], one per rank, this one included.
+    pub peers: P,
+    /// [`Entry::FREE`]: sends whose RTS is not answered.
+    pub sends: E,
+    /// [`Entry::FREE`]: receives without a message.
+    pub receives: E,
+    /// [`Entry::FREE`]: slots for eager messages that arrive before their receive.
+    pub slots: E,
+    /// [`Entry::FREE`]: RTS headers that arrive before their receive.
+    pub headers: E,
+}
+
+/// One rank's collective messages to and from all its peers. See the [module](self) for the calling contract.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Steps<P, E> {
+    peers: P,
+    sends: Table<E>,
+    receives: Table<E>,
+    slots: Table<E>,
+    headers: Table<E>,
+    /// Eager messages that each peer may have in flight or in slots.
+    credit: u8,
+    /// Sends whose RTS is to be repeated, receives with a pending action, peers that are owed credit.
+    again: List,
+    due: List,
+    owed: List,
+}
+
+impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
+    /// Without messages. `credit`, the same on all ranks: eager messages that each peer may have here without a
+    /// receive.
+    ///
+    /// # Errors
+    /// [`TooFewSlots`]: less than `credit` for each peer.
+    pub fn new(credit: u8, pools: Pools<P, E>) -> Result<Self, TooFewSlots> {
+        let Pools { mut peers, sends, receives, slots, headers } = pools;
+        let others = peers.as_ref().len().saturating_sub(1);
+        if slots.as_ref().len() < others.saturating_mul(usize::from(credit)) {
+            return Err(TooFewSlots);
+        }
+        for peer in peers.as_mut() {
+            peer.reset(credit);
+        }
+        Ok(Self {
+            peers,
+            sends: Table::new(sends),
+            receives: Table::new(receives),
+            slots: Table::new(slots),
+            headers: Table::new(headers),
+            credit,
+            again: List::EMPTY,
+            due: List::EMPTY,
+            owed: List::EMPTY,
+        })
+    }
+
+    /// Sends a message. `user` identifies it in later results.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was changed.
+    pub fn send(&mut self, to: PeerId, key: Key, bytes: u32, user: u32) -> Result<Sent, SendError> {
+        let peer = self.peers.as_mut().get_mut(to.0 as usize).ok_or(SendError::UnknownPeer)?;
+        if bytes <= peer.limit() && peer.spend() {
+            return Ok(Sent::Eager(Head::new(Kind::Eager, peer.give_back(), key)));
+        }
+        if self.sends.find(to.0, key).is_some() {
+            return Err(SendError::Duplicate);
+        }
+        self.sends.insert(to.0, key, user, bytes, Stage::Waiting).ok_or(SendError::Full)?;
+        Ok(Sent::Announced(Head::announce(Kind::Announce, peer.give_back(), key, bytes)))
+    }
+
+    /// Posts the receive of a message of exactly `bytes` bytes. `user` identifies it in later results.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; nothing was posted.
+    pub fn receive(&mut self, of: PeerId, key: Key, bytes: u32, user: u32) -> Result<Posted, ReceiveError> {
+        let peer = self.peers.as_ref().get(of.0 as usize).ok_or(ReceiveError::UnknownPeer)?;
+        if self.receives.find(of.0, key).is_some() {
+            return Err(ReceiveError::Duplicate);
+        }
+        if let Some((slot, kept)) = self.slots.find(of.0, key) {
+            let came = kept.bytes;
+            self.slots.hide(slot);
+            if came == bytes {
+                return Ok(Posted::Early { slot });
+            }
+            self.taken(slot);
+            return Err(ReceiveError::Disagrees { bytes: came });
+        }
+        let header = self.headers.find(of.0, key).map(|(i, header)| (i, header.bytes));
+        let stage = match header {
+            Some((_, came)) if came == bytes => Stage::Granting,
+            Some(_) => Stage::Refusing,
+            #[cfg(not(mutant = "want_silent"))]
+            None if peer.has_dropped() => Stage::Wanting,
+            None => Stage::Waiting,
+        };
+        let i = self.receives.insert(of.0, key, user, bytes, stage).ok_or(ReceiveError::Full)?;
+        if stage != Stage::Waiting {
+            self.receives.list(&mut self.due, i);
+        }
+        if let Some((header, came)) = header {
+            self.headers.remove(header);
+            if came != bytes {
+                return Err(ReceiveError::Disagrees { bytes: came });
+            }
+        }
+        Ok(Posted::Waits)
+    }
+
+    /// Reports that a slot's payload was copied.
+    pub fn taken(&mut self, slot: u32) {
+        let Some(peer) = self.slots.take(slot) else { return };
+        self.owe(peer);
+    }
+
+    /// Returns the next pending action.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        while let Some((i, receive)) = self.receives.pop(&mut self.due) {
+            let to = PeerId(receive.peer);
+            match receive.stage {
+                Stage::Wanting => {
+                    self.receives.set(i, Stage::Waiting);
+                    return Some(self.say(to, Kind::Want, receive.key));
+                }
+                Stage::Granting => {
+                    self.receives.remove(i);
+                    return Some(Action::Grant { to, user: receive.user, key: receive.key, bytes: receive.bytes });
+                }
+                Stage::Refusing => {
+                    self.receives.remove(i);
+                    return Some(self.say(to, Kind::Refuse, receive.key));
+                }
+                _ => self.receives.remove(i),
+            }
+        }
+        while let Some((i, send)) = self.sends.pop(&mut self.again) {
+            if send.stage == Stage::Wanting {
+                self.sends.set(i, Stage::Waiting);
+                let to = PeerId(send.peer);
+                let head = Head::announce(Kind::Again, self.give_back(to), send.key, send.bytes);
+                return Some(Action::Send { to, head });
+            }
+            self.sends.remove(i);
+        }
+        while let Some(i) = self.owed.pop(self.peers.as_mut(), |peer| &mut peer.link) {
+            let peer = self.peers.as_mut().get_mut(i as usize)?;
+            peer.listed = false;
+            if peer.owes(self.credit) {
+                return Some(Action::Send { to: PeerId(i), head: Head::credit(peer.give_back()) });
+            }
+        }
+        None
+    }
+
+    /// Counts the records in use.
+    pub fn in_use(&self) -> InUse {
+        InUse {
+            sends: self.sends.used(),
+            receives: self.receives.used(),
+            slots: self.slots.used(),
+            headers: self.headers.used(),
+        }
+    }
+
+    /// Returns one unit of credit to a peer: a receive consumed one of its eager messages.
+    fn owe(&mut self, to: u32) {
+        let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
+        peer.take();
+        if peer.owes(self.credit) && !peer.listed {
+            peer.listed = true;
+            self.owed.push(self.peers.as_mut(), to, |peer| &mut peer.link);
+        }
+    }
+
+    fn give_back(&mut self, to: PeerId) -> u8 {
+        self.peers.as_mut().get_mut(to.0 as usize).map_or(0, Peer::give_back)
+    }
+
+    fn say(&mut self, to: PeerId, kind: Kind, key: Key) -> Action {
+        Action::Send { to, head: Head::new(kind, self.give_back(to), key) }
+    }
+}

@@ -1,0 +1,139 @@
+//! Results and actions: of sends, receives and received messages, and what the host has to do.
+
+use super::{Head, Key};
+use crate::ids;
+use crate::ids::{PeerId, PlacementId};
+
+/// There are fewer slots than the credit of all peers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TooFewSlots;
+
+/// How a message is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Header and payload in one message of the endpoint; the send is complete when that is.
+    Eager(Head),
+    /// The RTS alone; [`Arrival::Place`] or [`Arrival::Refused`] follows.
+    Announced(Head),
+}
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SendError {
+    /// No such rank.
+    UnknownPeer,
+    /// Every record is in use: retry after a send by rendezvous is complete.
+    Full,
+    /// An RTS with that key to that peer is unanswered.
+    Duplicate,
+}
+
+/// The result of posting a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Posted {
+    /// [`Arrival::Into`] or [`Action::Grant`] follows, or [`Arrival::Disagrees`].
+    Waits,
+    /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
+    /// call [`Steps::taken`](super::Steps::taken).
+    Early {
+        /// The slot.
+        slot: u32,
+    },
+}
+
+/// Why a message will not be received.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReceiveError {
+    /// No such rank.
+    UnknownPeer,
+    /// Every record is in use: retry after another receive is complete.
+    Full,
+    /// A receive of that key is posted for that peer.
+    Duplicate,
+    /// The peer sent this many bytes instead; the message was discarded.
+    Disagrees {
+        /// The message's length.
+        bytes: u32,
+    },
+}
+
+/// The result of handling a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Arrival {
+    /// The payload, which starts at byte `start` of the message, is for this receive, which is complete then.
+    Into {
+        /// The receive, by its `user` value.
+        user: u32,
+        /// Where the payload begins.
+        start: u16,
+    },
+    /// The payload is to be stored in this slot.
+    Keep {
+        /// The slot.
+        slot: u32,
+        /// Where the payload begins.
+        start: u16,
+        /// Its length, within the peer's limit.
+        bytes: u32,
+    },
+    /// A CTS: the payload is to be placed; the send is complete when the endpoint reports completion.
+    Place {
+        /// The send, by its `user` value.
+        user: u32,
+        /// The placement that the peer granted.
+        placement: PlacementId,
+        /// Its remote key.
+        key: ids::Key,
+    },
+    /// The peer expects another length than this send's, which is over, or has cancelled the collective.
+    Refused {
+        /// The send, by its `user` value.
+        user: u32,
+    },
+    /// The message has another length than this receive, which is over.
+    Disagrees {
+        /// The receive, by its `user` value.
+        user: u32,
+    },
+    /// No immediate action; polled actions may follow.
+    Nothing,
+    /// A protocol violation: no correct peer sends this.
+    Nonsense,
+}
+
+/// An action for the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`Head::grant`]; the receive
+    /// is complete when the endpoint reports delivery. The machine forgets it.
+    Grant {
+        /// The peer.
+        to: PeerId,
+        /// The receive, by its `user` value.
+        user: u32,
+        /// The message's key.
+        key: Key,
+        /// The message's length, which is the receive's.
+        bytes: u32,
+    },
+    /// Send a message without payload.
+    Send {
+        /// The peer.
+        to: PeerId,
+        /// The header.
+        head: Head,
+    },
+}
+
+/// Records in use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct InUse {
+    /// Sends whose RTS is not answered.
+    pub sends: u32,
+    /// Receives without a message.
+    pub receives: u32,
+    /// Eager messages without a receive.
+    pub slots: u32,
+    /// Headers without a receive.
+    pub headers: u32,
+}

@@ -1,0 +1,123 @@
+//! Failed and restarted peers.
+
+use super::peer::{Ask, Peer};
+use super::receive::Errand;
+use super::send::Stage;
+use super::{Admission, Storage};
+use crate::ids::{PeerId, ReceiveId};
+use crate::list::List;
+
+/// A request that ends because its peer failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// A receive, by its `user` value.
+    Receive(u32),
+    /// A send, by its `user` value.
+    Send(u32),
+}
+
+impl<S: Storage> Admission<S> {
+    /// Handles a peer's failure: nothing more is sent to it, and requests that only it can complete end; if `anyone`,
+    /// receives from any source end, too. Unexpected messages whose payload is stored can still be received.
+    /// O(records).
+    pub fn lose(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Lost)) {
+        let Some(peer) = self.peer(gone) else { return };
+        let Peer { untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
+        let mine = Peer { is_gone: true, untaken, active_link, holding_link, is_active, is_holding, ..Peer::NEW };
+        *peer = mine;
+        if self.probe.is_some_and(|probe| probe.is_found_at(gone)) {
+            self.probe = None;
+        }
+        for record in 0..self.sends.as_ref().len() as u32 {
+            let Some(send) = self.sends.as_ref().get(record as usize) else { break };
+            let (user, stage) = (send.user, send.stage);
+            if send.peer != gone || stage == Stage::Free {
+                continue;
+            }
+            if stage == Stage::Held {
+                self.unqueue(record);
+            }
+            self.free_send(record);
+            ended(Lost::Send(user));
+        }
+        let mut errands = core::mem::replace(&mut self.errands, List::EMPTY);
+        while let Some(record) = errands.pop(self.matching.receives.as_mut(), |posted| &mut posted.body.link) {
+            let receives = self.matching.receives.as_mut();
+            if receives.get(record as usize).is_some_and(|posted| posted.body.from != gone) {
+                self.errands.push(receives, record, |posted| &mut posted.body.link);
+            }
+        }
+        for record in 0..self.matching.receives.as_ref().len() as u32 {
+            let Some(posted) = self.matching.receives.as_ref().get(record as usize) else { break };
+            let receive = ReceiveId { record, number: posted.number };
+            let (body, waits) = (posted.body, posted.waits);
+            let ends = match posted.pattern.source {
+                _ if !waits => body.from == gone && body.errand != Errand::Nothing,
+                Some(source) => source == gone,
+                None => anyone,
+            };
+            if ends {
+                self.matching.unpost(receive);
+                self.matching.free_receive(receive);
+                // Truncated and eager receives are complete already.
+                if waits || matches!(body.errand, Errand::Claim { truncated: false } | Errand::Pull | Errand::Pulling) {
+                    ended(Lost::Receive(body.user));
+                }
+            }
+        }
+        self.lose_messages(gone);
+    }
+
+    /// Frees unexpected messages whose payload is at the failed peer.
+    fn lose_messages(&mut self, gone: PeerId) {
+        let mut told = core::mem::replace(&mut self.told, List::EMPTY);
+        while let Some(record) = told.pop(self.matching.messages.as_mut(), |kept| &mut kept.body.link) {
+            let messages = self.matching.messages.as_mut();
+            if messages.get(record as usize).is_some_and(|kept| kept.envelope.source != gone) {
+                self.told.push(messages, record, |kept| &mut kept.body.link);
+            }
+        }
+        for record in 0..self.matching.messages.as_ref().len() as u32 {
+            let Some(message) = self.matching.message_of(record) else { continue };
+            let known = self.matching.message(message);
+            if known.is_some_and(|(envelope, body)| envelope.source == gone && body.place.is_none()) {
+                self.matching.take(message);
+                self.free_message(message);
+            }
+        }
+    }
+
+    /// Handles a new incarnation of a [failed](Self::lose) peer. Stored messages of the earlier one can still be
+    /// received, if there are records beyond headers × peers. O(messages).
+    pub fn revive(&mut self, peer: PeerId) {
+        if self.peer(peer).is_none_or(|peer| !peer.is_gone) {
+            return;
+        }
+        for record in 0..self.matching.messages.as_ref().len() as u32 {
+            let Some(message) = self.matching.message_of(record) else { continue };
+            let known = self.matching.message(message);
+            if known.is_none_or(|(envelope, body)| envelope.source != peer || body.is_spare) {
+                continue;
+            }
+            let left = self.spare.checked_sub(1);
+            if left.is_none() && self.matching.take(message) {
+                self.release(message);
+                continue;
+            }
+            self.spare = left.unwrap_or(0);
+            if let Some(kept) = self.matching.messages.as_mut().get_mut(record as usize) {
+                kept.body.is_spare = true;
+            }
+        }
+        if let Some(peer) = self.peer(peer) {
+            let Peer { active_link, holding_link, is_active, is_holding, .. } = *peer;
+            *peer = Peer { active_link, holding_link, is_active, is_holding, ..Peer::NEW };
+        }
+    }
+
+    /// Whether a match request to this peer is unanswered.
+    pub fn is_asked(&self, peer: PeerId) -> bool {
+        let peer = self.peers.as_ref().get(peer.0 as usize);
+        peer.is_some_and(|peer| matches!(peer.ask, Ask::Receive(_) | Ask::Probe(_)))
+    }
+}

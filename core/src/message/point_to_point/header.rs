@@ -1,0 +1,227 @@
+//! The header of a point-to-point message, little-endian:
+//! ```text
+//! +--------+--------+--------+--------+
+//! |  kind  | flags  | headers freed   |  cumulative; of the messages that the receiver of this header sent
+//! +-----------------------------------+
+//! |     messages that are settled     |  cumulative
+//! +-----------------------------------+
+//! |  context; or the message's number |  RTS ACK, FIN, truncated: the end; CTS: also placement, key (64 bits)
+//! +-----------------------------------+
+//! |                tag                |  match request: the end
+//! +-----------------------------------+
+//! |       the message's number        |  eager: the payload follows
+//! +-----------------------------------+
+//! |          bytes (64 bits)          |
+//! +-----------------------------------+
+//! |   payload's location (64 bits)    |  as defined by the sender's host
+//! +-----------------------------------+
+//! ```
+
+use bitflags::bitflags;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use crate::ids::{Key, PlacementId};
+use crate::list::NONE;
+use crate::message::envelope::{Context, Tag};
+
+/// The kind of a header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A message with its payload.
+    Eager = 0,
+    /// RTS: a message without payload; the receiver stores this header.
+    Announce = 1,
+    /// Unbuffered RTS: a message without payload; the receiver drops this header unless a posted receive matches.
+    Offer = 2,
+    /// Only the credit that every header carries.
+    Credit = 3,
+    /// RTS ACK: the receiver has the header, the payload stays with the sender, after an unbuffered RTS or a dropped
+    /// eager payload.
+    Claim = 4,
+    /// CTS: memory for the payload of an RTS, or after an RTS ACK.
+    Grant = 5,
+    /// FIN: a synchronous message was matched, or the receiver has copied the payload.
+    Taken = 6,
+    /// The message is longer than its receive's buffer.
+    Truncated = 7,
+    /// Match request: asks for the first held message that matches.
+    Want = 8,
+    /// Reply to a match request: the message. An RTS ACK or a decline follows.
+    Found = 9,
+    /// Reply to a match request: no held message matches.
+    Missing = 10,
+    /// The message that was found is not needed any more.
+    Decline = 11,
+    /// Requests a credit header.
+    Flush = 12,
+}
+
+/// Kinds of this protocol are below this; other protocols may use the remaining values of the first byte.
+pub const KINDS: u8 = 16;
+
+bitflags! {
+    /// The flags of a header.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub(super) struct Flags: u8 {
+        /// The sender waits for the match.
+        const SYNCHRONOUS = 1;
+        /// An unbuffered RTS of this message was sent before.
+        const OFFERED = 2;
+        /// The sender requests an immediate report that its payload is stored.
+        const PROMPT = 4;
+        /// A match request for any tag.
+        const ANY_TAG = 8;
+        /// A grant for a part that is not the last.
+        const MORE = 16;
+    }
+}
+
+/// The credit that every header carries: freed and settled messages of its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Credit {
+    /// Headers freed, cumulative.
+    pub freed: u16,
+    /// Messages settled, cumulative: stored, matched or answered.
+    pub settled: u32,
+}
+
+impl Credit {
+    /// Nothing was freed or settled.
+    pub(super) const NONE: Self = Self { freed: 0, settled: 0 };
+}
+
+/// A header to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Head {
+    words: [U32; Head::LONGEST / 4],
+    /// Its length in words.
+    length: u8,
+}
+
+impl Head {
+    /// Bytes of the longest header.
+    pub const LONGEST: usize = 36;
+    /// Bytes before an eager message's payload.
+    pub const EAGER: usize = 20;
+
+    /// The header of a message that was sent [inline](super::Admission::send_short).
+    #[inline]
+    pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
+        Self::new(Kind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)
+    }
+
+    #[inline]
+    pub(super) fn new(kind: Kind, flags: Flags, credit: Credit) -> Self {
+        let first = kind as u32 | u32::from(flags.bits()) << 8 | u32::from(credit.freed) << 16;
+        Self { words: [U32::ZERO; Self::LONGEST / 4], length: 0 }.word(first).word(credit.settled)
+    }
+
+    #[inline]
+    pub(super) fn word(mut self, word: u32) -> Self {
+        if let Some(into) = self.words.get_mut(usize::from(self.length)) {
+            *into = U32::new(word);
+            self.length = self.length.wrapping_add(1);
+        }
+        self
+    }
+
+    #[inline]
+    pub(super) fn long(self, long: u64) -> Self {
+        self.word(long as u32).word((long >> 32) as u32)
+    }
+}
+
+impl AsRef<[u8]> for Head {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self.words.get(..usize::from(self.length)).unwrap_or_default().as_bytes()
+    }
+}
+
+impl core::fmt::Debug for Head {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(to, "{:?}", Read::of(self.as_ref()))
+    }
+}
+
+/// A received header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Read {
+    pub(super) flags: Flags,
+    pub(super) freed: u16,
+    pub(super) settled: u32,
+    pub(super) said: Said,
+}
+
+/// The fields after the credit, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    Eager(Shown),
+    Announce(Shown),
+    Offer(Shown),
+    Credit,
+    Claim(u32),
+    Grant { message: u32, placement: PlacementId, key: Key },
+    Taken(u32),
+    Truncated(u32),
+    Want { context: u32, tag: u32 },
+    Found(Shown),
+    Missing,
+    Decline,
+    Flush,
+}
+
+/// The fields that describe a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shown {
+    pub(super) context: u32,
+    pub(super) tag: u32,
+    pub(super) message: u32,
+    /// Not encoded in an eager header.
+    pub(super) bytes: u64,
+    pub(super) at: u64,
+}
+
+impl Read {
+    /// `None`: no correct peer sends this.
+    #[inline]
+    pub(super) fn of(head: &[u8]) -> Option<Self> {
+        let [kind, flags, low, high] = *head.first_chunk()?;
+        let shown = |is_eager: bool| {
+            let (bytes, at) = if is_eager { (0, 0) } else { (long(head, 20)?, long(head, 28)?) };
+            Some(Shown { context: word(head, 8)?, tag: word(head, 12)?, message: word(head, 16)?, bytes, at })
+        };
+        let said = match kind {
+            0 => Said::Eager(shown(true)?),
+            1 => Said::Announce(shown(false)?),
+            2 => Said::Offer(shown(false)?),
+            3 => Said::Credit,
+            4 => Said::Claim(word(head, 8)?),
+            5 => Said::Grant {
+                message: word(head, 8)?,
+                placement: PlacementId(word(head, 12)?),
+                key: Key(long(head, 16)?),
+            },
+            6 => Said::Taken(word(head, 8)?),
+            7 => Said::Truncated(word(head, 8)?),
+            8 => Said::Want { context: word(head, 8)?, tag: word(head, 12)? },
+            9 => Said::Found(shown(false)?),
+            10 => Said::Missing,
+            11 => Said::Decline,
+            12 => Said::Flush,
+            _ => return None,
+        };
+        let freed = u16::from_le_bytes([low, high]);
+        Some(Self { flags: Flags::from_bits(flags)?, freed, settled: word(head, 4)?, said })
+    }
+}
+
+fn word(head: &[u8], at: usize) -> Option<u32> {
+    head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn long(head: &[u8], at: usize) -> Option<u64> {
+    head.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}

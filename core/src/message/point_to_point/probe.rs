@@ -1,0 +1,121 @@
+//! Probes and matched probes.
+
+use super::header::Shown;
+use super::peer::Ask;
+use super::receive::{Message, Tells};
+use super::{Admission, Outcome, Status, Storage};
+use crate::ids::{MessageId, PeerId};
+use crate::message::envelope::Pattern;
+
+/// The latest probe that matched no unexpected message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Probe {
+    pub(super) pattern: Pattern,
+    pub(super) number: u32,
+    found: Option<Promise>,
+}
+
+/// A held message that a probe found at its sender, reserved until the probe is repeated, or a receive sends that peer
+/// a match request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Promise {
+    status: Status,
+    message: u32,
+    at: Option<u64>,
+    synchronous: bool,
+}
+
+impl Probe {
+    pub(super) fn is_found_at(&self, peer: PeerId) -> bool {
+        self.found.is_some_and(|promise| promise.status.envelope.source == peer)
+    }
+}
+
+impl<S: Storage> Admission<S> {
+    /// Whether a receive with this pattern would match a message now. If its sender holds the message, a later call
+    /// with the same pattern reports it. One probe at a time sends match requests: another pattern replaces it.
+    pub fn probe(&mut self, pattern: Pattern) -> Option<Status> {
+        if let Some(message) = self.matching.first_message(&pattern) {
+            let (envelope, body) = self.matching.message(message)?;
+            return Some(Status { envelope: *envelope, bytes: body.bytes });
+        }
+        if let Some(probe) = self.probe.filter(|probe| probe.pattern == pattern) {
+            return probe.found.map(|promise| promise.status);
+        }
+        self.end_probe();
+        self.probes = self.probes.wrapping_add(1).max(1);
+        self.probe = Some(Probe { pattern, number: self.probes, found: None });
+        self.activate_holding();
+        None
+    }
+
+    /// Whether [`probe`](Self::probe) would return a message. Sends no match request.
+    pub fn finds(&self, pattern: &Pattern) -> bool {
+        let is_promised = |probe: &Probe| probe.pattern == *pattern && probe.found.is_some();
+        self.matching.first_message(pattern).is_some() || self.probe.as_ref().is_some_and(is_promised)
+    }
+
+    /// As [`probe`](Self::probe), and removes the message from matching: only
+    /// [`receive_matched`](Self::receive_matched) receives it. A held message takes a record of those beyond headers ×
+    /// peers; `None` while there is none.
+    pub fn matched_probe(&mut self, pattern: Pattern) -> Option<(MessageId, Status)> {
+        if let Some(message) = self.matching.first_message(&pattern) {
+            let (envelope, body) = self.matching.message(message)?;
+            let status = Status { envelope: *envelope, bytes: body.bytes };
+            self.matching.take(message);
+            return Some((message, status));
+        }
+        self.probe(pattern)?;
+        let left = self.spare.checked_sub(1)?;
+        let Promise { status, message, at, synchronous } = self.probe.as_mut()?.found.take()?;
+        let (from, bytes) = (status.envelope.source, status.bytes);
+        let body = Message { message, bytes, at, synchronous, is_spare: true, ..Message::default() };
+        let id = self.matching.take_message_record(status.envelope, body).ok()?;
+        self.spare = left;
+        self.probe = None;
+        let peer = self.peer(from)?;
+        peer.ask = Ask::Nothing;
+        peer.held = peer.held.saturating_sub(1);
+        peer.verdicts = peer.verdicts.wrapping_add(1);
+        self.tell(id, Tells::Claim);
+        self.activate(from);
+        Some((id, status))
+    }
+
+    /// Handles a peer's reply that it found a message for a probe.
+    pub(super) fn find(
+        &mut self,
+        from: PeerId,
+        number: u32,
+        status: &Status,
+        shown: &Shown,
+        synchronous: bool,
+    ) -> Option<Outcome> {
+        let probe = self.probe.as_mut().filter(|probe| probe.number == number);
+        match probe {
+            Some(probe) if !probe.pattern.matches(&status.envelope) => return None,
+            Some(probe) if probe.found.is_none() => {
+                let (message, at) = (shown.message, Some(shown.at));
+                probe.found = Some(Promise { status: *status, message, at, synchronous });
+                self.peer(from)?.ask = Ask::Promised;
+            }
+            Some(_) => {
+                let peer = self.peer(from)?;
+                peer.declines = true;
+                peer.probed = number;
+            }
+            None => self.peer(from)?.declines = true,
+        }
+        Some(Outcome::Nothing)
+    }
+
+    /// Ends the probe, and declines the message that it found, if any.
+    pub(super) fn end_probe(&mut self) {
+        let Some(Promise { status, .. }) = self.probe.take().and_then(|probe| probe.found) else { return };
+        if let Some(peer) = self.peer(status.envelope.source) {
+            peer.ask = Ask::Nothing;
+            peer.declines = true;
+        }
+        self.activate(status.envelope.source);
+    }
+}

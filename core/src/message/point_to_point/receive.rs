@@ -1,0 +1,351 @@
+//! Receives, and unexpected messages.
+
+use super::header::{Flags, Head, Kind};
+use super::peer::Ask;
+use super::{Admission, Met, Place, Received, Status, Storage};
+use crate::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use crate::list::NONE;
+use crate::message::envelope::Pattern;
+use crate::message::matching::Full;
+
+/// The body of a receive; the fields of one that is not matched come first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(feature = "optimize_for_size"), repr(C))]
+pub struct Receive {
+    /// Bytes of its buffer.
+    pub(super) room: u64,
+    pub(super) user: u32,
+    pub(super) errand: Errand,
+    /// The matched message: its sender, and the sender's number for it.
+    pub(super) from: PeerId,
+    pub(super) message: u32,
+    pub(super) bytes: u64,
+    pub(super) at: Option<u64>,
+    pub(super) link: u32,
+    /// The receive's number, since the list links by index.
+    pub(super) number: u64,
+}
+
+/// The pending action for a matched receive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Errand {
+    Nothing,
+    /// Send an RTS ACK; then pull the payload, or report the truncation.
+    Claim {
+        truncated: bool,
+    },
+    Pull,
+    /// The host is pulling the payload.
+    Pulling,
+    Taken,
+    Truncated,
+}
+
+impl Default for Receive {
+    fn default() -> Self {
+        let from = PeerId(NONE);
+        Self { room: 0, user: 0, errand: Errand::Nothing, from, message: 0, bytes: 0, at: None, link: NONE, number: 0 }
+    }
+}
+
+impl Receive {
+    /// Returns the `user` value of an unmatched receive, and resets it to the default.
+    #[inline]
+    pub(super) fn empty(&mut self) -> u32 {
+        self.room = 0;
+        core::mem::take(&mut self.user)
+    }
+}
+
+/// The body of an unexpected message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Message {
+    /// The sender's number for it.
+    pub(super) message: u32,
+    pub(super) bytes: u64,
+    pub(super) at: Option<u64>,
+    /// `None`: the payload is at the sender.
+    pub(super) place: Option<Place>,
+    pub(super) synchronous: bool,
+    /// Its record is not one of those that the peer counts.
+    pub(super) is_spare: bool,
+    pub(super) tells: Tells,
+    /// The record is freed after the pending header was sent.
+    pub(super) is_over: bool,
+    pub(super) link: u32,
+    /// The message's identity, since the list links by index.
+    pub(super) id: Option<MessageId>,
+}
+
+/// The header that is pending for a message's sender.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Tells {
+    Nothing,
+    Claim,
+    Taken,
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        Self {
+            message: 0,
+            bytes: 0,
+            at: None,
+            place: None,
+            synchronous: false,
+            is_spare: false,
+            tells: Tells::Nothing,
+            is_over: false,
+            link: NONE,
+            id: None,
+        }
+    }
+}
+
+impl<S: Storage> Admission<S> {
+    /// Posts a receive of a message of up to `room` bytes, or matches it with an unexpected message.
+    ///
+    /// # Errors
+    /// [`Full`]: every receive record is in use; poll actions first.
+    pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<Received, Full> {
+        match self.receive_kept(&pattern, room, user)? {
+            Some(met) => Ok(Received::Met(met)),
+            None => self.wait_for(pattern, room, user).map(Received::Waits),
+        }
+    }
+
+    /// As [`receive`](Self::receive), for unexpected messages only. `None`: none matches.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    #[inline]
+    pub fn receive_kept(&mut self, pattern: &Pattern, room: u64, user: u32) -> Result<Option<Met>, Full> {
+        match self.matching.first_message(pattern) {
+            Some(message) => self.meet(message, room, user).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`receive`](Self::receive), if [no unexpected message](Self::receive_kept) matches.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    pub fn wait_for(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveId, Full> {
+        let receive = self.matching.post_with(pattern, |body| (body.room, body.user) = (room, user))?;
+        match pattern.source {
+            Some(source) => {
+                if self.peer(source).is_some_and(|peer| peer.held > 0) {
+                    self.matching.set_unasked(receive, true);
+                    self.activate(source);
+                }
+            }
+            None => self.activate_holding(),
+        }
+        Ok(receive)
+    }
+
+    /// Receives a message that a matched probe has taken. `None`: there is no such message any more.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_matched(&mut self, message: MessageId, room: u64, user: u32) -> Result<Option<Met>, Full> {
+        if self.matching.message(message).is_none_or(|(_, body)| body.is_over) || !self.matching.is_taken(message) {
+            return Ok(None);
+        }
+        self.meet(message, room, user).map(Some)
+    }
+
+    /// Matches an unexpected message with its receive.
+    fn meet(&mut self, message: MessageId, room: u64, user: u32) -> Result<Met, Full> {
+        let Some((envelope, body)) = self.matching.message(message) else { return Err(Full) };
+        let (envelope, body) = (*envelope, *body);
+        let status = Status { envelope, bytes: body.bytes };
+        if let Some(place) = body.place {
+            self.matching.take(message);
+            return Ok(Met::Kept { message, place, status });
+        }
+        let truncated = body.bytes > room;
+        let errand = if truncated { Errand::Truncated } else { Errand::Pull };
+        let pattern = Pattern { context: envelope.context, source: Some(envelope.source), tag: Some(envelope.tag) };
+        let id = self.matching.take_receive_record(pattern, |body| (body.room, body.user) = (room, user))?;
+        self.matching.take(message);
+        self.start(id, envelope.source, body.message, (body.bytes, body.at), errand);
+        self.end_message(message);
+        Ok(if truncated { Met::Truncated(status) } else { Met::Coming(status) })
+    }
+
+    /// Frees the buffer of an unexpected message: its payload was copied.
+    pub fn release(&mut self, message: MessageId) {
+        if !self.matching.is_taken(message) {
+            return;
+        }
+        let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
+        let (place, synchronous) = (kept.body.place.take(), kept.body.synchronous);
+        match place {
+            Some(Place::Slot(slot)) => self.free_slots.push_front(self.slots.as_mut(), slot, |slot| slot),
+            Some(Place::Short(_)) => {}
+            None => return,
+        }
+        let sender = self
+            .matching
+            .message(message)
+            .and_then(|(envelope, _)| self.peers.as_ref().get(envelope.source.0 as usize));
+        if synchronous && sender.is_some_and(|sender| !sender.is_gone) {
+            self.tell(message, Tells::Taken);
+        }
+        self.end_message(message);
+    }
+
+    /// Frees an unexpected message, after the pending header to its sender was sent.
+    fn end_message(&mut self, message: MessageId) {
+        let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
+        kept.body.is_over = true;
+        if kept.body.tells == Tells::Nothing {
+            self.free_message(message);
+        }
+    }
+
+    /// Frees its record: the sender gets the header credit back.
+    pub(super) fn free_message(&mut self, message: MessageId) {
+        let Some((envelope, _)) = self.matching.message(message) else { return };
+        let from = envelope.source;
+        let Some(body) = self.matching.free_message(message) else { return };
+        if body.is_spare {
+            self.spare = self.spare.wrapping_add(1);
+            return;
+        }
+        if let Some(peer) = self.peer(from) {
+            peer.untaken = peer.untaken.wrapping_sub(1);
+            peer.freed = peer.freed.wrapping_add(1);
+        }
+        self.owe(from, false);
+    }
+
+    /// Queues a header to the sender of an unexpected message.
+    pub(super) fn tell(&mut self, message: MessageId, tells: Tells) {
+        let messages = self.matching.messages.as_mut();
+        if let Some(kept) = messages.get_mut(message.record as usize) {
+            kept.body.tells = tells;
+            kept.body.id = Some(message);
+            self.told.push(messages, message.record, |kept| &mut kept.body.link);
+        }
+    }
+
+    /// Records the message that a receive matched, whose payload is at its sender.
+    pub(super) fn start(
+        &mut self,
+        receive: ReceiveId,
+        from: PeerId,
+        message: u32,
+        of: (u64, Option<u64>),
+        errand: Errand,
+    ) {
+        let receives = self.matching.receives.as_mut();
+        if let Some(posted) = receives.get_mut(receive.record as usize) {
+            let (bytes, at) = of;
+            posted.body = Receive { errand, from, message, bytes, at, number: receive.number, ..posted.body };
+            self.errands.push(receives, receive.record, |posted| &mut posted.body.link);
+        }
+    }
+
+    /// Cancels a posted receive. Returns its `user` value; `None`: it was not posted.
+    pub fn cancel(&mut self, receive: ReceiveId) -> Option<u32> {
+        if !self.matching.unpost(receive) {
+            return None;
+        }
+        self.matching.free_receive(receive).map(|body| body.user)
+    }
+
+    /// Reports that the payload of a pulled message was copied.
+    pub fn fetched(&mut self, receive: ReceiveId) {
+        if self.pulled(receive).is_some() {
+            let receives = self.matching.receives.as_mut();
+            if let Some(posted) = receives.get_mut(receive.record as usize) {
+                posted.body.errand = Errand::Taken;
+                self.errands.push(receives, receive.record, |posted| &mut posted.body.link);
+            }
+        }
+    }
+
+    /// Reports that memory for a pulled message was granted: send the returned CTS to its sender. `None`: the message
+    /// is not pulled any more.
+    pub fn grant(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
+        let Receive { from, message, .. } = self.pulled(receive)?;
+        self.matching.free_receive(receive);
+        let head = self.head(from, Kind::Grant, Flags::empty());
+        Some((from, head.word(message).word(placement.0).long(key.0)))
+    }
+
+    /// As [`grant`](Self::grant), for the next part of the message only: more grants follow, in the order of the parts.
+    pub fn grant_part(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
+        let Receive { from, message, .. } = self.pulled(receive)?;
+        let head = self.head(from, Kind::Grant, Flags::MORE);
+        Some((from, head.word(message).word(placement.0).long(key.0)))
+    }
+
+    /// Reports that a pulled message cannot be moved: its sender failed.
+    pub fn abandon(&mut self, receive: ReceiveId) {
+        if self.pulled(receive).is_some() {
+            self.matching.free_receive(receive);
+        }
+    }
+
+    fn pulled(&self, receive: ReceiveId) -> Option<Receive> {
+        let (_, body) = self.matching.receive(receive)?;
+        (body.errand == Errand::Pulling).then_some(*body)
+    }
+
+    /// Whether a receive may match an unbuffered RTS of `from`: no older dropped header there can match it.
+    pub(super) fn is_clear(&self, receive: ReceiveId, from: PeerId) -> bool {
+        let Some(peer) = self.peers.as_ref().get(from.0 as usize) else { return false };
+        let Some(posted) = self.matching.receives.as_ref().get(receive.record as usize) else { return false };
+        #[cfg(not(mutant = "offer_overtakes"))]
+        let is_clear = peer.held == 0
+            || if posted.pattern.source.is_some() { !posted.unasked } else { posted.number < peer.cursor };
+        #[cfg(mutant = "offer_overtakes")]
+        let is_clear = peer.held == 0 || posted.waits;
+        is_clear
+    }
+
+    /// Counts a dropped header of a message that a peer holds; `receive` is the first that matches it.
+    pub(super) fn forget(&mut self, from: PeerId, receive: Option<ReceiveId>) {
+        let posts = self.matching.posts;
+        if self.peer(from).is_some_and(|peer| peer.held == 0) {
+            // All posted receives are clear. Those that sent a match request earlier must not be treated as older.
+            #[cfg(not(mutant = "asked_behind"))]
+            self.matching.set_all_asked(from);
+        }
+        let peers = self.peers.as_mut();
+        let Some(peer) = peers.get_mut(from.0 as usize) else { return };
+        if peer.held == 0 {
+            peer.cursor = posts;
+        }
+        peer.held = peer.held.saturating_add(1);
+        peer.probed = 0;
+        peer.again |= match peer.ask {
+            Ask::Receive(asked) => receive == Some(asked),
+            Ask::Probe(_) => true,
+            Ask::Nothing | Ask::Promised => false,
+        };
+        if !peer.is_holding {
+            peer.is_holding = true;
+            self.holding.push(peers, from.0, |peer| &mut peer.holding_link);
+        }
+        self.activate(from);
+    }
+
+    /// Lists the peers that hold messages: match requests may be due.
+    pub(super) fn activate_holding(&mut self) {
+        let mut all = core::mem::replace(&mut self.holding, crate::list::List::EMPTY);
+        while let Some(record) = all.pop(self.peers.as_mut(), |peer| &mut peer.holding_link) {
+            let Some(peer) = self.peer(PeerId(record)) else { return };
+            if peer.held == 0 {
+                peer.is_holding = false;
+                continue;
+            }
+            self.holding.push(self.peers.as_mut(), record, |peer| &mut peer.holding_link);
+            self.activate(PeerId(record));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Store and forward in base k + 1, for any size: Bruck's allgather and alltoall with k ports, and the dissemination barrier.
+//!
+//! Qian & Afsahi §5.1.2, §5.1.3, Fig. 5, Fig. 6. Round j deals with digit j: d·(k + 1)^j ranks away, d = 1 to k, as long as
+//! that is less than the size, so that the last round sends what is left. The paper's extra step after ⌈log⌉ full ones is
+//! that last round (⌊log⌋ rounds are full), and the base of its alltoall is k + 1.
+
+use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
+use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+
+/// The rounds of a size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Rounds {
+    pub(in crate::schedule) radix: Radix,
+    pub(in crate::schedule) size: u32,
+    pub(in crate::schedule) rank: u32,
+    pub(in crate::schedule) ports: u32,
+}
+
+impl Rounds {
+    const fn count(&self) -> u32 {
+        self.radix.log_up(self.size)
+    }
+
+    /// Distances in all rounds; every round but the last has k.
+    const fn distances(&self) -> u32 {
+        match self.count().checked_sub(1) {
+            Some(full) => {
+                let last = quotient(self.size.wrapping_sub(1), self.radix.power(full));
+                full.wrapping_mul(self.radix.others()).wrapping_add(last)
+            }
+            None => 0,
+        }
+    }
+
+    /// Distances of round `round`.
+    fn of(&self, round: u32) -> u32 {
+        self.distances().saturating_sub(round.wrapping_mul(self.radix.others())).min(self.radix.others())
+    }
+
+    /// Of the `i`th step of rounds with `each` steps per distance: the round, its first step, the kind of step, d − 1.
+    fn locate(&self, i: u32, each: u32) -> (u32, u32, u32, u32) {
+        let steps = self.radix.others().wrapping_mul(each);
+        let round = quotient(i, steps);
+        let begin = round.wrapping_mul(steps);
+        let number = i.wrapping_sub(begin);
+        let distances = self.of(round);
+        (round, begin, quotient(number, distances), remainder(number, distances))
+    }
+
+    fn distance(&self, round: u32, x: u32) -> u32 {
+        x.wrapping_add(1).wrapping_mul(self.radix.power(round))
+    }
+
+    fn up(&self, distance: u32) -> u32 {
+        ahead(self.rank, distance, self.size)
+    }
+
+    fn down(&self, distance: u32) -> u32 {
+        behind(self.rank, distance, self.size)
+    }
+}
+
+/// Signals to ranks ahead: dissemination.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Dissemination(pub(in crate::schedule) Rounds);
+
+impl Part for Dissemination {
+    fn len(&self) -> u32 {
+        self.0.distances().wrapping_mul(2)
+    }
+
+    fn keys(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn receives(&self) -> u32 {
+        self.0.distances()
+    }
+
+    fn arrivals(&self) -> u32 {
+        0
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let rounds = &self.0;
+        let (round, begin, kind, x) = rounds.locate(i, 2);
+        let distance = rounds.distance(round, x);
+        let (port, key) = (port(x, rounds.ports), round);
+        if kind == 0 {
+            let of = Rank(rounds.down(distance));
+            return Step { operation: Operation::Receive { of, port, key, into: Span::SIGNAL }, needs: 0 };
+        }
+        let others = rounds.radix.others();
+        let to = Rank(rounds.up(distance));
+        let needs = dependencies::every(i, 0, others, others.wrapping_mul(2), begin);
+        Step { operation: Operation::Send { to, port, key, from: Span::SIGNAL }, needs }
+    }
+}
+
+/// What a rank has goes to ranks behind. Blocks lie where they belong in the output, so that the last phase, a shift, is
+/// not needed. The rank's own block is there before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Allgather(pub(in crate::schedule) Rounds);
+
+impl Part for Allgather {
+    fn len(&self) -> u32 {
+        self.0.distances().wrapping_mul(2)
+    }
+
+    fn keys(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn receives(&self) -> u32 {
+        self.0.distances()
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.0.size.wrapping_sub(1)
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let rounds = &self.0;
+        let (round, begin, kind, x) = rounds.locate(i, 2);
+        let distance = rounds.distance(round, x);
+        let blocks = rounds.radix.power(round).min(rounds.size.wrapping_sub(distance));
+        let (port, key) = (port(x, rounds.ports), round);
+        if kind == 0 {
+            let of = rounds.up(distance);
+            let into = Span::new(Place::Output, Blocks::wrapped(of, blocks, rounds.size));
+            return Step { operation: Operation::Receive { of: Rank(of), port, key, into }, needs: 0 };
+        }
+        let others = rounds.radix.others();
+        let to = Rank(rounds.down(distance));
+        let from = Span::new(Place::Output, Blocks::wrapped(rounds.rank, blocks, rounds.size));
+        let needs = dependencies::every(i, 0, others, others.wrapping_mul(2), begin);
+        Step { operation: Operation::Send { to, port, key, from }, needs }
+    }
+}
+
+/// Blocks whose digit of the round is d go d·(k + 1)^round ranks ahead. Scratch holds them in blocks 0 to size − 1 as in the
+/// paper's figure, and behind them what arrives, until it may take the place of what left.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Alltoall(pub(in crate::schedule) Rounds);
+
+impl Alltoall {
+    /// Numbers below the size whose digit `round` is `x + 1`.
+    fn digits(&self, round: u32, x: u32) -> Blocks {
+        let (run, first) = (self.0.radix.power(round), self.0.distance(round, x));
+        let stride = run.saturating_mul(self.0.radix.base());
+        let left = self.0.size.wrapping_sub(first);
+        let count = quotient_up(left, stride);
+        let last = left.wrapping_sub(count.wrapping_sub(1).wrapping_mul(stride)).min(run);
+        Blocks { first, run, stride, count, last, modulus: Blocks::UNWRAPPED }
+    }
+}
+
+impl Part for Alltoall {
+    fn len(&self) -> u32 {
+        self.0.distances().wrapping_mul(3).wrapping_add(2)
+    }
+
+    fn keys(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.0.count()
+    }
+
+    fn receives(&self) -> u32 {
+        self.0.distances()
+    }
+
+    fn arrivals(&self) -> u32 {
+        let mut blocks = 0_u32;
+        for n in 0..self.0.distances() {
+            let (round, _, _, x) = self.0.locate(n, 1);
+            blocks = blocks.wrapping_add(self.digits(round, x).len());
+        }
+        blocks
+    }
+
+    fn scratch(&self) -> u32 {
+        if self.0.size == 1 { 1 } else { self.0.size.wrapping_mul(2) }
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let rounds = &self.0;
+        let (size, rank) = (rounds.size, rounds.rank);
+        let all = Span::new(Place::Scratch, Blocks::range(0, size));
+        let last = self.len().wrapping_sub(1);
+        let others = rounds.radix.others();
+        if i == 0 {
+            let from = Span::new(Place::Input, Blocks::wrapped(rank, size, size));
+            return Step { operation: Operation::Copy { from, into: all }, needs: 0 };
+        }
+        if i == last {
+            let stride = size.wrapping_sub(1);
+            let reversed = Blocks { first: rank, run: 1, stride, count: size, last: 1, modulus: size };
+            let into = Span::new(Place::Output, reversed);
+            let needs = dependencies::steps(i, i.saturating_sub(others), i);
+            return Step { operation: Operation::Copy { from: all, into }, needs };
+        }
+        let (round, begin, kind, x) = rounds.locate(i.wrapping_sub(1), 3);
+        let begin = begin.wrapping_add(1);
+        let distance = rounds.distance(round, x);
+        let (port, key) = (port(x, rounds.ports), round);
+        let here = Span::new(Place::Scratch, self.digits(round, x));
+        let arriving = Span::new(Place::Scratch, self.digits(round, x).shifted(size));
+        let moved = dependencies::steps(i, begin.saturating_sub(others), begin);
+        match kind {
+            0 => {
+                let of = Rank(rounds.down(distance));
+                Step { operation: Operation::Receive { of, port, key, into: arriving }, needs: moved }
+            }
+            1 => {
+                let to = Rank(rounds.up(distance));
+                Step { operation: Operation::Send { to, port, key, from: here }, needs: moved }
+            }
+            _ => {
+                let distances = rounds.of(round);
+                let received = dependencies::step(i, begin.wrapping_add(x));
+                let sent = dependencies::step(i, begin.wrapping_add(distances).wrapping_add(x));
+                Step { operation: Operation::Copy { from: arriving, into: here }, needs: received | sent }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Parts of one step: a copy from buffer to buffer, a message from one rank to another.
+
+use crate::schedule::{Operation, Part, Rank, Span, Step};
+
+/// A copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Copy {
+    pub(in crate::schedule) from: Span,
+    pub(in crate::schedule) into: Span,
+    /// One more than the last block of scratch in it.
+    pub(in crate::schedule) scratch: u32,
+}
+
+impl Part for Copy {
+    fn len(&self) -> u32 {
+        1
+    }
+
+    fn keys(&self) -> u32 {
+        0
+    }
+
+    fn rounds(&self) -> u32 {
+        0
+    }
+
+    fn receives(&self) -> u32 {
+        0
+    }
+
+    fn arrivals(&self) -> u32 {
+        0
+    }
+
+    fn scratch(&self) -> u32 {
+        self.scratch
+    }
+
+    fn step(&self, _: u32) -> Step {
+        Step { operation: Operation::Copy { from: self.from, into: self.into }, needs: 0 }
+    }
+}
+
+/// The result of a tree at rank 0 on its way to the root.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Hop {
+    pub(in crate::schedule) side: Side,
+    pub(in crate::schedule) span: Span,
+}
+
+/// What a rank does in a hop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) enum Side {
+    Sender { to: u32 },
+    Receiver { of: u32 },
+    Neither,
+}
+
+impl Part for Hop {
+    fn len(&self) -> u32 {
+        if self.side == Side::Neither { 0 } else { 1 }
+    }
+
+    fn keys(&self) -> u32 {
+        1
+    }
+
+    fn rounds(&self) -> u32 {
+        1
+    }
+
+    fn receives(&self) -> u32 {
+        u32::from(matches!(self.side, Side::Receiver { .. }))
+    }
+
+    fn arrivals(&self) -> u32 {
+        if matches!(self.side, Side::Receiver { .. }) { self.span.blocks.len() } else { 0 }
+    }
+
+    fn step(&self, _: u32) -> Step {
+        let operation = match self.side {
+            Side::Sender { to } => Operation::Send { to: Rank(to), port: 0, key: 0, from: self.span },
+            Side::Receiver { of } => Operation::Receive { of: Rank(of), port: 0, key: 0, into: self.span },
+            Side::Neither => Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL },
+        };
+        Step { operation, needs: 0 }
+    }
+}

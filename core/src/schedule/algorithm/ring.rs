@@ -1,0 +1,164 @@
+//! From neighbour to neighbour: bandwidth-optimal where the vector is long.
+
+use crate::schedule::radix::{ahead, behind, quotient, remainder};
+use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies};
+
+/// A rank in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Ring {
+    pub(in crate::schedule) size: u32,
+    pub(in crate::schedule) rank: u32,
+}
+
+impl Ring {
+    fn next(self) -> Rank {
+        Rank(ahead(self.rank, 1, self.size))
+    }
+
+    fn previous(self) -> Rank {
+        Rank(behind(self.rank, 1, self.size))
+    }
+
+    fn rounds(self) -> u32 {
+        self.size.wrapping_sub(1)
+    }
+
+    /// The block that travelled so many steps before this rank sends it.
+    fn block(self, steps: u32) -> Blocks {
+        Blocks::one(behind(self.rank, steps, self.size))
+    }
+}
+
+/// Every rank's block travels round, to its place in the output.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Allgather {
+    pub(in crate::schedule) ring: Ring,
+    pub(in crate::schedule) own: Own,
+}
+
+/// Where a rank's own block is before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) enum Own {
+    /// In the input only. It is sent from there, and copied meanwhile.
+    Input,
+    /// In its place.
+    Output,
+    /// In its place when all that comes before is done.
+    Made,
+}
+
+impl Allgather {
+    fn copies(&self) -> u32 {
+        u32::from(self.own == Own::Input)
+    }
+}
+
+impl Part for Allgather {
+    fn len(&self) -> u32 {
+        self.ring.rounds().wrapping_mul(2).wrapping_add(self.copies())
+    }
+
+    fn keys(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let input = Span::new(Place::Input, Blocks::one(0));
+        let output = |travelled: u32| Span::new(Place::Output, self.ring.block(travelled));
+        let Some(message) = i.checked_sub(self.copies()) else {
+            return Step { operation: Operation::Copy { from: input, into: output(0) }, needs: 0 };
+        };
+        let key = quotient(message, 2);
+        if remainder(message, 2) == 0 {
+            let into = output(key.wrapping_add(1));
+            let operation = Operation::Receive { of: self.ring.previous(), port: 0, key, into };
+            return Step { operation, needs: 0 };
+        }
+        let (from, needs) = match (key, self.own) {
+            (0, Own::Input) => (input, 0),
+            (0, _) => (output(0), 0),
+            _ => (output(key), dependencies::step(i, i.wrapping_sub(3))),
+        };
+        Step { operation: Operation::Send { to: self.ring.next(), port: 0, key, from }, needs }
+    }
+
+    fn waits(&self, _: u32) -> bool {
+        self.own == Own::Made
+    }
+}
+
+/// Partial results travel round; after the last round rank r holds block r. Each is combined in the order of the ring, from
+/// the rank after its last one: for commutative operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::schedule) struct Reduction {
+    pub(in crate::schedule) ring: Ring,
+    /// Where partial results lie, by their block's number.
+    pub(in crate::schedule) into: Place,
+    /// `into` is the input: what arrives waits in scratch.
+    pub(in crate::schedule) in_place: bool,
+}
+
+impl Part for Reduction {
+    fn len(&self) -> u32 {
+        self.ring.rounds().wrapping_mul(3)
+    }
+
+    fn keys(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn receives(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.ring.rounds()
+    }
+
+    fn scratch(&self) -> u32 {
+        if self.ring.size > 1 && (self.in_place || self.into == Place::Scratch) { self.ring.size } else { 0 }
+    }
+
+    fn step(&self, i: u32) -> Step {
+        let key = quotient(i, 3);
+        let arriving = self.ring.block(key.wrapping_add(2));
+        match remainder(i, 3) {
+            0 => {
+                let into = Span::new(if self.in_place { Place::Scratch } else { self.into }, arriving);
+                let operation = Operation::Receive { of: self.ring.previous(), port: 0, key, into };
+                Step { operation, needs: 0 }
+            }
+            1 => {
+                let from = if key == 0 { Place::Input } else { self.into };
+                let from = Span::new(from, self.ring.block(key.wrapping_add(1)));
+                let needs = if key == 0 { 0 } else { dependencies::step(i, i.wrapping_sub(2)) };
+                Step { operation: Operation::Send { to: self.ring.next(), port: 0, key, from }, needs }
+            }
+            _ => {
+                let into = Span::new(self.into, arriving);
+                let operation = if self.in_place {
+                    Operation::Reduce { from: Span::new(Place::Scratch, arriving), into, fold: Fold::Left }
+                } else {
+                    Operation::Reduce { from: Span::new(Place::Input, arriving), into, fold: Fold::Right }
+                };
+                Step { operation, needs: dependencies::step(i, i.wrapping_sub(2)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Closed forms of what each algorithm does: rounds, messages and blocks, for one segment.
+//!
+//! N ranks, base r = k + 1. A tree has ⌈log_r N⌉ levels; its root has as many children as N − 1 has in all levels. An exchange
+//! has ⌊log_r N⌋ rounds of r − 1 messages among the leaders of P = r^⌊log_r N⌋ groups, and two correction steps if N ≠ P.
+
+use super::super::groups::Groups;
+use super::super::radix::{Radix, quotient, quotient_up, remainder};
+use super::super::spec::base;
+use super::super::{Algorithm, Call, Order, Verb};
+
+/// What one rank does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Load {
+    /// Messages that it sends and receives.
+    pub(super) messages: u32,
+    /// Blocks in them.
+    pub(super) blocks: u32,
+    /// Blocks that it combines.
+    pub(super) folds: u32,
+}
+
+impl Load {
+    /// As many messages each way.
+    const fn both_ways(messages: u32, blocks: u32) -> Self {
+        Self { messages: messages.saturating_mul(2), blocks: blocks.saturating_mul(2), folds: 0 }
+    }
+
+    const fn times(self, n: u32) -> Self {
+        Self {
+            messages: self.messages.saturating_mul(n),
+            blocks: self.blocks.saturating_mul(n),
+            folds: self.folds.saturating_mul(n),
+        }
+    }
+
+    /// Shared out among so many, in sixteenths.
+    fn among(self, ranks: u32) -> Self {
+        let share = |all: u32| quotient_up(all.saturating_mul(PARTS), ranks.max(1));
+        Self { messages: share(self.messages), blocks: share(self.blocks), folds: share(self.folds) }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_add(other.messages),
+            blocks: self.blocks.saturating_add(other.blocks),
+            folds: self.folds.saturating_add(other.folds),
+        }
+    }
+}
+
+/// Parts of what ranks do on average.
+const PARTS: u32 = 16;
+
+/// What a schedule takes for one segment, whatever a message costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Cost {
+    /// As [`Plan::rounds`](super::Plan::rounds) counts them.
+    pub(super) rounds: u32,
+    /// Messages that are waited for one after the other: the rounds, unless nothing waits for the round before.
+    pub(super) waits: u32,
+    /// What ranks do, one after the other, on the longest path.
+    pub(super) path: Load,
+    /// What the busiest rank does.
+    pub(super) busy: Load,
+    /// What ranks do on average, in sixteenths.
+    pub(super) mean: Load,
+    /// Blocks that the verb's bytes are cut into.
+    pub(super) cut: u32,
+}
+
+impl Cost {
+    /// Of a call that is not refused.
+    pub(super) fn of(call: &Call) -> Self {
+        if call.size < 2 {
+            return Self { cut: 1, ..Self::default() };
+        }
+        let shape = Shape::of(call);
+        let (cut, cost) = shape.cost(call);
+        Self { cut, ..cost }
+    }
+
+    /// One way along a tree, or between a root and all others. On the path are the root's messages and, in every further
+    /// round, the other end of one.
+    const fn rooted(rounds: u32, messages: u32, blocks: u32, folds: u32) -> Self {
+        let busy = Load { messages, blocks, folds };
+        let path = Load { messages: messages.saturating_add(rounds), ..busy };
+        Self { rounds, waits: rounds, path, busy, mean: busy.times(PARTS), cut: 1 }
+    }
+
+    /// With what all ranks do together.
+    fn in_all(self, ranks: u32, all: Load) -> Self {
+        Self { mean: all.among(ranks), ..self }
+    }
+
+    /// Every rank sends so much, and receives as much.
+    const fn mutual(rounds: u32, messages: u32, blocks: u32) -> Self {
+        let load = Load::both_ways(messages, blocks);
+        Self { rounds, waits: rounds, path: load, busy: load, mean: load.times(PARTS), cut: 1 }
+    }
+
+    /// With so many blocks combined by each rank, or by those that exchange.
+    const fn folding(self, folds: u32) -> Self {
+        let mean = Load { folds: folds.saturating_mul(PARTS), ..self.mean };
+        Self { path: Load { folds, ..self.path }, busy: Load { folds, ..self.busy }, mean, ..self }
+    }
+
+    /// One part after the other.
+    const fn then(self, next: Self) -> Self {
+        Self {
+            rounds: self.rounds.saturating_add(next.rounds),
+            waits: self.waits.saturating_add(next.waits),
+            path: self.path.plus(next.path),
+            busy: self.busy.plus(next.busy),
+            mean: self.mean.plus(next.mean),
+            cut: self.cut,
+        }
+    }
+}
+
+/// Ranks and base.
+struct Shape {
+    size: u32,
+    radix: Radix,
+    ports: u32,
+    groups: Groups,
+}
+
+impl Shape {
+    fn of(call: &Call) -> Self {
+        let radix = base(call);
+        Self { size: call.size, radix, ports: u32::from(call.ports), groups: Groups::new(radix, call.size, 0) }
+    }
+
+    fn others(&self) -> u32 {
+        self.size.wrapping_sub(1)
+    }
+
+    /// Children of a tree's root, or messages of Bruck's algorithms and dissemination: r − 1 per level, in the last one what
+    /// is left.
+    fn children(&self) -> u32 {
+        let level = self.radix.log(self.others());
+        level.wrapping_mul(self.radix.others()).wrapping_add(quotient(self.others(), self.radix.power(level)))
+    }
+
+    fn levels(&self) -> u32 {
+        self.radix.log_up(self.size)
+    }
+
+    fn tree_rounds(&self) -> u32 {
+        self.levels().wrapping_mul(quotient_up(self.radix.others(), self.ports))
+    }
+
+    /// Both ends of a message to, or from, every rank but one, each with so many blocks.
+    fn both_ends(&self, blocks: u32) -> Load {
+        Load::both_ways(self.others(), self.others().saturating_mul(blocks))
+    }
+
+    /// Signals along a tree.
+    fn signals(&self) -> Cost {
+        Cost::rooted(self.tree_rounds(), self.children(), 0, 0).in_all(self.size, self.both_ends(0))
+    }
+
+    /// A vector along a tree, away from its root: to every child.
+    fn vector(&self) -> Cost {
+        Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0).in_all(self.size, self.both_ends(1))
+    }
+
+    /// Vectors along a tree to its root, which combines its children's.
+    fn reduction(&self, blocks: u32) -> Cost {
+        let vectors = self.children().saturating_mul(blocks);
+        let folds = self.others().saturating_mul(blocks);
+        let all = Load { folds, ..self.both_ends(blocks) };
+        Cost::rooted(self.tree_rounds(), self.children(), vectors, vectors).in_all(self.size, all)
+    }
+
+    /// Gather or scatter along a tree: Qian & Afsahi, equation 1.
+    fn spread(&self) -> Cost {
+        // A block passes as many ranks as its rank's number has digits that are not 0.
+        let all = Load::both_ways(self.others(), self.forwarded());
+        Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0).in_all(self.size, all)
+    }
+
+    /// Store and forward in base r: equation 1.
+    fn bruck(&self, blocks: u32) -> Cost {
+        Cost::mutual(self.levels(), self.children(), blocks)
+    }
+
+    fn direct_rounds(&self) -> u32 {
+        quotient_up(self.others(), self.ports)
+    }
+
+    /// Equation 2, each round after the one before.
+    fn pairwise(&self) -> Cost {
+        Cost::mutual(self.direct_rounds(), self.others(), self.others())
+    }
+
+    /// Equation 2, but that no message waits for another.
+    fn direct(&self) -> Cost {
+        Cost { waits: 1, ..self.pairwise() }
+    }
+
+    /// The same, of one rank with all others.
+    fn direct_rooted(&self) -> Cost {
+        let once = Cost::rooted(1, self.others(), self.others(), 0).in_all(self.size, self.both_ends(1));
+        Cost { rounds: self.direct_rounds(), ..once }
+    }
+
+    fn ring(&self) -> Cost {
+        Cost::mutual(self.others(), self.others(), self.others())
+    }
+
+    /// Ranks of the largest group but its leader.
+    fn followers(&self) -> u32 {
+        self.groups.followers()
+    }
+
+    /// A correction step: `blocks` from, or to, each follower.
+    fn correction(&self, blocks: u32) -> Cost {
+        if self.groups.exact() {
+            return Cost::default();
+        }
+        let handed = self.size.saturating_sub(self.groups.count);
+        let all = Load::both_ways(handed, handed.saturating_mul(blocks));
+        Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all)
+    }
+
+    /// The correction step before an exchange that combines.
+    fn handing_over(&self, blocks: u32) -> Cost {
+        let step = self.correction(blocks);
+        let folds = quotient_up(step.mean.blocks, 2);
+        let folding = step.folding(step.busy.blocks);
+        Cost { mean: Load { folds, ..step.mean }, ..folding }
+    }
+
+    /// Rounds of r − 1 messages each, with what `blocks` says for the digit.
+    fn exchange(&self, blocks: impl Fn(u32) -> u32) -> Cost {
+        let (digits, others) = (self.groups.digits, self.radix.others());
+        let sum = (0..digits).fold(0_u32, |sum, place| sum.saturating_add(blocks(self.radix.power(place))));
+        let (messages, blocks) = (digits.saturating_mul(others), sum.saturating_mul(others));
+        let all = Load::both_ways(messages, blocks).times(self.groups.count);
+        Cost::mutual(digits, messages, blocks).in_all(self.size, all)
+    }
+
+    /// An exchange in which all that arrives is combined.
+    fn combining(exchange: Cost) -> Cost {
+        let folds = quotient_up(exchange.mean.blocks, 2);
+        let folding = exchange.folding(quotient(exchange.busy.blocks, 2));
+        Cost { mean: Load { folds, ..exchange.mean }, ..folding }
+    }
+
+    /// Whole vectors in each round.
+    fn whole(&self) -> Cost {
+        self.exchange(|_| 1)
+    }
+
+    /// Parts of r^digit groups, with a block per group: (P − 1) blocks in all; Qian & Afsahi, equation 3.
+    fn parts(&self) -> Cost {
+        self.exchange(|weight| weight)
+    }
+
+    /// With a block per rank: the first groups are the longest.
+    fn parts_by_rank(&self) -> Cost {
+        self.exchange(|weight| self.groups.leader(weight))
+    }
+
+    /// Numbers below N whose digit of this round is not 0, in all rounds. At powers (r − 1)·N/r·log N: equation 5.
+    fn forwarded(&self) -> u32 {
+        (0..self.levels()).fold(0, |sum: u32, place| {
+            let run = self.radix.power(place);
+            let stride = run.saturating_mul(self.radix.base());
+            let zeros = quotient(self.size, stride).saturating_mul(run);
+            let zeros = zeros.saturating_add(remainder(self.size, stride).min(run));
+            sum.saturating_add(self.size.saturating_sub(zeros))
+        })
+    }
+
+    /// Reduce-scatter of a vector of a block per rank.
+    fn scattered(&self, algorithm: Algorithm) -> Cost {
+        if algorithm == Algorithm::Ring {
+            return Self::combining(self.ring());
+        }
+        let halves = Self::combining(self.parts_by_rank());
+        self.handing_over(self.size).then(halves).then(self.correction(1))
+    }
+
+    /// The blocks that the bytes are cut into, and the cost.
+    fn cost(&self, call: &Call) -> (u32, Cost) {
+        use Algorithm::{Bruck, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
+        let size = self.size;
+        match (call.verb, call.algorithm) {
+            (Verb::Barrier, Knomial) => (1, self.signals().then(self.signals())),
+            (Verb::Barrier, Dissemination) => (1, self.bruck(0)),
+            (Verb::Barrier, _) => (1, self.correction(0).then(self.exchange(|_| 0)).then(self.correction(0))),
+            (Verb::Broadcast, Knomial) => (1, self.vector()),
+            (Verb::Broadcast, Ring) => (size, self.spread().then(self.ring())),
+            (Verb::Broadcast, _) => (size, self.spread().then(self.bruck(self.others()))),
+            (Verb::Reduce, Knomial) if call.order != Order::Any && call.root.0 != 0 => {
+                (1, self.reduction(1).then(Cost::rooted(1, 1, 1, 0).in_all(size, Load::both_ways(1, 1))))
+            }
+            (Verb::Reduce, Knomial) => (1, self.reduction(1)),
+            (Verb::Reduce, _) => (size, self.scattered(call.algorithm).then(self.spread())),
+            (Verb::Allreduce, Knomial) => (1, self.reduction(1).then(self.vector())),
+            (Verb::Allreduce, Ring) => (size, self.scattered(Ring).then(self.ring())),
+            (Verb::Allreduce, Halving) => {
+                let vector = self.groups.count;
+                let collected = self.parts().then(self.correction(vector));
+                (vector, self.handing_over(vector).then(Self::combining(self.parts())).then(collected))
+            }
+            (Verb::Allreduce, _) => {
+                (1, self.handing_over(1).then(Self::combining(self.whole())).then(self.correction(1)))
+            }
+            (Verb::ReduceScatter, Knomial) => (1, self.reduction(size).then(self.spread())),
+            (Verb::ReduceScatter, _) => (1, self.scattered(call.algorithm)),
+            (Verb::Gather | Verb::Scatter, Knomial) => (1, self.spread()),
+            (Verb::Gather | Verb::Scatter, _) => (1, self.direct_rooted()),
+            (Verb::Allgather, Doubling | StandardExchange) => {
+                (1, self.correction(1).then(self.parts_by_rank()).then(self.correction(self.others())))
+            }
+            (Verb::Allgather, Bruck) => (1, self.bruck(self.others())),
+            (Verb::Allgather, Ring) => (1, self.ring()),
+            (Verb::Alltoall, Bruck) => (1, self.bruck(self.forwarded())),
+            (Verb::Alltoall, Doubling | StandardExchange) => (1, self.exchange(|_| quotient(size, self.radix.base()))),
+            (Verb::Alltoall, Pairwise) => (1, self.pairwise()),
+            (Verb::Allgather | Verb::Alltoall, _) => (1, self.direct()),
+            (Verb::Scan | Verb::Exscan, Dissemination) => (1, self.prefixes(call.verb)),
+            (Verb::Scan | Verb::Exscan, _) => (1, self.chain()),
+        }
+    }
+
+    fn prefixes(&self, verb: Verb) -> Cost {
+        let folds = match verb {
+            // What arrives first is copied, and what arrives last is not passed on.
+            Verb::Exscan => self.children().saturating_sub(1).saturating_mul(2),
+            _ => self.children(),
+        };
+        // Who has nobody so far ahead sends nothing.
+        let sent = (0..self.levels()).fold(0_u32, |sum, place| {
+            let power = self.radix.power(place);
+            (1..=self.radix.others())
+                .fold(sum, |sum, digit| sum.saturating_add(self.size.saturating_sub(power.saturating_mul(digit))))
+        });
+        let combined = match verb {
+            Verb::Exscan => sent.saturating_mul(2).saturating_sub(self.others().saturating_mul(2)),
+            _ => sent,
+        };
+        let all = Load { folds: combined, ..Load::both_ways(sent, sent) };
+        self.bruck(self.children()).folding(folds).in_all(self.size, all)
+    }
+
+    /// A rank of a chain receives one message and sends one.
+    fn chain(&self) -> Cost {
+        let hops = self.others();
+        let path = Load { messages: hops.saturating_mul(2), blocks: hops, folds: hops };
+        let busy = Load { folds: 1, ..Load::both_ways(1, 1) };
+        let all = Load { folds: hops, ..self.both_ends(1) };
+        Cost { rounds: hops, waits: hops, path, busy, mean: busy, cut: 1 }.in_all(self.size, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+    use super::{Cost, Load, PARTS};
+    use crate::collective::{Order, Verb};
+    use crate::ids::Rank;
+    use crate::schedule::{Algorithm, Call, Operation, Plan, algorithms};
+    use alloc::vec::Vec;
+
+    /// Every call of a size, with its plans.
+    fn calls(size: u32) -> Vec<(Call, Vec<Plan>)> {
+        let mut all = Vec::new();
+        for verb in Verb::ALL {
+            for &algorithm in algorithms(verb) {
+                for (ports, radix) in [(1, 2), (2, 3), (3, 4), (4, 5), (16, 17), (1, 4), (2, 5)] {
+                    for order in [Order::Any, Order::Rank] {
+                        for root in if verb.is_rooted() { [0, size / 2] } else { [0, 0] } {
+                            let (rank, root) = (Rank(0), Rank(root));
+                            let (segments, in_place, varying) = (1, false, false);
+                            let call = Call {
+                                verb,
+                                algorithm,
+                                rank,
+                                size,
+                                root,
+                                ports,
+                                radix,
+                                segments,
+                                order,
+                                in_place,
+                                varying,
+                            };
+                            let plans = (0..size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call }));
+                            if let Ok(plans) = plans.collect() {
+                                all.push((call, plans));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// What a rank does, step by step.
+    fn load(plan: &Plan) -> Load {
+        let mut load = Load::default();
+        for i in 0..plan.steps() {
+            let operation = plan.step(i).unwrap().operation;
+            match operation {
+                Operation::Send { .. } | Operation::Receive { .. } => {
+                    load.messages += 1;
+                    load.blocks += operation.blocks();
+                }
+                Operation::Reduce { .. } => load.folds += operation.blocks(),
+                Operation::Copy { .. } => {}
+            }
+        }
+        load
+    }
+
+    #[test]
+    fn schedule_costs_are_the_rounds_and_blocks_of_plans() {
+        for size in (2..=12).chain([16, 17, 25, 27]) {
+            for (call, plans) in calls(size) {
+                let cost = Cost::of(&call);
+                assert_eq!(plans.iter().map(Plan::rounds).max(), Some(cost.rounds), "rounds of {call:?}");
+                assert!(!is_vector(call.verb) || plans[0].blocks() == cost.cut, "{call:?}");
+                let loads: Vec<Load> = plans.iter().map(load).collect();
+                let most = |of: fn(&Load) -> u32| loads.iter().map(of).max().unwrap();
+                let (messages, blocks, folds) =
+                    (most(|load| load.messages), most(|load| load.blocks), most(|load| load.folds));
+                let (busy, path) = (cost.busy, cost.path);
+                assert!(blocks <= busy.blocks, "{call:?}: {blocks} blocks, {cost:?}");
+                assert!(messages <= busy.messages, "{call:?}: {messages} messages, {cost:?}");
+                assert!(folds <= busy.folds, "{call:?}: {folds} combined, {cost:?}");
+                // On average: no less, and little more, than is rounded.
+                let all = |of: fn(&Load) -> u32| loads.iter().map(of).sum::<u32>() * PARTS;
+                for (what, all, mean) in [
+                    ("messages", all(|load| load.messages), cost.mean.messages),
+                    ("blocks", all(|load| load.blocks), cost.mean.blocks),
+                    ("combined", all(|load| load.folds), cost.mean.folds),
+                ] {
+                    let said = mean * size;
+                    assert!(said >= all, "{what} on average, {call:?}: {all} in {PARTS}ths, {cost:?}");
+                    assert!(said <= all * 5 / 2 + 2 * size * PARTS, "{what} on average, {call:?}: {all}, {cost:?}");
+                }
+                assert!(path.messages >= busy.messages && path.folds >= busy.folds.min(size - 1), "{call:?}: {cost:?}");
+                if is_exact(&call) {
+                    assert_eq!((messages, blocks, folds), (busy.messages, busy.blocks, busy.folds), "{call:?}");
+                }
+            }
+        }
+    }
+
+    /// Whether one rank does as much as the form says: parts of which the same rank is the busiest, and in an exchange without
+    /// correction steps. In a scan, who receives most does not send most.
+    fn is_exact(call: &Call) -> bool {
+        let of_parts = matches!(
+            (call.verb, call.algorithm),
+            (Verb::Reduce, Algorithm::Halving | Algorithm::Ring | Algorithm::Knomial)
+                | (Verb::ReduceScatter, Algorithm::Knomial)
+                | (Verb::Scan | Verb::Exscan, _)
+        );
+        !of_parts && !corrected(call)
+    }
+
+    fn is_vector(verb: Verb) -> bool {
+        matches!(verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan)
+    }
+
+    /// Whether an exchange of this base has correction steps.
+    fn corrected(call: &Call) -> bool {
+        let base = if call.algorithm == Algorithm::Doubling { 2 } else { u32::from(call.ports) + 1 };
+        let exchanges =
+            matches!(call.algorithm, Algorithm::Doubling | Algorithm::StandardExchange | Algorithm::Halving);
+        exchanges && !(0..7).any(|m| base.pow(m) == call.size)
+    }
+}

@@ -1,0 +1,491 @@
+//! The sending half of a sliding window (Koop et al. 2007, §4.2) with repair by send order.
+//!
+//! Segments are sent in PSN order and kept until they are acknowledged **and** the device has completed their last
+//! posting. A hole is repaired after a segment that was sent later has been acknowledged, never because time passed:
+//! the idea of RACK (RFC 8985), counted in datagrams instead of time. When no acknowledgement arrives, the sender sends
+//! a header-only probe.
+//!
+//! Sent segments are linked in a list by order of their latest posting. Those whose posting the device has not
+//! completed are always a suffix of that list.
+
+mod acknowledge;
+mod burst;
+mod model;
+mod ring;
+mod timer;
+
+pub(crate) use burst::Train;
+
+use crate::device::{Cause, Ticket};
+use crate::ids::Psn;
+use crate::time::Time;
+use crate::window::congestion::{Congestion, Control};
+use crate::window::rtt::Rtt;
+
+/// The part of an operation that a segment carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Piece {
+    /// The operation's record.
+    pub operation: u32,
+    /// The part's index in the operation.
+    pub part: u32,
+}
+
+/// A segment to be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Segment<const BITS: u32> {
+    /// Its sequence number.
+    pub psn: Psn<BITS>,
+    /// The part that it carries.
+    pub piece: Piece,
+    /// Number of earlier transmissions, modulo 4.
+    pub count: u8,
+    /// Why it is sent; for counters.
+    pub cause: Cause,
+}
+
+/// A header-only probe to be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Probe<const BITS: u32> {
+    /// The next unsent sequence number.
+    pub psn: Psn<BITS>,
+    /// Its number, modulo 4.
+    pub number: u8,
+    /// Unanswered probes before this one, at most [`Time::UNANSWERED`].
+    pub unanswered: u8,
+}
+
+/// What an acknowledgement changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Acknowledged {
+    /// Segments acknowledged for the first time.
+    pub segments: u32,
+    /// The echoed transmission was the original of a segment that has been resent.
+    pub spurious: bool,
+    /// Round trip in units of 64 ns, hold time excluded.
+    pub round_trip: Option<u32>,
+    /// The acknowledgement is older than an earlier one, or covers a PSN that was never sent.
+    pub stale: bool,
+}
+
+/// Path constants that bound the window's timer and its congestion control.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pace {
+    /// Floor of the timeout's margin, in units of 64 ns.
+    pub granularity: u32,
+    /// Longest time between two probes, in units of 64 ns.
+    pub longest: u32,
+    /// How the congestion window changes.
+    pub control: Control,
+}
+
+const NONE: u16 = u16::MAX;
+
+/// The device has not completed the latest posting.
+const POSTED: u8 = 1;
+/// The receiver has acknowledged it.
+const ACKED: u8 = 1 << 1;
+/// To be resent.
+const LOST: u8 = 1 << 2;
+/// Found lost by the answer to a probe.
+const BY_PROBE: u8 = 1 << 3;
+/// Sent before the latest probe.
+const PROBED: u8 = 1 << 4;
+/// Newly acknowledged by the acknowledgement that is being processed.
+const FRESH: u8 = 1 << 5;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Entry<T: Time> {
+    piece: Piece,
+    stamp: T::Stamp,
+    ticket: Ticket,
+    /// Links of the list by order of posting.
+    before: u16,
+    after: u16,
+    /// Segments sent later and acknowledged earlier, saturating above the allowance.
+    overtaken: u16,
+    state: u8,
+    count: u8,
+}
+
+impl<T: Time> Entry<T> {
+    const FREE: Self = Self {
+        piece: Piece { operation: 0, part: 0 },
+        stamp: T::ZERO,
+        ticket: Ticket(0),
+        before: NONE,
+        after: NONE,
+        overtaken: 0,
+        state: 0,
+        count: 0,
+    };
+}
+
+/// The send window: at most `W` segments that are sent and not yet released.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
+    /// The oldest segment that is not released.
+    base: Psn<BITS>,
+    next: Psn<BITS>,
+    /// First PSN beyond the credit, if `admitted`.
+    edge: Psn<BITS>,
+    /// The last PSN that returned the credit.
+    drained: Option<Psn<BITS>>,
+    admitted: bool,
+    /// Operations are queued for this window: the timer runs even when every segment is acknowledged.
+    waiting: bool,
+    /// The entry of `base`.
+    head: u16,
+    /// The list by order of posting, and the first entry of its uncompleted suffix.
+    first: u16,
+    last: u16,
+    posted: u16,
+    in_flight: u16,
+    lost: u16,
+    /// A hole counts as lost once more than this many segments overtook it.
+    allowance: u16,
+    /// Repairs that were necessary since the allowance last changed.
+    repairs: u16,
+    /// The largest number of segments that overtook one since then which was not lost.
+    reordered: u16,
+    deadline: Option<T::Instant>,
+    /// Nothing is outstanding: the deadline only watches for the peer's silence.
+    watching: bool,
+    backoff: u8,
+    probe_wanted: bool,
+    probe_number: u8,
+    unanswered: u8,
+    /// Times the oldest segment was resent, saturating at 255.
+    fruitless: u8,
+    /// Consecutive acknowledgements of PSNs that are not outstanding, counted at most once per timeout.
+    astray: u8,
+    astray_since: T::Stamp,
+    rtt: Rtt,
+    congestion: Congestion<T>,
+    entries: [Entry<T>; W],
+}
+
+impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
+    const FITS: () = assert!(
+        W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
+        "a window has 1 to 256 segments and less than half the sequence space"
+    );
+    /// Most segments that may overtake a hole before it counts as lost.
+    const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
+    /// Consecutive acknowledgements of PSNs that are not outstanding after which the peer contradicts itself.
+    const ASTRAY: u8 = 16;
+    /// Doublings of the timeout while only credit is missing: the probe then only guards against a lost grant.
+    const PATIENCE: u8 = 3;
+
+    /// An empty window whose first segment will have the PSN `first`. Until credit arrives, one segment may be in
+    /// flight.
+    pub const fn new(first: Psn<BITS>) -> Self {
+        let () = Self::FITS;
+        Self {
+            base: first,
+            next: first,
+            edge: Psn::new(0),
+            drained: None,
+            admitted: false,
+            waiting: false,
+            head: 0,
+            first: NONE,
+            last: NONE,
+            posted: NONE,
+            in_flight: 0,
+            lost: 0,
+            allowance: 0,
+            repairs: 0,
+            reordered: 0,
+            deadline: None,
+            watching: false,
+            backoff: 0,
+            probe_wanted: false,
+            probe_number: 0,
+            unanswered: 0,
+            fruitless: 0,
+            astray: 0,
+            astray_since: T::ZERO,
+            rtt: Rtt::NONE,
+            congestion: Congestion::NEW,
+            entries: [Entry::FREE; W],
+        }
+    }
+
+    /// Sets the PSN of the first segment of an unused window, in place: a new window would be copied.
+    pub const fn begin(&mut self, first: Psn<BITS>) {
+        self.base = first;
+        self.next = first;
+    }
+
+    /// The PSN of the oldest segment that is not released.
+    pub const fn base(&self) -> Psn<BITS> {
+        self.base
+    }
+
+    /// The PSN of the next new segment.
+    pub const fn next(&self) -> Psn<BITS> {
+        self.next
+    }
+
+    /// Whether every segment is acknowledged and released.
+    pub const fn is_empty(&self) -> bool {
+        self.base.since(self.next) == 0
+    }
+
+    /// Whether every segment is acknowledged; the device may not have completed all postings.
+    pub const fn is_acknowledged(&self) -> bool {
+        self.in_flight == 0 && self.lost == 0
+    }
+
+    /// The round-trip estimate.
+    pub const fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// Probes sent since the peer last answered, at most [`Time::UNANSWERED`].
+    pub const fn unanswered(&self) -> u8 {
+        self.unanswered
+    }
+
+    /// Whether the peer's acknowledgements contradict what was sent to it: it does not acknowledge the oldest segment
+    /// although that was resent 255 times, or it acknowledges released or unsent PSNs 16 times in a row, each a timeout
+    /// after the one before, so that they are not late datagrams. Models, whose time is abstract, do not count.
+    pub const fn is_contradicted(&self) -> bool {
+        self.fruitless == u8::MAX || self.astray >= Self::ASTRAY
+    }
+
+    /// Whether the latest acknowledgement was of PSNs that are not outstanding.
+    pub const fn is_astray(&self) -> bool {
+        self.astray > 0
+    }
+
+    /// Whether the device has not completed some posting.
+    pub const fn is_posted(&self) -> bool {
+        self.posted != NONE
+    }
+
+    /// Credit beyond the segments that were sent.
+    fn granted(&self) -> u32 {
+        let left = self.edge.since(self.next);
+        if left as usize <= W { left } else { 0 }
+    }
+
+    /// Whether a new segment may be sent: window, credit and congestion window all have room.
+    pub fn has_room(&self) -> bool {
+        let sent = self.next.since(self.base) as usize;
+        #[cfg(not(mutant = "window_overfull"))]
+        let fits = sent < W;
+        #[cfg(mutant = "window_overfull")]
+        let fits = sent <= W;
+        fits && self.congestion.admits(self.in_flight, W as u16)
+            && if self.admitted { self.granted() > 0 } else { self.is_acknowledged() }
+    }
+
+    /// Whether the sender holds credit that it has not returned.
+    pub const fn is_admitted(&self) -> bool {
+        self.admitted
+    }
+
+    /// Whether a segment has to be resent.
+    pub const fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Whether the credit left after the next segment is so small that an idle sender should return it. A sender that
+    /// does then sends one segment and waits for its acknowledgement; where only a few peers share a receiver, each
+    /// keeps its credit.
+    pub fn is_scarce(&self) -> bool {
+        self.admitted && (self.granted() as usize) < W.div_ceil(16)
+    }
+
+    /// Adds a new segment to the window; it is posted with `ticket`. `None` without room.
+    pub fn push(&mut self, now: T::Instant, piece: Piece, ticket: Ticket, pace: &Pace) -> Option<Segment<BITS>> {
+        if !self.has_room() {
+            return None;
+        }
+        let psn = self.push_behind(T::stamp(now), piece, ticket)?;
+        self.arm_if_idle(now, pace);
+        Some(Segment { psn, piece, count: 0, cause: Cause::First })
+    }
+
+    /// As [`push`](Self::push), where [`room`](Self::room) is known to suffice.
+    #[inline]
+    pub(crate) fn push_behind(&mut self, stamp: T::Stamp, piece: Piece, ticket: Ticket) -> Option<Psn<BITS>> {
+        let i = self.entry_at(self.next.since(self.base));
+        *self.entries.get_mut(usize::from(i))? = Entry { piece, stamp, ticket, state: POSTED, ..Entry::FREE };
+        self.append(i);
+        self.in_flight = self.in_flight.wrapping_add(1);
+        let psn = self.next;
+        self.next = psn.add(1);
+        Some(psn)
+    }
+
+    /// A lower bound of the new segments that may be pushed in a burst: 0 if a resend or a probe comes first, or if the
+    /// timer does not run.
+    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
+    pub(crate) fn room(&self) -> u32 {
+        if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
+            return 0;
+        }
+        let fits = (W as u32).saturating_sub(self.next.since(self.base));
+        fits.min(self.granted()).min(self.congestion.room(self.in_flight, W as u16))
+    }
+
+    /// Returns the credit with the segment `psn`, which was just pushed: nothing is queued after it.
+    pub fn drain(&mut self, psn: Psn<BITS>) {
+        self.drained = Some(psn);
+        self.admitted = false;
+        self.edge = Psn::default();
+    }
+
+    /// Takes the oldest lost segment whose posting is completed, to be resent with `ticket`.
+    pub fn resend(&mut self, now: T::Instant, ticket: Ticket) -> Option<Segment<BITS>> {
+        if self.lost == 0 {
+            return None;
+        }
+        let mut i = self.first;
+        loop {
+            let entry = self.entries.get(usize::from(i))?;
+            #[cfg(not(mutant = "resend_unfinished"))]
+            let may = entry.state & (LOST | POSTED) == LOST;
+            #[cfg(mutant = "resend_unfinished")]
+            let may = entry.state & LOST != 0;
+            if may {
+                break;
+            }
+            i = entry.after;
+        }
+        #[cfg(mutant = "resend_unfinished")]
+        if self.posted == i {
+            self.posted = self.entries.get(usize::from(i))?.after;
+        }
+        self.unlink(i);
+        let offset = self.offset_of(i);
+        let entry = self.entries.get_mut(usize::from(i))?;
+        let cause = if entry.state & BY_PROBE != 0 { Cause::ResentProbe } else { Cause::ResentNack };
+        entry.count = entry.count.wrapping_add(1) & T::COUNTS;
+        entry.stamp = T::stamp(now);
+        entry.ticket = ticket;
+        entry.overtaken = 0;
+        entry.state = POSTED;
+        let (piece, count) = (entry.piece, entry.count);
+        self.append(i);
+        if T::DOUBTS && offset == 0 {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
+        self.lost = self.lost.wrapping_sub(1);
+        self.in_flight = self.in_flight.wrapping_add(1);
+        Some(Segment { psn: self.base.add(offset), piece, count, cause })
+    }
+
+    /// The parts carried by the oldest unacknowledged segment and all after it: the receiver has not delivered those
+    /// acknowledged beyond a gap.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        let sent = self.next.since(self.base);
+        let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
+        #[cfg(not(mutant = "gap_forgiven"))]
+        let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
+        #[cfg(mutant = "gap_forgiven")]
+        let concerned = entries.filter(|entry| entry.state & ACKED == 0);
+        concerned.map(|entry| entry.piece)
+    }
+
+    /// The part that segment `psn` carries, if it is sent and not acknowledged.
+    pub fn piece(&self, psn: Psn<BITS>) -> Option<Piece> {
+        let offset = psn.since(self.base);
+        let entry = self.entries.get(usize::from(self.entry_at(offset))).filter(|entry| entry.state & ACKED == 0)?;
+        (offset < self.next.since(self.base)).then_some(entry.piece)
+    }
+
+    /// Marks the segment `psn` for resending: the receiver asked for it.
+    pub fn repair(&mut self, psn: Psn<BITS>) {
+        if self.piece(psn).is_some() {
+            let i = self.entry_at(psn.since(self.base));
+            if self.entries.get(usize::from(i)).is_some_and(|entry| entry.state & LOST == 0) {
+                self.lose(i, 0);
+            }
+        }
+    }
+
+    /// The device has completed every posting up to `upto`.
+    pub fn handle_completed(&mut self, upto: Ticket) {
+        while let Some(entry) = self.entries.get_mut(usize::from(self.posted)) {
+            if !entry.ticket.is_within(upto) {
+                break;
+            }
+            entry.state &= !POSTED;
+            // Completed entries hold no ticket, so that equal states compare equal.
+            entry.ticket = Ticket::default();
+            let (i, acked) = (self.posted, entry.state & ACKED != 0);
+            self.posted = entry.after;
+            if acked {
+                self.unlink(i);
+            }
+        }
+    }
+
+    fn lose(&mut self, i: u16, by: u8) {
+        if let Some(entry) = self.entries.get_mut(usize::from(i)) {
+            entry.state = entry.state & POSTED | LOST | by;
+            entry.overtaken = 0;
+            self.lost = self.lost.wrapping_add(1);
+            self.in_flight = self.in_flight.wrapping_sub(1);
+        }
+    }
+
+    /// Releases the oldest segment if it is acknowledged and its posting completed.
+    pub fn release(&mut self) -> Option<Piece> {
+        self.release_parts(1).map(|(piece, _)| piece)
+    }
+
+    /// Releases the oldest segments that are acknowledged and completed, at most `most`, while they belong to one
+    /// operation. Returns the part of the first one and their number.
+    #[inline]
+    pub(crate) fn release_parts(&mut self, most: u32) -> Option<(Piece, u32)> {
+        let most = most.min(self.next.since(self.base));
+        let (mut i, mut count, mut first) = (self.head, 0_u32, Piece::default());
+        while count < most {
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            #[cfg(not(mutant = "release_unfinished"))]
+            let may = entry.state & (ACKED | POSTED) == ACKED;
+            #[cfg(mutant = "release_unfinished")]
+            let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted == i);
+            if count == 0 {
+                first = entry.piece;
+            }
+            if !may || entry.piece.operation != first.operation {
+                break;
+            }
+            #[cfg(mutant = "release_unfinished")]
+            if entry.state & POSTED != 0 {
+                self.posted = entry.after;
+                self.unlink(i);
+            }
+            #[cfg(mutant = "release_unfinished")]
+            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
+            *entry = Entry::FREE;
+            i = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
+            count = count.wrapping_add(1);
+        }
+        if count == 0 {
+            return None;
+        }
+        self.fruitless = 0;
+        self.base = self.base.add(count);
+        self.head = if self.is_empty() { 0 } else { i };
+        Some((first, count))
+    }
+
+    /// Aborts the peer: every segment counts as acknowledged, and is released when its posting is completed.
+    pub fn abandon(&mut self) {
+        let sent = self.next.since(self.base);
+        let mut fresh = 0_u32;
+        for offset in 0..sent {
+            fresh = fresh.wrapping_add(self.acknowledge(offset));
+        }
+        self.find_overtaken(fresh);
+        self.waiting = false;
+        self.disarm();
+    }
+}

@@ -1,0 +1,515 @@
+//! Ranks that send each other messages over channels that keep order; what is seen at their rims is judged by MPI's rules.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::matching::{self, Full};
+use unisono_core::message::point_to_point::{
+    Action, Admission, Config, Credit, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Receive, Received, Send,
+    SendError, Status,
+};
+use unisono_core::message::{Context, Envelope, Pattern, Tag};
+
+use crate::storage::{Boxes, Sizes, machine};
+
+/// A message of the program; its index is its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) envelope: Envelope,
+    pub(crate) to: usize,
+    pub(crate) bytes: u64,
+    pub(crate) mode: Mode,
+}
+
+/// What a rank does next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// The message of that index.
+    Send(usize),
+    Receive(Pattern, u64),
+    /// Once it has found something; receives it then, by its envelope or as taken out.
+    Probe(Pattern, bool),
+    /// The n-th receive of this rank.
+    Cancel(usize),
+}
+
+/// What a channel carries: a head, and the payload of a message behind it.
+#[derive(Clone, Debug)]
+struct Carried {
+    head: Vec<u8>,
+    payload: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Waits,
+    /// It has met that message, whose payload is not here yet.
+    Met(usize),
+    Done(usize),
+    Cancelled,
+}
+
+#[derive(Debug)]
+struct Posted {
+    pattern: Pattern,
+    room: u64,
+    id: Option<ReceiveId>,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Rank {
+    machine: Admission<Boxes>,
+    program: VecDeque<Step>,
+    posted: Vec<Posted>,
+    /// Payloads that are kept, by their place.
+    kept: BTreeMap<(bool, u32), usize>,
+    /// Messages that are taken out.
+    matched: BTreeSet<usize>,
+    fetches: bool,
+    /// Records of receives and sends.
+    records: [usize; 2],
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    messages: Vec<Message>,
+    ranks: Vec<Rank>,
+    channels: BTreeMap<(usize, usize), VecDeque<Carried>>,
+    /// Payloads on their way to granted memory: message, receiver, its receive.
+    placements: Vec<(usize, usize, usize)>,
+    sent: Vec<bool>,
+    done: Vec<bool>,
+    truncated: Vec<bool>,
+    taken: Vec<bool>,
+    eager: u32,
+    short: u32,
+    /// How many parts were granted before the last ones.
+    pub(crate) parts: u32,
+    /// How many heads of each kind were sent.
+    pub(crate) kinds: [u32; 16],
+}
+
+impl Job {
+    pub(crate) fn new(
+        config: Config,
+        sizes: Sizes,
+        eager: u32,
+        messages: Vec<Message>,
+        programs: Vec<Vec<Step>>,
+    ) -> Self {
+        let ranks = programs.into_iter().enumerate().map(|(rank, program)| Rank {
+            machine: machine(Config { seed: rank as u32, ..config }, sizes),
+            program: program.into(),
+            posted: Vec::new(),
+            kept: BTreeMap::new(),
+            matched: BTreeSet::new(),
+            fetches: rank % 2 == 0,
+            records: [sizes.receives, sizes.sends],
+        });
+        let flags = vec![false; messages.len()];
+        Self {
+            ranks: ranks.collect(),
+            channels: BTreeMap::new(),
+            placements: Vec::new(),
+            sent: flags.clone(),
+            done: flags.clone(),
+            truncated: flags.clone(),
+            taken: flags,
+            messages,
+            eager,
+            short: config.short.min(eager),
+            parts: 0,
+            kinds: [0; 16],
+        }
+    }
+
+    /// Something that can happen, chosen by `choice`. False: nothing can.
+    pub(crate) fn step(&mut self, choice: usize) -> bool {
+        let ranks = self.ranks.len();
+        let full: Vec<(usize, usize)> =
+            self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| *way).collect();
+        let ways = ranks * 2 + full.len() + usize::from(!self.placements.is_empty());
+        // The first of them, from the chosen one on, that does something.
+        (0..ways).any(|i| {
+            let way = (choice + i) % ways;
+            if way < ranks {
+                self.act(way)
+            } else if way < 2 * ranks {
+                self.run(way - ranks)
+            } else if let Some((from, to)) = full.get(way - 2 * ranks) {
+                self.deliver(*from, *to)
+            } else {
+                self.place(choice)
+            }
+        })
+    }
+
+    /// Goes on until nothing can happen.
+    pub(crate) fn settle(&mut self) {
+        for rank in 0..self.ranks.len() {
+            while self.act(rank) {}
+        }
+        let mut choice = 0_usize;
+        // A probe that finds nothing may have asked.
+        while self.step(choice) || self.step(choice) {
+            choice = choice.wrapping_add(7);
+            assert!(choice < 7 * 1_000_000, "it goes on for ever");
+        }
+    }
+
+    fn carry(&mut self, from: usize, to: PeerId, head: &[u8], payload: Option<usize>) {
+        self.kinds[usize::from(head[0])] += 1;
+        self.channels.entry((from, to.0 as usize)).or_default().push_back(Carried { head: head.to_vec(), payload });
+    }
+
+    /// The machine's next wish. False: it has none.
+    fn act(&mut self, rank: usize) -> bool {
+        let Some(action) = self.ranks[rank].machine.poll_action() else { return false };
+        match action {
+            Action::Head { to, head } => self.carry(rank, to, head.as_ref(), None),
+            Action::Eager { to, user, head, done } => {
+                self.carry(rank, to, head.as_ref(), Some(user as usize));
+                if done {
+                    self.end(user as usize, false);
+                }
+            }
+            Action::Sent { user } => self.end(user as usize, false),
+            Action::Pull { receive, user, from, at, bytes } => {
+                let State::Met(message) = self.ranks[rank].posted[user as usize].state else {
+                    panic!("{user} has met nothing")
+                };
+                assert!(at.is_none_or(|at| at == message as u64), "another payload");
+                assert!(!self.done[message], "its payload is still at its sender");
+                assert_eq!((self.messages[message].bytes, from.0), (bytes, self.messages[message].envelope.source.0));
+                let Rank { machine, fetches, .. } = &mut self.ranks[rank];
+                if *fetches && at.is_some() {
+                    machine.fetched(receive);
+                    self.ranks[rank].posted[user as usize].state = State::Done(message);
+                } else {
+                    let placement = PlacementId(user);
+                    if message.is_multiple_of(3) {
+                        let (to, head) =
+                            machine.grant_part(receive, placement, Key(message as u64)).expect("it is being pulled");
+                        self.carry(rank, to, head.as_ref(), None);
+                    }
+                    let machine = &mut self.ranks[rank].machine;
+                    let (to, head) =
+                        machine.grant(receive, placement, Key(message as u64)).expect("it is being pulled");
+                    self.carry(rank, to, head.as_ref(), None);
+                }
+            }
+        }
+        true
+    }
+
+    fn end(&mut self, message: usize, truncated: bool) {
+        assert!(!self.done[message], "a message ends twice");
+        self.done[message] = true;
+        self.truncated[message] = truncated;
+        if self.messages[message].mode == Mode::Synchronous {
+            assert!(self.taken[message], "a synchronous message ends before it has met its receive");
+        }
+    }
+
+    /// A receive meets a message: MPI's order is judged.
+    fn meet(&mut self, rank: usize, receive: usize, status: &Status) -> usize {
+        let pattern = self.ranks[rank].posted[receive].pattern;
+        assert!(pattern.matches(&status.envelope));
+        // Of what this source sent under this context, the first that matches and was not taken.
+        let first = self.first(rank, &pattern, status.envelope.source).expect("somebody sent it");
+        assert_eq!(self.messages[first].envelope, status.envelope, "a message overtakes another one");
+        assert_eq!(self.messages[first].bytes, status.bytes);
+        let earlier = self.ranks[rank].posted[..receive].iter();
+        let passed =
+            earlier.filter(|other| other.state == State::Waits).any(|other| other.pattern.matches(&status.envelope));
+        assert!(!passed, "a receive overtakes another one");
+        self.taken[first] = true;
+        self.ranks[rank].posted[receive].state = State::Met(first);
+        first
+    }
+
+    fn first(&self, rank: usize, pattern: &Pattern, source: PeerId) -> Option<usize> {
+        let mine = |i: &usize| self.sent[*i] && !self.taken[*i] && self.messages[*i].to == rank;
+        let from =
+            |i: &usize| self.messages[*i].envelope.source == source && pattern.matches(&self.messages[*i].envelope);
+        (0..self.messages.len()).filter(mine).find(from)
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) -> bool {
+        let Some(Carried { head, payload }) = self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        let bytes = head.len() as u64 + payload.map_or(0, |message| self.messages[message].bytes);
+        let (peer, machine) = (PeerId(from as u32), &mut self.ranks[to].machine);
+        // What left short may arrive as little as that.
+        let short = Head::eager(&head).filter(|_| to % 2 == 1 && head[16..] == [0xff; 4]);
+        let outcome = match short {
+            Some((context, tag)) => {
+                let freed = u16::from_le_bytes([head[2], head[3]]);
+                let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+                machine.handle_short(peer, context, tag, Credit { freed, settled }, bytes as u32 - head.len() as u32)
+            }
+            // Or what is waited for is looked for first, and leaves everything as it is where it is not there.
+            None if to.is_multiple_of(2) => {
+                let before = machine.clone();
+                match machine.handle_expected(peer, &head, bytes as u32) {
+                    Some((user, tag, payload)) => {
+                        let context = Head::eager(&head).expect("it is short").0;
+                        let status =
+                            Status { envelope: Envelope { context, source: peer, tag }, bytes: u64::from(payload) };
+                        Outcome::Into { user, start: Head::EAGER, status }
+                    }
+                    None => {
+                        assert!(*machine == before, "something was done");
+                        machine.handle(peer, &head, bytes as u32)
+                    }
+                }
+            }
+            None => machine.handle(peer, &head, bytes as u32),
+        };
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Into { user, start, status } => {
+                assert_eq!(start, head.len());
+                let message = self.meet(to, user as usize, &status);
+                assert_eq!(payload, Some(message), "the payload of another message");
+                self.ranks[to].posted[user as usize].state = State::Done(message);
+            }
+            Outcome::Keep { place, .. } => {
+                let key = key(place);
+                assert!(
+                    self.ranks[to].kept.insert(key, payload.expect("there is a payload")).is_none(),
+                    "kept over another"
+                );
+            }
+            Outcome::Coming { user, status } => {
+                self.meet(to, user as usize, &status);
+            }
+            Outcome::Truncated { user, status } => {
+                let message = self.meet(to, user as usize, &status);
+                assert!(status.bytes > self.ranks[to].posted[user as usize].room);
+                self.ranks[to].posted[user as usize].state = State::Done(message);
+            }
+            Outcome::Place { user, placement, key, more } => {
+                if more {
+                    self.parts += 1;
+                    return true;
+                }
+                let message = user as usize;
+                assert_eq!(key.0, user.into());
+                self.placements.push((message, from, placement.0 as usize));
+            }
+            Outcome::Sent { user, truncated } => self.end(user as usize, truncated),
+            Outcome::Nonsense => panic!("{from} tells {to} nonsense: {head:?}"),
+        }
+        true
+    }
+
+    fn place(&mut self, choice: usize) -> bool {
+        if self.placements.is_empty() {
+            return false;
+        }
+        let (message, to, receive) = self.placements.swap_remove(choice % self.placements.len());
+        assert_eq!(self.ranks[to].posted[receive].state, State::Met(message));
+        self.ranks[to].posted[receive].state = State::Done(message);
+        self.end(message, false);
+        true
+    }
+
+    /// The rank's next step. False: there is none, or it is not done.
+    fn run(&mut self, rank: usize) -> bool {
+        let Some(step) = self.ranks[rank].program.front().copied() else { return false };
+        let done = match step {
+            Step::Send(message) => self.send(message),
+            Step::Receive(pattern, room) => self.receive(rank, pattern, room, None),
+            Step::Probe(pattern, takes) => self.probe(rank, pattern, takes),
+            Step::Cancel(which) => {
+                let id = self.ranks[rank].posted.get(which).and_then(|posted| posted.id);
+                let waits = self.ranks[rank].posted.get(which).is_some_and(|posted| posted.state == State::Waits);
+                let cancelled = id.and_then(|id| self.ranks[rank].machine.cancel(id));
+                assert_eq!(cancelled, waits.then_some(which as u32));
+                if waits {
+                    self.ranks[rank].posted[which].state = State::Cancelled;
+                }
+                true
+            }
+        };
+        if done {
+            self.ranks[rank].program.pop_front();
+        }
+        done
+    }
+
+    fn send(&mut self, message: usize) -> bool {
+        let Message { envelope, to, bytes, mode } = self.messages[message];
+        let outgoing = Outgoing {
+            to: PeerId(to as u32),
+            context: envelope.context,
+            tag: envelope.tag,
+            bytes,
+            eager: self.eager,
+            at: message as u64,
+            mode,
+            lent: message.is_multiple_of(2),
+            user: message as u32,
+        };
+        let rank = envelope.source.0 as usize;
+        let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
+        if is_short
+            && message.is_multiple_of(2)
+            && let Some(credit) = self.ranks[rank].machine.send_short(outgoing.to)
+        {
+            self.sent[message] = true;
+            self.carry(rank, outgoing.to, Head::short(envelope.context, envelope.tag, credit).as_ref(), Some(message));
+            self.end(message, false);
+            return true;
+        }
+        let leaves = match self.ranks[rank].machine.send(&outgoing) {
+            Ok(leaves) => leaves,
+            Err(SendError::Full) => return rank % 2 == 1 && lend_sends(&mut self.ranks[rank]) && self.send(message),
+            Err(error) => panic!("{error:?}"),
+        };
+        self.sent[message] = true;
+        match leaves {
+            Leaves::Eager { head, done } => {
+                self.carry(rank, outgoing.to, head.as_ref(), Some(message));
+                if done {
+                    self.end(message, false);
+                }
+            }
+            Leaves::Head(head) => self.carry(rank, outgoing.to, head.as_ref(), None),
+        }
+        true
+    }
+
+    fn receive(&mut self, rank: usize, pattern: Pattern, room: u64, matched: Option<(MessageId, usize)>) -> bool {
+        let user = self.ranks[rank].posted.len();
+        let machine = &mut self.ranks[rank].machine;
+        let received = match matched {
+            Some((message, _)) => {
+                let met = machine.receive_matched(message, room, user as u32);
+                met.map(|met| Received::Met(met.expect("it was taken")))
+            }
+            None if rank % 2 == 1 => match machine.receive_kept(&pattern, room, user as u32) {
+                Ok(None) => machine.wait_for(pattern, room, user as u32).map(Received::Waits),
+                met => met.map(|met| Received::Met(met.expect("one is kept"))),
+            },
+            None => machine.receive(pattern, room, user as u32),
+        };
+        let Ok(received) = received.map_err(|Full| ()) else {
+            // Another machine is lent more when it is full.
+            return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
+        };
+        self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
+        let met = match received {
+            Received::Waits(id) => {
+                self.ranks[rank].posted[user].id = Some(id);
+                return true;
+            }
+            Received::Met(met) => met,
+        };
+        let (Met::Kept { status, .. } | Met::Coming(status) | Met::Truncated(status)) = met;
+        let message = match matched {
+            Some((_, message)) => {
+                self.ranks[rank].posted[user].state = State::Met(message);
+                message
+            }
+            None => self.meet(rank, user, &status),
+        };
+        match met {
+            Met::Kept { message: id, place, .. } => {
+                assert_eq!(self.ranks[rank].kept.remove(&key(place)), Some(message), "another payload is kept");
+                self.ranks[rank].machine.release(id);
+                self.ranks[rank].posted[user].state = State::Done(message);
+            }
+            Met::Truncated(_) => self.ranks[rank].posted[user].state = State::Done(message),
+            Met::Coming(_) => {}
+        }
+        true
+    }
+
+    /// As a loop of probes: done when it has found something, and received it.
+    fn probe(&mut self, rank: usize, pattern: Pattern, takes: bool) -> bool {
+        if takes {
+            let Some((id, status)) = self.ranks[rank].machine.matched_probe(pattern) else { return false };
+            let first = self.first(rank, &pattern, status.envelope.source).expect("somebody sent it");
+            assert_eq!(self.messages[first].envelope, status.envelope, "a probe finds a later message");
+            self.taken[first] = true;
+            self.ranks[rank].matched.insert(first);
+            assert!(self.receive(rank, pattern, status.bytes, Some((id, first))), "there is a record");
+            return true;
+        }
+        let Some(status) = self.ranks[rank].machine.probe(pattern) else { return false };
+        let first = self.first(rank, &pattern, status.envelope.source).expect("somebody sent it");
+        assert_eq!(self.messages[first].envelope, status.envelope, "a probe finds a later message");
+        let Envelope { context, source, tag } = status.envelope;
+        let exact = Pattern { context, source: Some(source), tag: Some(tag) };
+        self.receive(rank, exact, status.bytes, None)
+    }
+
+    /// Nothing waits that could go on, and everybody knows.
+    pub(crate) fn judge(&mut self) {
+        for rank in 0..self.ranks.len() {
+            for peer in 0..self.ranks.len() {
+                self.ranks[rank].machine.flush(PeerId(peer as u32));
+            }
+        }
+        self.settle();
+        for (rank, state) in self.ranks.iter().enumerate() {
+            assert!(
+                !matches!(state.program.front(), Some(Step::Send(_) | Step::Receive(..) | Step::Cancel(_))),
+                "stuck"
+            );
+            if let Some(Step::Probe(pattern, _)) = state.program.front() {
+                let found = (0..self.ranks.len()).find_map(|source| self.first(rank, pattern, PeerId(source as u32)));
+                assert_eq!(found, None, "a probe does not find it");
+            }
+            for posted in &state.posted {
+                assert!(!matches!(posted.state, State::Met(_)), "a payload does not come");
+                if posted.state == State::Waits {
+                    let sent = (0..self.messages.len()).filter(|i| self.sent[*i] && !self.taken[*i]);
+                    let waits =
+                        |i: &usize| self.messages[*i].to == rank && posted.pattern.matches(&self.messages[*i].envelope);
+                    let missed: Vec<usize> = sent.filter(waits).collect();
+                    assert!(missed.is_empty(), "rank {rank} waits for what was sent: {missed:?}");
+                }
+            }
+        }
+        for (message, of) in self.messages.iter().enumerate() {
+            assert!(self.done[message] || !self.taken[message], "message {message} was taken and is not done");
+            let too_long = |posted: &Posted| posted.state == State::Done(message) && posted.room < of.bytes;
+            let cut = self.ranks.iter().flat_map(|rank| &rank.posted).any(too_long);
+            assert_eq!(self.truncated[message], cut && of.bytes > u64::from(self.eager), "message {message}");
+        }
+    }
+
+    /// How many messages were taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.iter().filter(|taken| **taken).count()
+    }
+}
+
+const fn key(place: Place) -> (bool, u32) {
+    match place {
+        Place::Short(record) => (false, record),
+        Place::Slot(slot) => (true, slot),
+    }
+}
+
+pub(crate) fn envelope(context: u32, source: u32, tag: u32) -> Envelope {
+    Envelope { context: Context(context), source: PeerId(source), tag: Tag(tag) }
+}
+
+fn lend_sends(rank: &mut Rank) -> bool {
+    rank.records[1] += 1;
+    let sends = rank.records[1];
+    rank.machine.lend_sends(vec![Send::FREE; sends].into(), vec![0; sends * 4 + 8].into())
+}
+
+fn lend_receives(rank: &mut Rank) -> bool {
+    rank.records[0] += 1;
+    let receives = rank.records[0];
+    rank.machine
+        .lend_receives(vec![matching::Posted::<Receive>::default(); receives].into(), vec![0; receives * 4 + 8].into())
+}

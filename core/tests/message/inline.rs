@@ -1,0 +1,113 @@
+//! Messages that are taken at once are counted like those that are taken otherwise, and their senders may go on by that.
+
+use alloc::collections::VecDeque;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{Action, Admission, Config, Credit, Head, Outcome};
+
+use crate::storage::{Boxes, Sizes, machine};
+
+/// What travels: what a short message says of credit, or a head.
+enum Carried {
+    Short(Credit),
+    Head(Head),
+}
+
+/// Two ranks.
+struct Pair {
+    machines: [Admission<Boxes>; 2],
+    towards: [VecDeque<Carried>; 2],
+    /// Messages that were taken by [`AtOnce::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and with
+    /// [`Admission::take_short`].
+    ways: [u32; 2],
+}
+
+impl Pair {
+    fn new(headers: u16) -> Self {
+        let config = Config { headers, short: 64, slot: 64, seed: 1 };
+        let sizes = Sizes { peers: 2, receives: 2, sends: 2, slots: 2, spare: 0 };
+        Self { machines: [0, 1].map(|_| machine(config, sizes)), towards: Default::default(), ways: [0; 2] }
+    }
+
+    /// Sends a short message. False: it may not leave now.
+    fn send(&mut self, rank: usize) -> bool {
+        let credit = self.machines[rank].send_short(PeerId(1 - rank as u32));
+        self.towards[1 - rank].extend(credit.map(Carried::Short));
+        credit.is_some()
+    }
+
+    /// Takes what comes next. False: nothing does.
+    fn take(&mut self, rank: usize) -> bool {
+        let from = PeerId(1 - rank as u32);
+        let Some(carried) = self.towards[rank].pop_front() else { return false };
+        let machine = &mut self.machines[rank];
+        match carried {
+            Carried::Head(head) => {
+                let outcome = machine.handle(from, head.as_ref(), head.as_ref().len() as u32);
+                assert!(matches!(outcome, Outcome::Nothing), "{outcome:?}");
+            }
+            Carried::Short(credit) => {
+                let before = machine.clone();
+                let was_all = machine.at_once(from).expect("nothing is kept").take(credit);
+                let mut counted = before.clone();
+                let told = counted.take_short(from, credit).expect("a rank says that");
+                if was_all {
+                    assert!(!told, "somebody waits to be told");
+                } else {
+                    assert!(*machine == before, "something was done");
+                    assert_eq!(machine.take_short(from, credit), Some(told));
+                }
+                assert!(*machine == counted, "it is counted in another way");
+                self.ways[usize::from(!was_all)] += 1;
+            }
+        }
+        while let Some(action) = self.machines[rank].poll_action() {
+            let Action::Head { head, .. } = action else { panic!("{action:?}") };
+            self.towards[1 - rank].push_back(Carried::Head(head));
+        }
+        true
+    }
+
+    /// Both send and take as they like; then all is taken, and both may send again.
+    fn run(headers: u16, steps: &[(bool, usize)]) -> Self {
+        let mut pair = Self::new(headers);
+        for (sends, rank) in steps.iter().copied() {
+            if sends {
+                pair.send(rank)
+            } else {
+                pair.take(rank)
+            };
+        }
+        while pair.take(0) || pair.take(1) {}
+        assert!(pair.send(0) && pair.send(1), "a credit is lost");
+        pair
+    }
+}
+
+fn steps() -> impl Strategy<Value = (u16, Vec<(bool, usize)>)> {
+    (1..=16_u16, prop::collection::vec((any::<bool>(), 0..2_usize), 0..300))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_taken_at_once_is_counted_as_ever((headers, steps) in steps()) {
+        Pair::run(headers, &steps);
+    }
+}
+
+/// The cases are of the kind that matters: both ways are taken.
+#[test]
+fn messages_are_taken_at_once_and_otherwise() {
+    let mut runner = TestRunner::deterministic();
+    let mut ways = [0; 2];
+    for _ in 0..100 {
+        let (headers, steps) = steps().new_tree(&mut runner).expect("no case is rejected").current();
+        let pair = Pair::run(headers, &steps);
+        ways.iter_mut().zip(pair.ways).for_each(|(all, here)| *all += here);
+    }
+    assert!(ways.iter().all(|count| *count >= 500), "{ways:?}");
+}

@@ -1,0 +1,198 @@
+//! Heads that nobody sends, amid calls in any order: nothing panics, hangs, or takes a record for ever.
+
+use proptest::prelude::*;
+use unisono_core::ids::{Key, PeerId, PlacementId};
+use unisono_core::message::point_to_point::{
+    Action, Config, Credit, Head, Leaves, Lost, Met, Mode, Outcome, Outgoing, Received,
+};
+use unisono_core::message::{Context, Pattern, Tag};
+
+use crate::storage::{Sizes, machine};
+
+const PEERS: usize = 2;
+const RECORDS: usize = 6;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Head { from: u32, head: Vec<u8>, more: u32 },
+    Send { to: u32, tag: u32, bytes: u64, mode: Mode },
+    Receive(Pattern),
+    MatchedProbe(Pattern),
+    Cancel(usize),
+    Flush(u32),
+    Poll,
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    (prop::option::of(0..3_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
+        context: Context(0),
+        source: source.map(PeerId),
+        tag: tag.map(Tag),
+    })
+}
+
+/// Mostly what a head looks like, with small numbers.
+fn head() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![6 => 0..4_u32, 1 => any::<u32>()];
+    let like = (0..15_u8, 0..17_u8, 0..3_u16, 0..6_u32, prop::collection::vec(word, 0..8)).prop_map(
+        |(kind, flags, freed, settled, words)| {
+            let mut head = vec![kind, flags];
+            head.extend(freed.to_le_bytes());
+            head.extend(settled.to_le_bytes());
+            head.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            head
+        },
+    );
+    prop_oneof![20 => like, 1 => prop::collection::vec(any::<u8>(), 0..40)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![Just(Mode::Standard), Just(Mode::Synchronous)];
+    prop_oneof![
+        8 => (0..3_u32, head(), 0..20_u32).prop_map(|(from, head, more)| Step::Head { from, head, more }),
+        4 => (0..3_u32, 0..2_u32, 0..20_u64, mode).prop_map(|(to, tag, bytes, mode)| Step::Send { to, tag, bytes, mode }),
+        4 => pattern().prop_map(Step::Receive),
+        1 => pattern().prop_map(Step::MatchedProbe),
+        1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (0..3_u32).prop_map(Step::Flush),
+        4 => Just(Step::Poll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 4000 } else { 100_000 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_heads_and_calls_break_anything(steps in prop::collection::vec(step(), 1..60), loses in any::<bool>()) {
+        let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+        let sizes = Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 };
+        let mut machine = machine(config, sizes);
+        let (mut posted, mut pulled, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        let mut actions = 0;
+        for (user, step) in (0_u32..).zip(steps) {
+            match step {
+                Step::Head { from, head, more } => {
+                    let outcome = machine.handle(PeerId(from), &head, head.len() as u32 + more);
+                    if outcome == Outcome::Nonsense && loses {
+                        machine.lose(PeerId(from), user % 2 == 0, |lost| assert!(matches!(lost, Lost::Send(..) | Lost::Receive(..))));
+                    }
+                }
+                Step::Send { to, tag, bytes, mode } => {
+                    let (to, context, tag) = (PeerId(to), Context(0), Tag(tag));
+                    let _ = machine.send(&Outgoing { to, context, tag, bytes, eager: 12, at: 0, mode, lent: true, user });
+                }
+                Step::Receive(pattern) => match machine.receive(pattern, 9, user) {
+                    Ok(Received::Waits(id)) => posted.push(id),
+                    Ok(Received::Met(Met::Kept { message, .. })) => {
+                        machine.release(message);
+                        machine.release(message);
+                    }
+                    _ => {}
+                },
+                Step::MatchedProbe(pattern) => taken.extend(machine.matched_probe(pattern)),
+                Step::Cancel(which) => {
+                    let _ = posted.get(which % posted.len().max(1)).map(|id| machine.cancel(*id));
+                }
+                Step::Flush(to) => machine.flush(PeerId(to)),
+                Step::Poll => {
+                    while let Some(action) = machine.poll_action() {
+                        actions += 1;
+                        prop_assert!(actions < 10_000, "it goes on for ever");
+                        if let Action::Pull { receive, .. } = action {
+                            pulled.push(receive);
+                        }
+                    }
+                    for receive in pulled.drain(..) {
+                        match user % 3 {
+                            0 => machine.fetched(receive),
+                            1 => assert!(loses || machine.grant(receive, PlacementId(0), Key(0)).is_some()),
+                            _ => machine.abandon(receive),
+                        }
+                    }
+                    for (message, _) in taken.drain(..) {
+                        if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, user) {
+                            machine.release(message);
+                        }
+                    }
+                }
+            }
+        }
+        // All that ends with its peers ends, and every record is free again.
+        for peer in 0..PEERS as u32 {
+            machine.lose(PeerId(peer), true, |_| ());
+        }
+        for (message, _) in taken {
+            if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, 0) {
+                machine.release(message);
+            }
+        }
+        prop_assert_eq!(machine.poll_action(), None);
+        // None waits for somebody who does not exist.
+        posted.iter().for_each(|id| { machine.cancel(*id); });
+        let anything = Pattern { context: Context(0), source: None, tag: None };
+        let mut kept = 0;
+        while let Ok(Received::Met(Met::Kept { message, .. })) = machine.receive(anything, 9, 0) {
+            machine.release(message);
+            kept += 1;
+            prop_assert!(kept <= PEERS * 2 + 1);
+        }
+        let mut left = 1;
+        while let Ok(Received::Waits(_)) = machine.receive(anything, 9, 0) {
+            left += 1;
+        }
+        prop_assert_eq!(left, RECORDS, "a receive's record is lost");
+    }
+}
+
+/// Heads that say that what was never sent is freed: what they are about ends with who sent them, and is told.
+#[test]
+fn whoever_says_what_cannot_be_takes_nothing_along() {
+    let (config, user) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 7);
+    let fresh = || machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+    let (other, tag) = (PeerId(1), Tag(5));
+    let wanted = Pattern { context: Context(0), source: Some(other), tag: Some(tag) };
+    let lie = |mut head: Vec<u8>| {
+        head[2..4].copy_from_slice(&9_u16.to_le_bytes());
+        head
+    };
+    macro_rules! lost_with {
+        ($machine:expr) => {{
+            let mut lost = Vec::new();
+            $machine.lose(other, true, |one| lost.push(one));
+            lost
+        }};
+    }
+    macro_rules! head_of {
+        ($machine:expr) => {
+            match $machine.poll_action() {
+                Some(Action::Head { head, .. }) => head.as_ref().to_vec(),
+                action => panic!("{action:?}"),
+            }
+        };
+    }
+
+    let mut receiver = fresh();
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
+    let credit = Credit { freed: 9, settled: 0 };
+    let head = Head::short(Context(0), tag, credit);
+    assert_eq!(receiver.handle_expected(other, head.as_ref(), Head::EAGER as u32 + 3), None);
+    assert_eq!(receiver.handle_short(other, Context(0), tag, credit, 3), Outcome::Nonsense);
+    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a short message");
+
+    let (mut sender, mut receiver) = (fresh(), fresh());
+    let (context, mode) = (Context(0), Mode::Standard);
+    let long = Outgoing { to: other, context, tag, bytes: 20, eager: 12, at: 0, mode, lent: true, user };
+    let Ok(Leaves::Head(head)) = sender.send(&long) else { panic!("it leaves") };
+    let announcement = head.as_ref().to_vec();
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
+    assert_eq!(receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32), Outcome::Nonsense);
+    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a message that is too long");
+
+    let mut receiver = fresh();
+    assert!(matches!(receiver.receive(wanted, 30, user), Ok(Received::Waits(_))));
+    assert!(matches!(receiver.handle(other, &announcement, announcement.len() as u32), Outcome::Coming { .. }));
+    let Some(Action::Pull { receive, .. }) = receiver.poll_action() else { panic!("it is pulled") };
+    receiver.fetched(receive);
+    let taken = head_of!(receiver);
+    assert_eq!(sender.handle(other, &lie(taken.clone()), taken.len() as u32), Outcome::Nonsense);
+    assert_eq!(lost_with!(sender), [Lost::Send(user)], "a message that was taken");
+}

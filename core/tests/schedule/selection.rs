@@ -1,0 +1,164 @@
+//! Choices: always a schedule, the same on all ranks, and the one that the model's own clock finds quick.
+
+use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::ids::Rank;
+use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
+
+/// 10 µs and 3 GB/s; one where a message costs no more than its bytes; one where ranks share processors; one where only messages cost.
+const LINKS: [Link; 4] = [
+    Link { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
+    Link { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
+    Link { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2 },
+    Link { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX },
+];
+
+fn plan(verb: Verb, size: u32, bytes: usize) -> Plan {
+    Plan { verb, rank: Rank(0), size, root: Rank(0), bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+}
+
+fn chosen(verb: Verb, size: u32, bytes: usize) -> Choice {
+    choose(&plan(verb, size, bytes), false, &LINKS[0])
+}
+
+#[test]
+fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
+    for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
+        for (link, bytes) in LINKS.iter().flat_map(|link| [0, 1000, 1 << 20].map(|bytes| (link, bytes))) {
+            for order in if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] } {
+                for varying in [false, true] {
+                    for root in if verb.is_rooted() { vec![0, size - 1] } else { vec![0] } {
+                        let plan = Plan { order, root: Rank(root), ..plan(verb, size, bytes) };
+                        let first = choose(&plan, varying, link);
+                        for rank in [size / 2, size - 1] {
+                            assert_eq!(first, choose(&Plan { rank: Rank(rank), ..plan }, varying, link), "{plan:?}");
+                        }
+                        for rank in 0..size {
+                            let call = first.call(&Plan { rank: Rank(rank), ..plan }, varying);
+                            if let Err(refused) = schedule::Plan::new(call) {
+                                panic!("{call:?}: {refused}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn schedule_choices_of_any_numbers_are_made() {
+    for verb in Verb::ALL {
+        for size in [0, 65, 1000, 4096, 999_983, schedule::Plan::RANKS, u32::MAX] {
+            for bytes in [0, 1, usize::MAX] {
+                for grain in [0, 1, usize::MAX] {
+                    let plan = Plan { grain, ..plan(verb, size, bytes) };
+                    for link in LINKS {
+                        let choice = choose(&plan, false, &link);
+                        let made = schedule::Plan::new(choice.call(&plan, false));
+                        assert_eq!(made.is_ok(), (1..=schedule::Plan::RANKS).contains(&size), "{plan:?}: {choice:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Blocks whose sizes only their owners know do not sway the choice.
+#[test]
+fn schedule_choices_of_varying_blocks_look_at_what_all_ranks_know() {
+    for verb in [Verb::Gather, Verb::Scatter, Verb::Alltoall] {
+        let choices = [1, 100_000].map(|bytes| choose(&plan(verb, 24, bytes), true, &LINKS[0]));
+        assert_eq!(choices[0], choices[1], "{verb:?}");
+        assert_eq!(choices[0].segments, 1);
+    }
+}
+
+/// What Thakur et al. (2005), §4, and Qian & Afsahi (2008), §5.1, find: few rounds where the data are short, few bytes where
+/// they are long.
+#[test]
+fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
+    for size in [20, 32, 48, 64] {
+        assert_eq!(chosen(Verb::Broadcast, size, 8).algorithm, Algorithm::Knomial);
+        assert_eq!(chosen(Verb::Broadcast, size, 1 << 22).algorithm, Algorithm::Bruck);
+        assert_eq!(chosen(Verb::Reduce, size, 8).algorithm, Algorithm::Knomial);
+        assert_ne!(chosen(Verb::Reduce, size, 1 << 22).algorithm, Algorithm::Knomial);
+        assert_eq!(chosen(Verb::Alltoall, size, 8).algorithm, Algorithm::Bruck);
+        assert_eq!(chosen(Verb::Alltoall, size, 1 << 20).algorithm, Algorithm::Direct);
+        assert!(matches!(chosen(Verb::Allreduce, size, 1 << 22).algorithm, Algorithm::Halving | Algorithm::Ring));
+        assert!(!matches!(chosen(Verb::Allreduce, size, 8).algorithm, Algorithm::Halving | Algorithm::Ring));
+        assert!(matches!(chosen(Verb::Gather, size, 8).algorithm, Algorithm::Knomial));
+    }
+}
+
+/// Long data along a chain run in segments; what its root's messages bound does not.
+#[test]
+fn schedules_run_in_segments_where_that_is_quicker() {
+    let prefix = Plan { order: Order::Rank, ..plan(Verb::Scan, 4, 1 << 22) };
+    let scan = choose(&prefix, false, &LINKS[0]);
+    assert!(scan.algorithm == Algorithm::Ring && scan.segments > 8, "{scan:?}");
+    let whole = Choice { segments: 1, ..scan };
+    let time = |choice: Choice| choice.time_ps(&prefix, false, &LINKS[0]).expect("not refused");
+    assert!(time(whole) > time(scan) + time(scan) / 4);
+    let along_a_tree = choose(&Plan { order: Order::Rank, ..plan(Verb::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
+    assert_eq!((along_a_tree.algorithm, along_a_tree.segments), (Algorithm::Knomial, 1));
+    assert_eq!(
+        choose(&Plan { grain: 1 << 22, ..prefix }, false, &LINKS[0]).segments,
+        1,
+        "no segment without an element"
+    );
+}
+
+/// No choice is slower than another of the same call.
+#[test]
+fn schedule_choices_are_the_quickest_by_the_model() {
+    for verb in Verb::ALL {
+        for (size, bytes) in [(4, 8), (7, 4096), (16, 65_536), (33, 1 << 20)] {
+            let plan = plan(verb, size, bytes);
+            let best = choose(&plan, false, &LINKS[0]);
+            let took = best.time_ps(&plan, false, &LINKS[0]).expect("not refused");
+            for &algorithm in schedule::algorithms(verb) {
+                for (ports, segments) in (1..=16).flat_map(|ports| [1, 2, 16].map(|segments| (ports, segments))) {
+                    let other = Choice { algorithm, ports, radix: ports + 1, segments };
+                    if let Ok(takes) = other.time_ps(&plan, false, &LINKS[0]) {
+                        assert!(took <= takes, "{plan:?}: {other:?} takes {takes} ps, {best:?} {took} ps");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
+    for (verb, algorithm) in Verb::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
+        let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1 };
+        let made = schedule::Plan::new(choice.call(&plan(verb, 8, 64), false));
+        assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");
+    }
+}
+
+#[test]
+fn schedules_keep_what_is_given_and_choose_the_rest() {
+    let plan = plan(Verb::Allgather, 20, 1000);
+    let given = Given { ports: Some(2), ..Given::only(Algorithm::Bruck) };
+    let choice = choose_given(&plan, false, &LINKS[0], &given).expect("not refused");
+    assert_eq!((choice.algorithm, choice.ports, choice.radix), (Algorithm::Bruck, 2, 3));
+    let cut = Given { segments: Some(7), ..given };
+    assert_eq!(choose_given(&plan, false, &LINKS[0], &cut), Ok(Choice { segments: 7, ..choice }));
+    let tree = Given { radix: Some(5), ..Given::only(Algorithm::Knomial) };
+    let gather = Plan { verb: Verb::Gather, ..plan };
+    let made = choose_given(&gather, false, &LINKS[0], &tree).expect("not refused");
+    assert_eq!((made.ports, made.radix), (4, 5));
+    for (given, refused) in [
+        (Given::only(Algorithm::Knomial), Refused::Unavailable),
+        (Given { ports: Some(0), ..given }, Refused::Ports),
+        (Given { ports: Some(17), ..given }, Refused::Ports),
+        (Given { segments: Some(0), ..given }, Refused::Segments),
+        (Given { segments: Some(u32::MAX), ..given }, Refused::TooLong),
+    ] {
+        assert_eq!(choose_given(&plan, false, &LINKS[0], &given), Err(refused), "{given:?}");
+    }
+    let ring = Given::only(Algorithm::Ring);
+    let reduce = Plan { verb: Verb::Reduce, order: Order::Rank, ..plan };
+    assert_eq!(choose_given(&reduce, false, &LINKS[0], &ring), Err(Refused::Order));
+}
