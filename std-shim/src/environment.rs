@@ -15,7 +15,6 @@ pub use tuning::{Override, OverrideError, Tuning};
 
 use crate::{
     bootstrap::{Digests, HostPort, Secret, SecretError},
-    fault::Faults,
     launch::HostList,
     rank::Rank,
 };
@@ -25,6 +24,7 @@ use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
+use unisono_udp::fault::Faults;
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
 const OFFSET: u32 = 0x811c_9dc5;

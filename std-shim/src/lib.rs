@@ -4,8 +4,8 @@
 //! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
 //!
 //! What they stand on:
-//! - [`rank`]: what a rank is called; [`fault`]: faults injected on purpose; [`region`]: memory that is lent to an endpoint.
-//! - [`udp`]: datagrams of the operating system; [`records`]: the memory of an endpoint.
+//! - [`rank`]: what a rank is called.
+//! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.
 //! - [`bootstrap`]: how the ranks find each other.
 //! - [`node`]: the memory that the ranks of one host share.
 
@@ -13,15 +13,10 @@ extern crate alloc;
 
 pub mod bootstrap;
 pub mod environment;
-pub mod fault;
 pub mod launch;
 #[cfg(target_os = "linux")]
 pub mod node;
 pub mod rank;
-pub mod records;
-pub mod region;
-#[cfg(target_os = "linux")]
-pub mod udp;
 #[cfg(target_os = "linux")]
 pub mod world;
 

@@ -68,13 +68,13 @@ use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer,
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use crate::rank::Rank;
-use crate::records::Sizes;
-use crate::udp::{BindError, Tally};
 use collective::context::WORLD;
 use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 use seat::Taken;
+use unisono_memory::records::Sizes;
+use unisono_udp::{BindError, Tally};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);

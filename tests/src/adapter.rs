@@ -17,8 +17,8 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::ptr::NonNull;
 
-use unisono::fault::Faults;
 use unisono_core::device::{HEAD, Lane, PeerId};
+use unisono_udp::fault::Faults;
 use unisono_verbs::mlx5::{
     BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
 };

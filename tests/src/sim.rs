@@ -44,8 +44,8 @@ mod tests;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono::fault::Faults;
 use unisono_core::device::{Cause, Lane, PeerId};
+use unisono_udp::fault::Faults;
 
 pub use self::{
     config::{CHECKSUM, Completion, Config, Link},

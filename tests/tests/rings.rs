@@ -6,8 +6,6 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Instant;
 
-use unisono::records::{ProcessEndpoint, Sizes};
-use unisono::region::Regions;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Cause, Device, Lane, Memory, PeerId};
 use unisono_core::drive::drive;
@@ -16,6 +14,8 @@ use unisono_core::operation::SendError;
 use unisono_core::peer::Incarnation;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::Span;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::region::Regions;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
 use unisono_shmem::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, PAGE, Sizes as SegmentSizes, Waiting};

@@ -10,7 +10,6 @@ use crate::{
     bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, fresh_incarnation},
     environment::{GivenSegment, Settings, SettingsError},
     rank::Rank,
-    udp::{BindError, Options, Udp},
 };
 use core::{
     net::{Ipv4Addr, SocketAddr},
@@ -32,6 +31,7 @@ use unisono_shmem::{
     seat::{Occupant, Seat},
     segment::Segment,
 };
+use unisono_udp::{BindError, Options, Udp};
 
 /// A heart that stands still for this long has stopped.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);

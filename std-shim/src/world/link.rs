@@ -13,8 +13,8 @@ use unisono_verbs::ud;
 
 use super::WorldError;
 use crate::environment::{DeviceChoice, Settings};
-use crate::region::{Address, Regions};
-use crate::udp::{self, Options, Path, Tally, Udp};
+use unisono_memory::region::{Address, Regions};
+use unisono_udp::{Options, Path, Tally, Udp};
 
 /// Datagrams of a flush that is worth its doorbell.
 #[cfg(feature = "verbs")]
@@ -172,7 +172,7 @@ impl Link {
 /// Waits for the arrivals of one lane.
 #[derive(Clone, Debug)]
 pub(super) enum Bell {
-    Udp(udp::Bell),
+    Udp(unisono_udp::Bell),
     #[cfg(feature = "verbs")]
     Verbs(ud::Bell),
 }
@@ -191,7 +191,7 @@ impl Bell {
 
 /// A free send entry of either device.
 pub(super) enum LinkToken<'a> {
-    Udp(udp::UdpToken<'a>),
+    Udp(unisono_udp::UdpToken<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::UdToken<'a, Address>),
 }
@@ -217,7 +217,7 @@ impl Token for LinkToken<'_> {
 
 /// A datagram of either device.
 pub(super) enum LinkDatagram<'a> {
-    Udp(udp::Datagram<'a>),
+    Udp(unisono_udp::Datagram<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::Datagram<'a>),
 }

@@ -51,8 +51,8 @@ use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::rank::Rank;
-use crate::records::{ProcessEndpoint, grow};
-use crate::region::Regions;
+use unisono_memory::records::{ProcessEndpoint, grow};
+use unisono_memory::region::Regions;
 
 /// Datagrams that one round receives and sends at most.
 const BUDGET: u32 = 64;

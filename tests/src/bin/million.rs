@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::fault::{Faults, Probability};
 use unisono_core::device::{Device, Lane, PeerId};
 use unisono_core::drive::drive;
 use unisono_core::endpoint::{Above, Config, Endpoint, Notice, Pools, Sender, Verdict};
@@ -16,6 +15,7 @@ use unisono_core::storage::Arrays;
 use unisono_core::time::Nanos;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
+use unisono_udp::fault::{Faults, Probability};
 
 /// Ranks of a job, segments of a window.
 const RANKS: u32 = 4;

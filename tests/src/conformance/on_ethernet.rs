@@ -2,16 +2,14 @@
 
 use core::net::Ipv4Addr;
 
-use unisono::{
-    fault::Faults,
-    region::{Address, Regions},
-};
 use unisono_core::device::{Armed, Device, Lane, PeerId, Wish};
 use unisono_ethernet::{
     device::{Buffer, EthernetDevice, SPARE},
     neighbours::{Interface, Neighbour, Path},
     smoltcp::wire::Ipv4Cidr,
 };
+use unisono_memory::region::{Address, Regions};
+use unisono_udp::fault::Faults;
 
 use super::Fixture;
 use crate::hub::{Hub, Port, hardware};

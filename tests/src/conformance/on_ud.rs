@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Device, Fact, Lane, PeerId, Wish};
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::{Domain, Options, Ud, Woken};
 
 use super::{Fixture, real_time};

@@ -2,11 +2,9 @@
 
 use core::time::Duration;
 
-use unisono::{
-    region::Regions,
-    udp::{Options, Udp, Woken},
-};
 use unisono_core::device::{Lane, PeerId};
+use unisono_memory::region::Regions;
+use unisono_udp::{Options, Udp, Woken};
 
 use super::{Fixture, real_time};
 

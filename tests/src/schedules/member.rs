@@ -3,7 +3,6 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono::records::{Boxed, Sizes};
 use unisono_core::collective::{CollectiveId, Rank, StepId, Turn};
 use unisono_core::device::{Device, Lane, PeerId};
 use unisono_core::drive::drive;
@@ -14,6 +13,7 @@ use unisono_core::peer::Incarnation;
 use unisono_core::placement::{self, PlacementId};
 use unisono_core::schedule::Operation;
 use unisono_core::span::{Region, Span};
+use unisono_memory::records::{Boxed, Sizes};
 
 use super::Work;
 use super::running::Running;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Fact, Lane, PeerId, Received, Token, Transmit};
+use unisono_memory::region::Address;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
 use super::{Adapter, End, Outcome, device, introduce, within};

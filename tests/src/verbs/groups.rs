@@ -3,8 +3,8 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
+use unisono_memory::region::Address;
 use unisono_verbs::ud::{Path, Ud};
 
 use super::{Adapter, Outcome, device, introduce, within};

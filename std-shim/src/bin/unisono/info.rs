@@ -15,10 +15,7 @@ use std::{
     net::UdpSocket,
     thread,
 };
-use unisono::{
-    environment::{DeviceChoice, QueuesChoice, Settings},
-    udp,
-};
+use unisono::environment::{DeviceChoice, QueuesChoice, Settings};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
@@ -170,9 +167,9 @@ impl Info {
 }
 
 impl Udp {
-    fn ask() -> Result<Self, udp::BindError> {
-        let options = udp::Options::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-        let device = udp::Udp::bind(&options)?;
+    fn ask() -> Result<Self, unisono_udp::BindError> {
+        let options = unisono_udp::Options::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+        let device = unisono_udp::Udp::bind(&options)?;
         let socket = UdpSocket::bind((options.local, 0))?;
         let sized = socket2::SockRef::from(&socket);
         // Refused is not fatal: what was granted is asked next.

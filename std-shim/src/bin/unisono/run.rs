@@ -8,13 +8,13 @@ use unisono::{
         Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence, Switch,
         Watchdog,
     },
-    fault::Probability,
     launch::{
         BareMetal, HostList, Job, LaunchError, Layout, LayoutError,
         bare_metal::{self, StandInError},
         run as launch,
     },
 };
+use unisono_udp::fault::Probability;
 
 /// Options of `unisono run`. Each but -n has a variable of the same name: UNISONO_NODES, UNISONO_DEVICE, UNISONO_MTU, …
 #[derive(Args, Debug)]

@@ -5,9 +5,9 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, PeerId, Received, Token, Transmit};
 use unisono_core::span::Span;
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::Ud;
 
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};

@@ -1,11 +1,11 @@
 //! Everything that a rank and its device have counted, as one object.
 
 use serde_json::{Map, Value, json};
-use unisono::udp::Tally;
 use unisono::world::World;
 use unisono_core::counters::{Counters, Reason};
 use unisono_core::device::Cause;
 use unisono_core::wire::Kind;
+use unisono_udp::Tally;
 
 /// The names of a struct's fields, which are all of them, and what `$read` makes of each.
 macro_rules! all_of {
@@ -76,7 +76,7 @@ fn of_device(tally: &Tally) -> Value {
             injected_reorders,
             injected_corruptions,
         } = tally,
-        unisono::udp::Counter::get
+        unisono_udp::Counter::get
     )
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Adapter {
 /// Those of this machine, or why there are none. A device is made on each, as a rank would.
 #[cfg(feature = "verbs")]
 pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
-    use unisono::region::Address;
+    use unisono_memory::region::Address;
     use unisono_verbs::ud::{Domain, Encapsulation, OpenError, Options, Ud, adapters};
 
     let open = |name: &String| {

@@ -302,7 +302,7 @@ impl Regions {
 
     /// What the adapter calls a region that it knows.
     #[cfg(feature = "verbs")]
-    pub(crate) fn key(&self, region: Region) -> Key {
+    pub fn key(&self, region: Region) -> Key {
         let entry = self.entries.get(region.index() as usize)?;
         if entry.life == region.life() { entry.known.key() } else { None }
     }

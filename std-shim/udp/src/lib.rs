@@ -7,10 +7,13 @@
 //!
 //! A frame is head, payload and a CRC-32C trailer of 4 bytes. The fault injector changes whole frames, beneath the checksum.
 
+extern crate alloc;
+
 mod address_table;
 mod bell;
 mod checksum;
 mod cutting;
+pub mod fault;
 mod faulty_link;
 mod receive_pool;
 mod send_ring;
@@ -38,14 +41,15 @@ use std::io;
 
 use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
 
-use crate::{fault::Faults, region::Address};
 use address_table::AddressTable;
 use checksum::TRAILER;
+use fault::Faults;
 use faulty_link::FaultyLink;
 use receive_pool::{Batch, ReceivePool};
 use send_ring::SendRing;
 use socket::Socket;
 use transmitter::{Answer, BATCH, Transmitter, run_of};
+use unisono_memory::region::Address;
 
 /// Smallest MTU: bytes of UDP payload, header and checksum included.
 pub const MTU_MIN: u32 = 576;
@@ -142,7 +146,7 @@ struct Queue {
 /// A [`Device`] over UDP.
 ///
 /// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
-/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](crate::region::Regions::register) says.
+/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::region::Regions::register) says.
 pub struct Udp {
     polled: Queue,
     interrupt: Queue,

@@ -12,7 +12,8 @@ use unisono_core::{
 };
 
 use super::*;
-use crate::{fault::Probability, region::Regions};
+use crate::fault::Probability;
+use unisono_memory::region::Regions;
 
 const BYTES: usize = 1 << 17;
 

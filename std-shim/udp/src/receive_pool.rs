@@ -12,7 +12,7 @@ use super::{
     socket::{Control, Socket, no_message},
     tally::Tally,
 };
-use crate::region::Address;
+use unisono_memory::region::Address;
 
 /// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 4.
 const BATCH: RangeInclusive<usize> = 4..=64;

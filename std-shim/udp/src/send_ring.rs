@@ -9,7 +9,7 @@ use super::{
     slab::Slab,
     transmitter::{BATCH, Datagram, Piece, run_of},
 };
-use crate::region::Address;
+use unisono_memory::region::Address;
 
 /// Payload bytes up to which copying is cheaper than gathering. Measured (benches `udp`): a run of copied frames is one piece
 /// to the kernel, a run of gathered ones two for each.
