@@ -19,7 +19,7 @@ mod verdict;
 mod watch;
 
 pub use bare_metal::BareMetal;
-pub use layout::{Berth, HostList, HostListError, Layout, LayoutError};
+pub use layout::{Berth, Layout, LayoutError};
 pub use watch::run;
 
 use crate::{

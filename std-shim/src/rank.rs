@@ -26,3 +26,22 @@ impl fmt::Display for Rank {
         self.0.fmt(to)
     }
 }
+
+/// Most ranks that a job can have.
+pub const SIZE_MAX: u32 = 1 << 24;
+
+/// Which process this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// Below `size`.
+    pub rank: Rank,
+    /// Ranks of the job, 1 to [`SIZE_MAX`].
+    pub size: u32,
+}
+
+impl Seat {
+    /// `None` unless `rank < size ≤ SIZE_MAX`.
+    pub const fn new(rank: Rank, size: u32) -> Option<Self> {
+        if rank.0 < size && size <= SIZE_MAX { Some(Self { rank, size }) } else { None }
+    }
+}

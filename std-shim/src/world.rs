@@ -168,7 +168,7 @@ impl World {
         let device = Link::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer = Offer { incarnation, lanes: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
-        let mut membership = Membership::join(settings, offer)?;
+        let mut membership = Membership::join(&settings.join_options()?, offer)?;
         compare(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);

@@ -383,7 +383,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
             let settings = settings(1);
             let offer = Offer { incarnation: Incarnation(77), lanes, mtu: 1472, digests: settings.digests() };
-            let mut membership = Membership::join(&settings, offer).expect("a seat");
+            let mut membership = Membership::join(&settings.join_options().expect("a secret"), offer).expect("a seat");
             thread::sleep(Duration::from_millis(200));
             membership.abort(3);
             thread::sleep(Duration::from_millis(200));

@@ -4,6 +4,7 @@ use core::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
+use rustix::process::Signal;
 pub use unisono_core::peer::Incarnation;
 
 /// A random life: a restarted process has another.
@@ -110,7 +111,7 @@ impl fmt::Display for Ending {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(code) => write!(to, "exited with code {code}"),
-            Self::Signalled(signal) => match signal_hook::low_level::signal_name(*signal) {
+            Self::Signalled(signal) => match signal_name(*signal) {
                 Some(name) => write!(to, "killed by signal {signal} ({name})"),
                 None => write!(to, "killed by signal {signal}"),
             },
@@ -120,6 +121,43 @@ impl fmt::Display for Ending {
             Self::Replaced => to.write_str("replaced by another process of its rank"),
         }
     }
+}
+
+/// The signals of POSIX and their names.
+const SIGNALS: [(Signal, &str); 29] = [
+    (Signal::HUP, "SIGHUP"),
+    (Signal::INT, "SIGINT"),
+    (Signal::QUIT, "SIGQUIT"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::TRAP, "SIGTRAP"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::KILL, "SIGKILL"),
+    (Signal::USR1, "SIGUSR1"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::USR2, "SIGUSR2"),
+    (Signal::PIPE, "SIGPIPE"),
+    (Signal::ALARM, "SIGALRM"),
+    (Signal::TERM, "SIGTERM"),
+    (Signal::CHILD, "SIGCHLD"),
+    (Signal::CONT, "SIGCONT"),
+    (Signal::STOP, "SIGSTOP"),
+    (Signal::TSTP, "SIGTSTP"),
+    (Signal::TTIN, "SIGTTIN"),
+    (Signal::TTOU, "SIGTTOU"),
+    (Signal::URG, "SIGURG"),
+    (Signal::XCPU, "SIGXCPU"),
+    (Signal::XFSZ, "SIGXFSZ"),
+    (Signal::VTALARM, "SIGVTALRM"),
+    (Signal::PROF, "SIGPROF"),
+    (Signal::WINCH, "SIGWINCH"),
+    (Signal::IO, "SIGIO"),
+    (Signal::SYS, "SIGSYS"),
+];
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number).map(|(_, name)| *name)
 }
 
 #[cfg(test)]

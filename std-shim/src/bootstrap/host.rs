@@ -4,12 +4,12 @@ use super::{
     host_port::HostPort,
     membership::JoinError,
     roll::Report,
-    secret::Secret,
     server::{Hosting, Server},
 };
-use crate::environment::{Seat, Settings};
+use crate::bootstrap::membership::Rendezvous;
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
 use std::{
     io,
     sync::{Condvar, Mutex, PoisonError},
@@ -24,7 +24,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn start(settings: &Settings, seat: Seat, secret: &Secret, place: &HostPort) -> Result<Self, JoinError> {
+    pub(super) fn start(size: u32, assembly: Duration, rendezvous: &Rendezvous) -> Result<Self, JoinError> {
+        let Rendezvous { place, secret, job, on_death, .. } = rendezvous;
         let refused = |reason: io::Error| JoinError::Serve { place: place.clone(), reason: reason.kind() };
         let finished = Arc::new((Mutex::new(false), Condvar::new()));
         let told = Arc::clone(&finished);
@@ -34,14 +35,8 @@ impl Host {
                 told.1.notify_all();
             }
         };
-        let hosting = Hosting {
-            size: seat.size,
-            secret: secret.clone(),
-            job: settings.job.as_str().to_owned(),
-            on_death: settings.transport.on_death,
-            watched: false,
-            assembly: settings.assembly(),
-        };
+        let hosting =
+            Hosting { size, secret: secret.clone(), job: job.clone(), on_death: *on_death, watched: false, assembly };
         let resolved = resolve(place)?;
         // The name may stand for an address that this host does not have itself: then any of its addresses serves.
         let anywhere = match resolved.first() {

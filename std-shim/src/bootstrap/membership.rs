@@ -3,7 +3,7 @@
 mod join;
 mod notice;
 
-pub use join::JoinError;
+pub use join::{JoinError, JoinOptions, Rendezvous};
 pub use notice::{Liveness, Notice};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     link::{LinkError, Sealed},
     message::{KEY_MAX, Say, Tell, VALUE_MAX},
 };
-use crate::{environment::Seat, rank::Rank};
+use crate::rank::{Rank, Seat};
 use alloc::collections::VecDeque;
 use core::time::Duration;
 use std::{

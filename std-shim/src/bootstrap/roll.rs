@@ -10,12 +10,13 @@ mod store;
 pub(crate) use report::Act;
 pub use report::Report;
 
+use super::on_death::OnDeath;
 use super::{
     ballot::Name,
     entry::{Ending, Entry, Offer},
     message::{Refusal, Tell},
 };
-use crate::{environment::OnDeath, rank::Rank};
+use crate::rank::Rank;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
 use std::collections::HashMap;

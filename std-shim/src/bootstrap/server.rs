@@ -1,7 +1,8 @@
 //! The rendezvous server, as its owner sees it.
 
+use super::on_death::OnDeath;
 use super::{entry::Ending, roll::Report, secret::Secret, serving::Serving};
-use crate::{environment::OnDeath, rank::Rank};
+use crate::rank::Rank;
 use alloc::sync::Arc;
 use core::{net::SocketAddr, time::Duration};
 use rustix::{

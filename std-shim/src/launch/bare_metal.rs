@@ -222,8 +222,8 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let path = device.local()?;
     let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
-    let mut membership =
-        Membership::join(&settings, Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() })?;
+    let offer = Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() };
+    let mut membership = Membership::join(&settings.join_options()?, offer)?;
     let life = Life::new(reopen(number, holder)?);
     let (mapping, layout) = Mapping::open(life.file())?;
     let place = Seat::of(mapping.segment(), &layout, local).ok_or(StandInError::NoRank)?;

@@ -22,7 +22,7 @@ pub(crate) fn play() -> Option<ExitCode> {
         mtu: 1472,
         digests: Digests::default(),
     };
-    let mut member = match Membership::join(&settings, offer) {
+    let mut member = match Membership::join(&settings.join_options().expect("a secret"), offer) {
         Ok(member) => member,
         Err(error) => {
             println!("refused: {error}");

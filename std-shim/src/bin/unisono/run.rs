@@ -5,11 +5,11 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::{
     environment::{
-        Assembly, DeviceChoice, EagerPool, Grace, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence, Switch,
-        Watchdog,
+        Assembly, DeviceChoice, EagerPool, Grace, HostList, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence,
+        Switch, Watchdog,
     },
     launch::{
-        BareMetal, HostList, Job, LaunchError, Layout, LayoutError,
+        BareMetal, Job, LaunchError, Layout, LayoutError,
         bare_metal::{self, StandInError},
         run as launch,
     },

@@ -9,9 +9,10 @@ use crate::{
         host_port::HostPort,
         link::{LinkError, Role},
         message::{Refusal, Say, Tell},
+        on_death::OnDeath,
+        secret::Secret,
     },
-    environment::{Seat, Settings, SettingsError, Switch},
-    rank::Rank,
+    rank::{Rank, Seat},
 };
 use alloc::collections::VecDeque;
 use core::{
@@ -20,12 +21,37 @@ use core::{
 };
 use std::{io, time::Instant};
 
+/// Which job a process joins, and as which of its ranks.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// Which process this is.
+    pub seat: Seat,
+    /// The number of its node, if a launcher numbers the nodes.
+    pub node: Option<u32>,
+    /// The rendezvous server. `None`: a job of this process alone.
+    pub rendezvous: Option<Rendezvous>,
+    /// Time that the job has to assemble.
+    pub assembly: Duration,
+}
+
+/// The rendezvous server of a job.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    /// Where it listens.
+    pub place: HostPort,
+    /// The job's key.
+    pub secret: Secret,
+    /// The job's name, empty if it has none.
+    pub job: String,
+    /// Whether rank 0 runs the server, since no launcher does.
+    pub serve: bool,
+    /// What rank 0 then does when a rank dies.
+    pub on_death: OnDeath,
+}
+
 /// Why a process could not join its job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JoinError {
-    /// A setting is missing.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
     /// The rendezvous server's name cannot be resolved.
     #[error("{place} cannot be resolved: {reason}")]
     Resolve {
@@ -69,18 +95,18 @@ pub enum JoinError {
 }
 
 impl Membership {
-    /// Joins the job that the settings name and waits until all its ranks have. Blocks, at most for
-    /// [`Settings::assembly`] once a rank has come.
-    pub fn join(settings: &Settings, offer: Offer) -> Result<Self, JoinError> {
-        let deadline = Instant::now() + settings.assembly();
-        let seat = settings.seat.unwrap_or(Seat { rank: Rank(0), size: 1 });
-        let Some(place) = &settings.bootstrap else {
-            return Ok(Self::alone(seat, settings, offer));
+    /// Joins the job that the options name and waits until all its ranks have. Blocks, at most for
+    /// [`JoinOptions::assembly`] once a rank has come.
+    pub fn join(options: &JoinOptions, offer: Offer) -> Result<Self, JoinError> {
+        let deadline = Instant::now() + options.assembly;
+        let JoinOptions { seat, node, .. } = *options;
+        let Some(rendezvous) = &options.rendezvous else {
+            return Ok(Self::alone(seat, node, offer));
         };
-        let secret = settings.secret.as_ref().ok_or(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" })?;
-        let serves = seat.rank.0 == 0 && settings.serve != Some(Switch::Off);
-        let host = if serves { Some(Host::start(settings, seat, secret, place)?) } else { None };
-        let key = secret.for_job(settings.job.as_str());
+        let Rendezvous { place, secret, job, serve, .. } = rendezvous;
+        let serves = seat.rank.0 == 0 && *serve;
+        let host = if serves { Some(Host::start(seat.size, options.assembly, rendezvous)?) } else { None };
+        let key = secret.for_job(job);
         let places = core::slice::from_ref(place);
         let (connection, _) = connect(places, Role::Member(seat.rank.0), &key, deadline)
             .map_err(|reason| JoinError::Connect { place: place.clone(), reason })?;
@@ -95,7 +121,7 @@ impl Membership {
         };
         // The server, whose clock starts with the first rank, says who is missing: it is given the time to.
         let deadline = deadline + Duration::from_secs(2);
-        let outcome = membership.assemble(settings, offer, deadline);
+        let outcome = membership.assemble(node, offer, deadline);
         match outcome {
             Ok(None) => Ok(membership),
             Ok(Some(refused)) => Err(refused),
@@ -103,12 +129,12 @@ impl Membership {
         }
     }
 
-    pub(super) fn alone(seat: Seat, settings: &Settings, offer: Offer) -> Self {
+    pub(super) fn alone(seat: Seat, node: Option<u32>, offer: Offer) -> Self {
         let mut lanes = offer.lanes;
         for lane in lanes.iter_mut().filter(|lane| lane.ip().is_unspecified()) {
             lane.set_ip(if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
-        let node = settings.locality.node.unwrap_or(0);
+        let node = node.unwrap_or(0);
         let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes, digests: offer.digests };
         let (notices, asked) = (VecDeque::new(), VecDeque::new());
         Self { seat, table: vec![entry], notices, verdicts: Vec::new(), asked, connection: None, host: None }
@@ -116,11 +142,11 @@ impl Membership {
 
     pub(super) fn assemble(
         &mut self,
-        settings: &Settings,
+        node: Option<u32>,
         offer: Offer,
         deadline: Instant,
     ) -> Result<Option<JoinError>, LinkError> {
-        let join = Say::Join { offer, pid: std::process::id(), node: settings.locality.node, host: host_identity() };
+        let join = Say::Join { offer, pid: std::process::id(), node, host: host_identity() };
         let Some(connection) = &mut self.connection else {
             return Ok(None);
         };

@@ -1,21 +1,20 @@
 use super::*;
 use crate::{
     bootstrap::{
-        Hosting, Report, Secret, Server,
+        Hosting, OnDeath, Report, Secret, Server,
         connect::connect,
         entry::{Digests, Ending, Incarnation, Offer},
         host_port::HostPort,
         link::Role,
         message::Refusal,
     },
-    environment::{OnDeath, Settings},
+    rank::Seat,
 };
 use core::{
     net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
 };
 use std::{
-    ffi::OsString,
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
     sync::mpsc,
@@ -39,22 +38,14 @@ fn serve(hosting: Hosting) -> (Server, mpsc::Receiver<Report>) {
     (server.expect("a free port"), reports)
 }
 
-fn settings(at: SocketAddr, rank: u32, size: u32, more: &[(&str, &str)]) -> Settings {
-    let text = |name: &str, value: String| (OsString::from(format!("UNISONO_{name}")), OsString::from(value));
-    let mut variables = vec![
-        text("RANK", rank.to_string()),
-        text("SIZE", size.to_string()),
-        text("BOOTSTRAP", at.to_string()),
-        text("SECRET", KEY.to_owned()),
-        text("JOB", "job".to_owned()),
-        text("SERVE", "off".to_owned()),
-        text("ASSEMBLY", "3s".to_owned()),
-    ];
-    for (name, value) in more {
-        variables.retain(|(known, _)| known != &OsString::from(format!("UNISONO_{name}")));
-        variables.push(text(name, (*value).to_owned()));
-    }
-    Settings::from_variables(variables).expect("good settings")
+fn rendezvous(at: SocketAddr) -> Rendezvous {
+    let secret = Secret::new(KEY).expect("long enough");
+    Rendezvous { place: at.into(), secret, job: "job".to_owned(), serve: false, on_death: OnDeath::End }
+}
+
+fn options(rendezvous: Rendezvous, rank: u32, size: u32) -> JoinOptions {
+    let seat = Seat::new(Rank(rank), size).expect("a rank of the job");
+    JoinOptions { seat, node: None, rendezvous: Some(rendezvous), assembly: Duration::from_secs(3) }
 }
 
 fn offer(rank: u32) -> Offer {
@@ -72,7 +63,7 @@ fn offer(rank: u32) -> Offer {
 fn join_all(at: SocketAddr, size: u32) -> Vec<Membership> {
     thread::scope(|scope| {
         let joining: Vec<_> = (0..size)
-            .map(|rank| scope.spawn(move || Membership::join(&settings(at, rank, size, &[]), offer(rank))))
+            .map(|rank| scope.spawn(move || Membership::join(&options(rendezvous(at), rank, size), offer(rank))))
             .collect();
         joining.into_iter().map(|thread| thread.join().expect("no panic").expect("joins")).collect()
     })
@@ -118,7 +109,7 @@ fn a_table_of_many_parts_arrives_whole() {
             link
         })
         .collect();
-    let member = Membership::join(&settings(at, 0, size, &[]), offer(0)).expect("joins");
+    let member = Membership::join(&options(rendezvous(at), 0, size), offer(0)).expect("joins");
     assert_eq!(member.table().len(), 600);
     assert_eq!(member.table()[599].node, 599 / 64);
     drop(others);
@@ -127,8 +118,11 @@ fn a_table_of_many_parts_arrives_whole() {
 #[test]
 fn a_wrong_secret_or_job_is_refused_by_both_sides() {
     let (server, _reports) = serve(hosting(1, OnDeath::Tell));
-    for wrong in [("SECRET", "another secret, quite long"), ("JOB", "other")] {
-        let refused = Membership::join(&settings(server.local(), 0, 1, &[wrong]), offer(0));
+    let right = rendezvous(server.local());
+    let other_secret = Secret::new("another secret, quite long").expect("long enough");
+    for wrong in [Rendezvous { secret: other_secret, ..right.clone() }, Rendezvous { job: "other".to_owned(), ..right }]
+    {
+        let refused = Membership::join(&options(wrong, 0, 1), offer(0));
         let place = HostPort::from(server.local());
         assert_eq!(refused.err(), Some(JoinError::Connect { place, reason: LinkError::Unauthenticated }));
     }
@@ -152,7 +146,7 @@ fn a_stranger_that_answers_nonsense_is_recognised() {
         stream.write_all(&[b'x'; 72]).expect("sent");
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let refused = Membership::join(&settings(at, 0, 1, &[]), offer(0));
+    let refused = Membership::join(&options(rendezvous(at), 0, 1), offer(0));
     assert_eq!(refused.err(), Some(JoinError::Connect { place: at.into(), reason: LinkError::Version }));
     stranger.join().expect("no panic");
 }
@@ -160,9 +154,10 @@ fn a_stranger_that_answers_nonsense_is_recognised() {
 #[test]
 fn missing_ranks_are_named_in_time() {
     let (server, _reports) = serve(hosting(3, OnDeath::Tell));
-    let refused = Membership::join(&settings(server.local(), 1, 3, &[]), offer(1)).expect_err("two are missing");
+    let refused = Membership::join(&options(rendezvous(server.local()), 1, 3), offer(1)).expect_err("two are missing");
     assert_eq!(refused, JoinError::Refused { rank: Rank(1), refusal: Refusal::Missing { count: 2, first: 0 } });
-    let nobody = settings(SocketAddr::from(([127, 0, 0, 1], 1)), 1, 3, &[("ASSEMBLY", "50ms")]);
+    let nobody = rendezvous(SocketAddr::from(([127, 0, 0, 1], 1)));
+    let nobody = JoinOptions { assembly: Duration::from_millis(50), ..options(nobody, 1, 3) };
     let refused = Membership::join(&nobody, offer(1)).expect_err("nobody serves there");
     assert!(matches!(refused, JoinError::Connect { reason: LinkError::Broken(io::ErrorKind::ConnectionRefused), .. }));
 }
@@ -182,7 +177,7 @@ fn deaths_new_lives_and_answers_arrive() {
     assert_eq!(notice(&mut zero), Notice::Died { rank: Rank(1), incarnation, ending });
     zero.ask(Rank(1));
     assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Dead });
-    let again = Membership::join(&settings(server.local(), 1, 2, &[]), offer(1)).expect("a new life");
+    let again = Membership::join(&options(rendezvous(server.local()), 1, 2), offer(1)).expect("a new life");
     assert_ne!(again.table()[1].incarnation, former.incarnation);
     assert_eq!(notice(&mut zero), Notice::Met { rank: Rank(1), entry: again.table()[1] });
     assert_eq!(zero.table(), again.table());
@@ -261,7 +256,8 @@ fn an_abort_reaches_the_launcher_and_the_others() {
 #[test]
 fn rank_zero_serves_where_no_launcher_does() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-    let foreign = |rank| settings(port, rank, 3, &[("SERVE", "on"), ("ON_DEATH", "tell")]);
+    let serving = Rendezvous { serve: true, on_death: OnDeath::Tell, ..rendezvous(port) };
+    let foreign = |rank| options(serving.clone(), rank, 3);
     let mut members: Vec<Membership> = thread::scope(|scope| {
         let joining: Vec<_> =
             (0..3).rev().map(|rank| scope.spawn(move || Membership::join(&foreign(rank), offer(rank)))).collect();
@@ -281,8 +277,8 @@ fn rank_zero_serves_where_no_launcher_does() {
 
 #[test]
 fn a_job_of_one_needs_nobody() {
-    let settings = Settings::from_variables([]).expect("nothing is set");
-    let mut alone = Membership::join(&settings, offer(0)).expect("joins");
+    let options = JoinOptions { rendezvous: None, ..options(rendezvous(SocketAddr::from(([127, 0, 0, 1], 1))), 0, 1) };
+    let mut alone = Membership::join(&options, offer(0)).expect("joins");
     assert_eq!((alone.rank(), alone.size(), alone.table().len()), (Rank(0), 1, 1));
     assert!(alone.table()[0].lanes[0].ip().is_loopback());
     assert_eq!((alone.poll(), alone.fence(WAIT)), (None, Ok(())));
@@ -318,7 +314,7 @@ fn a_member_that_talks_nonsense_is_cut_off() {
         let ending = Ending::Disconnected;
         let incarnation = members[0].table()[1].incarnation;
         assert_eq!(notice(&mut members[0]), Notice::Died { rank: Rank(1), incarnation, ending });
-        talker = Membership::join(&settings(server.local(), 1, 3, &[]), offer(1)).expect("a new life");
+        talker = Membership::join(&options(rendezvous(server.local()), 1, 3), offer(1)).expect("a new life");
         assert!(matches!(notice(&mut members[0]), Notice::Met { rank: Rank(1), .. }));
     }
     assert_eq!(reports.try_iter().filter(|report| matches!(report, Report::Died { .. })).count(), 4);
