@@ -10,7 +10,7 @@ use core::error::Error;
 use core::f64::consts::PI;
 use core::ops::Range;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::SystemOperation;
 use unisono::world::{Failure, Tag, World, wait_all};
 

@@ -7,7 +7,7 @@
 
 use core::error::Error;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::World;
 use unisono::world::collective::SystemOperation;
 

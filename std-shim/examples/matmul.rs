@@ -7,7 +7,7 @@
 
 use core::error::Error;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::World;
 
 /// Rows and columns.

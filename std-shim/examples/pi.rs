@@ -9,7 +9,7 @@ use core::error::Error;
 use core::f64::consts::PI;
 use std::env;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::World;
 use unisono::world::collective::SystemOperation;
 

@@ -8,7 +8,7 @@
 use core::error::Error;
 use std::time::Instant;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Tag, World};
 
 const TOKEN: Tag = Tag(1);

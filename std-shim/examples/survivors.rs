@@ -10,7 +10,7 @@ use core::error::Error;
 use core::f64::consts::PI;
 
 use rustix::process::{Signal, getpid, kill_process};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono::world::{AgreeError, Communicator, World};
 

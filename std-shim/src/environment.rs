@@ -14,18 +14,18 @@ pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
-pub use crate::bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
-pub use crate::rank::{SIZE_MAX, Seat};
 pub use host_list::{HostList, HostListError};
+pub use unisono_bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
+pub use unisono_bootstrap::{SIZE_MAX, Seat};
 
-use crate::bootstrap::{Digests, JoinOptions, Rendezvous};
-use crate::rank::Rank;
 use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Digests, JoinOptions, Rendezvous};
 use unisono_udp::fault::Faults;
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.

@@ -22,12 +22,10 @@ pub use bare_metal::BareMetal;
 pub use layout::{Berth, Layout, LayoutError};
 pub use watch::run;
 
-use crate::{
-    environment::{DeviceChoice, PREFIX, Settings, SettingsError},
-    rank::Rank,
-};
+use crate::environment::{DeviceChoice, PREFIX, Settings, SettingsError};
 use core::{net::SocketAddr, time::Duration};
 use std::{ffi::OsString, io};
+use unisono_bootstrap::Rank;
 use unisono_shmem::file::FileError;
 
 /// Time between SIGTERM and SIGKILL unless said otherwise.

@@ -4,21 +4,20 @@
 //! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
 //!
 //! What they stand on:
-//! - [`rank`]: what a rank is called.
 //! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.
-//! - [`bootstrap`]: how the ranks find each other.
+//! - [`unisono_bootstrap`]: how the ranks find each other.
 //! - [`node`]: the memory that the ranks of one host share.
 
 extern crate alloc;
 
-pub mod bootstrap;
 pub mod environment;
 pub mod launch;
 #[cfg(target_os = "linux")]
 pub mod node;
-pub mod rank;
 #[cfg(target_os = "linux")]
 pub mod world;
+
+pub use unisono_bootstrap::Rank;
 
 /// The README's program compiles.
 #[cfg(doctest)]

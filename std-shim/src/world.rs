@@ -64,15 +64,15 @@ pub use probe::Message;
 pub use request::{Failure, RequestFailed, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
-use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
-use crate::rank::Rank;
 use collective::context::WORLD;
 use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 use seat::Taken;
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
 use unisono_memory::records::Sizes;
 use unisono_udp::{BindError, Tally};
 

@@ -6,7 +6,7 @@ use std::env;
 use std::process::ExitCode;
 
 use program::{expect, run};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
 use unisono::world::{Communicator, World};
 

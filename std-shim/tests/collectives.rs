@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use program::{expect, run};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{
     AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
     ViewMut,

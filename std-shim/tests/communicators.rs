@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
 use unisono::world::{Communicator, CreateError, Failure, Status, Tag, World};
 

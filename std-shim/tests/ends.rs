@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use program::{expect, run};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Failure, Tag, World};
 
 const MEANS: [&str; 6] = [

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use program::{expect, run};
+use unisono::Rank;
 use unisono::node::Node;
-use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
 use unisono_shmem::segment::Site;
 

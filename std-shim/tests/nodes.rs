@@ -17,9 +17,9 @@ use std::{
 };
 
 use program::{expect, run};
+use unisono::Rank;
 use unisono::{
     node::{Node, Standing},
-    rank::Rank,
     world::{Tag, World},
 };
 use unisono_shmem::rest::Look;

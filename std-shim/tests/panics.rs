@@ -13,7 +13,7 @@ use std::thread;
 use program::{expect, run};
 use tracing::subscriber::set_global_default;
 use tracing::{Event, Metadata, Subscriber, span};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{CollectiveError, UserOperation, Vector, ViewMut};
 use unisono::world::{Communicator, Tag, World};
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::thread;
 
 use job::{EVERY_WAY, Over, data, everywhere, job, job_over};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Failure, Tag, World};
 
 const TAG: Tag = Tag(1);

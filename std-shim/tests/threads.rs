@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use job::{data, everywhere, job};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
 use unisono::world::{Communicator, Failure, Loan, Request, Scope, Tag, World, wait_any};
 

@@ -8,7 +8,7 @@ use std::process::{ExitCode, Output, exit};
 use std::thread;
 
 use program::{expect, run};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::collective::SystemOperation;
 use unisono::world::{Tag, World};
 

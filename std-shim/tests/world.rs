@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use rustix::time::{ClockId, clock_gettime};
-use unisono::bootstrap::{Membership, Offer};
+use unisono::Rank;
 use unisono::environment::{Settings, Transport};
-use unisono::rank::Rank;
 use unisono::world::{AllocateError, Failure, Tag, World, WorldError};
+use unisono_bootstrap::{Membership, Offer};
 use unisono_core::peer::Incarnation;
 use unisono_shmem::layout::Waiting;
 

@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Buffer, Communicator, Failure, Scope, Tag, World};
 use unisono_node::letters::{BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter};
 use unisono_node::messages::Mode;

@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 
 use half::{bf16, f16};
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, Complex, Element, Located, SystemOperation, UserOperation};
 use zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::Communicator;
 use unisono::world::collective::{
     AsView, AsViewMut, CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation, Vector, View, ViewMut,

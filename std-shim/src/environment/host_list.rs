@@ -1,7 +1,7 @@
 //! The hosts of a job: `a:4,b:4`.
 
-use crate::rank::SIZE_MAX;
 use core::{fmt, str::FromStr};
+use unisono_bootstrap::SIZE_MAX;
 
 /// Hosts with the number of ranks each takes: `a:4,b:4`. A host without a number takes one.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,11 +9,7 @@ use super::{
     segments::Segments,
     variables,
 };
-use crate::{
-    bootstrap::{Ending, HostPort, LinkError, Role, Say, Sealed, Secret, SecretError, Tell, connect},
-    environment::{Seat, Settings, SettingsError, Transport},
-    rank::Rank,
-};
+use crate::environment::{Seat, Settings, SettingsError, Transport};
 use alloc::sync::Arc;
 use core::{
     net::{IpAddr, SocketAddr},
@@ -25,7 +21,6 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use std::{
     env,
     io::{self, Read, Write},
-    net::Shutdown,
     os::unix::net::UnixStream,
     path::Path,
     process::ChildStdin,
@@ -33,6 +28,8 @@ use std::{
     time::Instant,
 };
 use tracing::debug;
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Secret, SecretError};
 
 /// Time that the launcher has to take the last words.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -82,14 +79,11 @@ pub fn run() -> Result<(), AgentError> {
         let wake = wake.try_clone().map_err(AgentError::Setup)?;
         signal_hook::low_level::pipe::register(signal, wake).map_err(AgentError::Setup)?;
     }
-    let key = Secret::new(&order.secret)?.for_job(&order.job);
+    let secret = Secret::new(&order.secret)?;
     let deadline = Instant::now() + Duration::from_millis(order.assembly_ms);
-    let (mut launcher, at) = connect(&places(&order), Role::Agent(order.host), &key, deadline)
+    let (mut launcher, at) = AgentLink::connect(&places(&order), order.host, (&secret, &order.job), deadline)
         .map_err(|error| AgentError::Connect { places: order.places.join(", "), error })?;
-    let welcome = launcher.next(deadline)?;
-    if Tell::decode(&welcome).map_err(LinkError::from)? != Tell::Welcome {
-        return Err(LinkError::OutOfTurn(welcome.kind).into());
-    }
+    launcher.await_welcome(deadline)?;
     let mut agent = Agent { crew: Crew::default(), segments: Segments::default(), launcher, events, interrupted };
     let (output, rank_zero) = agent.start(&order, at)?;
     if let Some(to) = rank_zero {
@@ -104,7 +98,7 @@ pub fn run() -> Result<(), AgentError> {
     if let Some(output) = output {
         output.finish();
     }
-    farewell(agent.launcher);
+    agent.launcher.close(Instant::now() + FAREWELL);
     served
 }
 
@@ -128,7 +122,7 @@ fn places(order: &Order) -> Vec<HostPort> {
 struct Agent {
     crew: Crew,
     segments: Segments,
-    launcher: Sealed,
+    launcher: AgentLink,
     events: UnixStream,
     /// The agent itself was sent a signal.
     interrupted: Arc<AtomicBool>,
@@ -175,11 +169,11 @@ impl Agent {
                     outputs.extend(pipes.output.map(|from| source(from.into())));
                     errors.extend(pipes.errors.map(|from| source(from.into())));
                     rank_zero = pipes.input.or(rank_zero);
-                    self.say(&Say::Started { rank: berth.rank, pid })?;
+                    self.launcher.started(berth.rank, pid)?;
                 }
                 Err(error) => {
                     let reason = format!("{}: {error}", order.program);
-                    self.say(&Say::Ended { rank: berth.rank, ending: Ending::NotStarted, reason })?;
+                    self.launcher.ended(berth.rank, Ending::NotStarted, reason)?;
                 }
             }
         }
@@ -190,14 +184,9 @@ impl Agent {
     /// Starts nothing, for this reason.
     fn decline(&mut self, order: &Order, reason: &str) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
         for post in &order.ranks {
-            let (rank, ending, reason) = (Rank(post.rank), Ending::NotStarted, reason.to_owned());
-            self.say(&Say::Ended { rank, ending, reason })?;
+            self.launcher.ended(Rank(post.rank), Ending::NotStarted, reason.to_owned())?;
         }
         Ok((None, None))
-    }
-
-    fn say(&mut self, what: &Say) -> Result<(), LinkError> {
-        self.launcher.send(&what.encode())
     }
 
     /// Until all ranks have ended, or the launcher is lost.
@@ -205,19 +194,15 @@ impl Agent {
         loop {
             for (rank, pid, ending) in self.crew.ended() {
                 debug!(%rank, pid, %ending, "ended");
-                self.say(&Say::Ended { rank, ending, reason: String::new() })?;
+                self.launcher.ended(rank, ending, String::new())?;
             }
             if !self.crew.is_running() {
                 return Ok(());
             }
-            while let Some(frame) = self.launcher.poll()? {
-                match Tell::decode(&frame).map_err(LinkError::from)? {
-                    Tell::Signal { rank, signal } => self.crew.signal(rank, signal),
-                    Tell::Ask { rank, asker } => {
-                        let alive = self.crew.runs(rank);
-                        self.say(&Say::Liveness { rank, asker, alive })?;
-                    }
-                    _ => return Err(LinkError::OutOfTurn(frame.kind).into()),
+            while let Some(request) = self.launcher.poll()? {
+                match request {
+                    AgentRequest::Signal { rank, signal } => self.crew.signal(rank, signal),
+                    AgentRequest::Ask { rank, asker } => self.launcher.liveness(rank, asker, self.crew.runs(rank))?,
                 }
             }
             if self.interrupted.load(Ordering::Relaxed) {
@@ -229,8 +214,8 @@ impl Agent {
 
     fn wait(&mut self, longest: Duration) {
         let mut backlog = PollFlags::IN;
-        backlog.set(PollFlags::OUT, self.launcher.link.backlog() > 0);
-        let mut waiting = [PollFd::new(&self.events, PollFlags::IN), PollFd::new(&self.launcher.link, backlog)];
+        backlog.set(PollFlags::OUT, self.launcher.has_backlog());
+        let mut waiting = [PollFd::new(&self.events, PollFlags::IN), PollFd::new(&self.launcher, backlog)];
         let timeout = Timespec::try_from(longest).ok();
         // Whatever ends the waiting, the caller looks at everything.
         let _ = poll(&mut waiting, timeout.as_ref());
@@ -250,14 +235,6 @@ impl Agent {
             thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// Lets the launcher take the last words before the connection closes.
-fn farewell(mut launcher: Sealed) {
-    let deadline = Instant::now() + FAREWELL;
-    while launcher.link.backlog() > 0 && launcher.link.flush().is_ok() && launcher.link.wait(deadline).is_ok() {}
-    let _ = launcher.link.stream().shutdown(Shutdown::Write);
-    while launcher.poll().is_ok() && launcher.link.wait(deadline).is_ok() {}
 }
 
 fn copy_input(mut to: ChildStdin, behind: &[u8]) {

@@ -6,11 +6,7 @@
 //! system who lives: this process does, and writes onto the seats of processes that have ended that they failed.
 
 use super::crew::bind_life;
-use crate::{
-    bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, fresh_incarnation},
-    environment::{GivenSegment, Settings, SettingsError},
-    rank::Rank,
-};
+use crate::environment::{GivenSegment, Settings, SettingsError};
 use core::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
@@ -24,6 +20,8 @@ use std::{
     thread::{self, JoinHandle},
     time::Instant,
 };
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, fresh_incarnation};
 use unisono_shmem::{
     file::{FileError, Mapping, reopen},
     layout::Layout,

@@ -1,7 +1,7 @@
 //! The processes of this host: started, signalled, reaped.
 
 use super::affinity;
-use crate::{bootstrap::Ending, environment::PREFIX, launch::layout::Berth, rank::Rank};
+use crate::{environment::PREFIX, launch::layout::Berth};
 use core::time::Duration;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal,
@@ -18,6 +18,8 @@ use std::{
     thread,
     time::Instant,
 };
+use unisono_bootstrap::Ending;
+use unisono_bootstrap::Rank;
 
 /// The setting that ranks inherit: where their own log goes.
 const INHERITED: &str = "UNISONO_LOG";

@@ -1,9 +1,7 @@
 //! Which rank runs where.
 
-use crate::{
-    environment::{HostList, Locality, SIZE_MAX},
-    rank::Rank,
-};
+use crate::environment::{HostList, Locality, SIZE_MAX};
+use unisono_bootstrap::Rank;
 
 /// The host that needs no remote shell.
 const HERE: &str = "localhost";

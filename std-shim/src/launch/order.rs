@@ -1,9 +1,9 @@
 //! What the launcher tells an agent on its standard input, where no argument list shows it: one line of JSON.
 
 use super::layout::Berth;
-use crate::rank::Rank;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
+use unisono_bootstrap::Rank;
 
 /// Longest order in bytes.
 const ORDER_MAX: usize = 64 << 20;

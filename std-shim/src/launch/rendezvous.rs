@@ -1,12 +1,10 @@
 //! Where the launcher's server listens, and where others may find it.
 
 use super::{LaunchError, layout::Layout};
-use crate::{
-    bootstrap::{HostPort, Hosting, Report, Server},
-    environment::JobName,
-};
+use crate::environment::JobName;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io;
+use unisono_bootstrap::{HostPort, Hosting, Report, Server};
 
 /// Listens where the agents can reach it: on the loopback if there are none.
 pub(super) fn serve(

@@ -1,6 +1,8 @@
 //! What the end of a rank means for the job: pure decisions, without processes or clocks.
 
-use crate::{bootstrap::Ending, environment::OnDeath, rank::Rank};
+use crate::environment::OnDeath;
+use unisono_bootstrap::Ending;
+use unisono_bootstrap::Rank;
 
 /// What is to follow from a rank's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,11 +11,7 @@ use super::{
     segments::Segments,
     verdict::{Consequence, Verdict},
 };
-use crate::{
-    bootstrap::{Ending, Hosting, Report, Secret, Server},
-    environment::{DeviceChoice, Period, Settings, Switch},
-    rank::Rank,
-};
+use crate::environment::{DeviceChoice, Period, Settings, Switch};
 use core::time::Duration;
 use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2},
@@ -29,6 +25,8 @@ use std::{
     time::Instant,
 };
 use tracing::{debug, info};
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Ending, Hosting, Report, Secret, Server};
 
 /// Signals that go on to the ranks.
 const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];

@@ -337,7 +337,7 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
 /// The job's Q_Key, from its secret. A process by itself has none, and no peers.
 #[cfg(feature = "verbs")]
 fn queue_key(settings: &Settings) -> u32 {
-    let proof = settings.secret.as_ref().map(|secret| secret.for_job(settings.job.as_str()).prove(b"queue key", &[]));
+    let proof = settings.secret.as_ref().map(|secret| secret.prove(settings.job.as_str(), b"queue key", &[]));
     proof.map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([a, b, c, d]))
 }
 

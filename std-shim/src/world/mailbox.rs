@@ -16,7 +16,7 @@ use unisono_shmem::note::{self, SHORT};
 
 use super::parcel::Parcels;
 use super::request::{Failure, Requests, Status, Tag, message_of};
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 use unisono_memory::records::{ProcessMessages, buckets};
 use unisono_memory::region::{Extent, Regions};
 

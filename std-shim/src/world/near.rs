@@ -27,11 +27,11 @@ use unisono_shmem::storing::Storing;
 
 use super::request::Failure;
 use crate::node::Node;
-use crate::rank::Rank;
 use pace::Pace;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
 pub(super) use source::{Nonce, Source};
+use unisono_bootstrap::Rank;
 use unisono_memory::region::{Address, Extent, Regions};
 
 /// Bytes of the longest message that is copied through the ring, when it lies in the segment and announcing it saves a copy.

@@ -47,10 +47,10 @@ use super::near::Near;
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
 use super::small::{Cell, SmallCells};
-use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Entry, Membership};
 use unisono_memory::records::{ProcessEndpoint, grow};
 use unisono_memory::region::Regions;
 

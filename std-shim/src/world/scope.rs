@@ -16,7 +16,7 @@ use super::process::Process;
 use super::progress::{Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Where requests are started. When [`Communicator::scope`] returns, all have ended.
 ///

@@ -2,9 +2,9 @@
 
 use parking_lot::Mutex;
 
-use crate::bootstrap::HostPort;
 use crate::environment::Settings;
-use crate::rank::Rank;
+use unisono_bootstrap::HostPort;
+use unisono_bootstrap::Rank;
 
 /// The process, since a forked one has what its parent took; the job's rendezvous server; the rank.
 type Seat = (u32, HostPort, Rank);

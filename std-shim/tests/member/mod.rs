@@ -2,11 +2,9 @@
 
 use core::{net::SocketAddr, time::Duration};
 use std::{env, process::ExitCode, thread, time::Instant};
-use unisono::{
-    bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fresh_incarnation},
-    environment::Settings,
-    rank::Rank,
-};
+use unisono::Rank;
+use unisono::environment::Settings;
+use unisono_bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fresh_incarnation};
 
 const WAIT: Duration = Duration::from_secs(3);
 

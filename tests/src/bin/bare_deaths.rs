@@ -298,7 +298,7 @@ fn one(world: &World, round: u32) -> Result<(), CollectiveError> {
     world.barrier()?;
     let root = round % ranks;
     let mut data = rounds::contribution(round, root);
-    world.broadcast_into(&mut data, unisono::rank::Rank(root))?;
+    world.broadcast_into(&mut data, unisono::Rank(root))?;
     let mut data = rounds::contribution(round, rank);
     world.all_reduce_in_place(&mut data, SystemOperation::sum())?;
     let mut data = rounds::contribution(round, rank).map(|number| number as f32);

@@ -11,8 +11,8 @@ use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
+use unisono::Rank;
 use unisono::launch::{BareMetal, bare_metal::DONE};
-use unisono::rank::Rank;
 use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono_node::group::Group;

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Signal, kill_process};
+use unisono::Rank;
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
-use unisono::rank::Rank;
 use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono_core::collective::{Order, Plan, Rank as Member, Verb};

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
+use unisono::Rank;
 use unisono::environment::Settings;
-use unisono::rank::Rank;
 use unisono::world::{Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;

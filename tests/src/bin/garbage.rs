@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use unisono::Rank;
 use unisono::environment::GivenSegment;
-use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
 use unisono_shmem::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};

@@ -1,6 +1,6 @@
 //! Each form of each collective, called.
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
 use unisono_core::collective::Verb;

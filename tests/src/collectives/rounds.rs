@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::Communicator;
 use unisono_core::collective::Verb;
 

@@ -12,8 +12,8 @@ mod tune;
 
 use core::time::Duration;
 use serde_json::json;
+use unisono::Rank;
 use unisono::environment::{DeviceChoice, Settings};
-use unisono::rank::Rank;
 use unisono::world::{Communicator, World};
 use unisono_shmem::layout::ROOMS;
 

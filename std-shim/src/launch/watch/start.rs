@@ -15,11 +15,7 @@ use super::{
     },
     Launch,
 };
-use crate::{
-    bootstrap::HostPort,
-    environment::{Seat, Settings, Switch},
-    rank::Rank,
-};
+use crate::environment::{Seat, Settings, Switch};
 use core::time::Duration;
 use std::{
     ffi::OsStr,
@@ -29,6 +25,8 @@ use std::{
     time::Instant,
 };
 use tracing::debug;
+use unisono_bootstrap::HostPort;
+use unisono_bootstrap::Rank;
 
 impl Launch<'_> {
     /// Starts everything, or nothing that stays: what runs already ends with the [`Launch`].

@@ -19,12 +19,12 @@ use super::running::{Running, What};
 use super::schedule::Choices;
 use super::store::{Kept, Store};
 use super::transfer::{Holder, Transfers};
-use crate::rank::Rank;
 use crate::world::group::Group;
 use crate::world::near::Announced;
 use crate::world::process::{ASK, DEAF, GONE, LEFT, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
+use unisono_bootstrap::Rank;
 use unisono_memory::region::Regions;
 
 /// Bytes of the longest message that may come before its receive.

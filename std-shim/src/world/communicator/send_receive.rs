@@ -6,12 +6,12 @@ use unisono_core::message::admission::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::rank::Rank;
 use crate::world::collective::store::Kept;
 use crate::world::mailbox::Wanted;
 use crate::world::process::Posting;
 use crate::world::progress::{Leaves, Started};
 use crate::world::request::{Failure, Status, Tag};
+use unisono_bootstrap::Rank;
 
 /// Bytes that were copied out of a buffer into which others come.
 struct Copied<'c> {

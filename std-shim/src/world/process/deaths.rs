@@ -5,13 +5,13 @@ use unisono_core::peer::Life;
 
 use super::Process;
 use super::retire::PATIENCE;
-use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::{Receiving, State};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::request::{Failure, message_of};
+use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Liveness, Membership, Notice};
 
 impl Process {
     /// Hears from the launcher.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::Communicator;
 use unisono::world::collective::{CollectiveError, SystemOperation};
 use zerocopy::IntoBytes;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Failure, Tag, World};
 
 const BALL: Tag = Tag(5);

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Failure, Loan, Request, Scope, Tag, World};
 
 use super::Buffers;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::rank::Rank;
+use unisono::Rank;
 use unisono::world::{Failure, Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;

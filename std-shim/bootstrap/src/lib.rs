@@ -7,6 +7,9 @@
 //!
 //! The seal keeps others from joining a job or speaking for its processes. Nothing is encrypted.
 
+extern crate alloc;
+
+mod agent_link;
 mod ballot;
 mod codec;
 mod connect;
@@ -14,27 +17,27 @@ mod entry;
 mod frame;
 mod host;
 mod host_port;
+mod join_options;
 mod link;
 mod membership;
 mod message;
 mod on_death;
+mod rank;
 mod roll;
 mod secret;
 mod server;
-mod serving;
 
+pub use agent_link::{AgentLink, AgentRequest};
 pub use ballot::{Ballot, Name, RANGES_MAX, Ranks, Verdict, WORDS_MAX};
 pub use entry::{Digests, Ending, Entry, Incarnation, Offer, fresh_incarnation};
 pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
+pub use join_options::{JoinError, JoinOptions, Rendezvous};
 pub use link::LinkError;
-pub use membership::{AGENT_SILENCE, AwaitError, JoinError, JoinOptions, Liveness, Membership, Notice, Rendezvous};
+pub use membership::{AGENT_SILENCE, AwaitError, Liveness, Membership, Notice};
 pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use on_death::{OnDeath, OnDeathError};
+pub use rank::{Rank, SIZE_MAX, Seat};
 pub use roll::Report;
 pub use secret::{Secret, SecretError};
 pub use server::{Hosting, Server};
-
-pub(crate) use connect::connect;
-pub(crate) use link::{Role, Sealed};
-pub(crate) use message::{Say, Tell};

@@ -1,7 +1,11 @@
 //! The rendezvous server, as its owner sees it.
 
 use super::on_death::OnDeath;
-use super::{entry::Ending, roll::Report, secret::Secret, serving::Serving};
+mod serving;
+
+use serving::Serving;
+
+use super::{entry::Ending, roll::Report, secret::Secret};
 use crate::rank::Rank;
 use alloc::sync::Arc;
 use core::{net::SocketAddr, time::Duration};
@@ -44,7 +48,7 @@ pub struct Server {
 
 /// What the owner wants of the thread.
 #[derive(Debug)]
-pub(super) enum Command {
+enum Command {
     Ended(Rank, Ending),
     Signal { node: u32, rank: Option<Rank>, signal: i32 },
     Stop,

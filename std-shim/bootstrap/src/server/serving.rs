@@ -4,12 +4,12 @@ mod conversation;
 
 use conversation::{Conversation, Phase};
 
-use super::{
+use super::{Command, Hosting};
+use crate::{
     link::{Greeting, Link, LinkError},
     message::Tell,
     roll::{Act, LinkId, Report, Roll},
     secret::Key,
-    server::{Command, Hosting},
 };
 use alloc::sync::Arc;
 use core::time::Duration;

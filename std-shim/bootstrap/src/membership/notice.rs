@@ -1,10 +1,8 @@
 //! What a process hears of others.
 
 use crate::{
-    bootstrap::{
-        entry::{Ending, Entry, Incarnation},
-        link::LinkError,
-    },
+    entry::{Ending, Entry, Incarnation},
+    link::LinkError,
     rank::Rank,
 };
 

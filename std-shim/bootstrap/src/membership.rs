@@ -3,7 +3,6 @@
 mod join;
 mod notice;
 
-pub use join::{JoinError, JoinOptions, Rendezvous};
 pub use notice::{Liveness, Notice};
 
 use super::{
@@ -88,7 +87,7 @@ impl Membership {
     }
 
     /// Notices that have arrived and wait to be read, none of which is taken away.
-    pub(crate) fn heard(&mut self) -> impl Iterator<Item = &Notice> {
+    pub fn heard(&mut self) -> impl Iterator<Item = &Notice> {
         self.listen();
         self.notices.iter()
     }

@@ -59,6 +59,11 @@ impl Secret {
         &self.0
     }
 
+    /// Bytes that only who knows the secret can compute, bound to a job, a purpose and a context.
+    pub fn prove(&self, job: &str, purpose: &[u8], context: &[&[u8]]) -> [u8; 32] {
+        self.for_job(job).prove(purpose, context)
+    }
+
     /// The key of one job: secrets may be shared by jobs of different names.
     pub(crate) fn for_job(&self, job: &str) -> Key {
         Key(Key::from_bytes(self.0.as_bytes()).digest(&[b"unisono job", job.as_bytes()]))

@@ -3,10 +3,12 @@
 use super::{
     ballot::{Name, RANGES_MAX, Ranks, WORDS_MAX},
     entry::{ADDRESS, Digests, Ending, Entry, Incarnation, address_from_bytes, address_to_bytes},
-    message::TEXT_MAX,
 };
 use crate::rank::Rank;
 use core::net::SocketAddr;
+
+/// Longest host identity and longest reason, in bytes.
+pub(super) const TEXT_MAX: usize = 512;
 
 /// Builds a payload.
 #[derive(Default, Debug)]

@@ -12,8 +12,6 @@ use crate::rank::Rank;
 pub const KEY_MAX: usize = 256;
 /// Longest stored value, in bytes.
 pub const VALUE_MAX: usize = 4096;
-/// Longest host identity and longest reason, in bytes.
-pub(crate) const TEXT_MAX: usize = 512;
 /// Most table lines in one frame.
 pub(crate) const LINES_MAX: usize = 256;
 const _: () = assert!(28 + 16 * RANGES_MAX + 8 * WORDS_MAX <= PAYLOAD_MAX);

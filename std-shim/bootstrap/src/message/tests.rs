@@ -1,6 +1,7 @@
 use super::*;
-use crate::bootstrap::ballot::{Name, Ranks};
-use crate::bootstrap::entry::Digests;
+use crate::ballot::{Name, Ranks};
+use crate::codec::TEXT_MAX;
+use crate::entry::Digests;
 use core::net::SocketAddr;
 use proptest::prelude::*;
 

@@ -2,11 +2,9 @@
 
 use super::{Act, LinkId, Report, Roll, State};
 use crate::{
-    bootstrap::{
-        entry::{Ending, Incarnation},
-        message::Tell,
-    },
-    environment::OnDeath,
+    entry::{Ending, Incarnation},
+    message::Tell,
+    on_death::OnDeath,
     rank::Rank,
 };
 

@@ -1,13 +1,12 @@
 use super::*;
+use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
-    bootstrap::{
-        Hosting, OnDeath, Report, Secret, Server,
-        connect::connect,
-        entry::{Digests, Ending, Incarnation, Offer},
-        host_port::HostPort,
-        link::Role,
-        message::Refusal,
-    },
+    Hosting, OnDeath, Report, Secret, Server,
+    connect::connect,
+    entry::{Digests, Ending, Incarnation, Offer},
+    host_port::HostPort,
+    link::Role,
+    message::Refusal,
     rank::Seat,
 };
 use core::{

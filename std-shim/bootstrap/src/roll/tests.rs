@@ -1,5 +1,5 @@
 use super::{store::STORE_MAX, *};
-use crate::bootstrap::{
+use crate::{
     ballot::{Ballot, Ranks, Verdict},
     entry::{Digests, Incarnation},
     message::{KEY_MAX, VALUE_MAX},

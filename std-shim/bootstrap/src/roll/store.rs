@@ -1,7 +1,7 @@
 //! Keys and values that ranks leave for each other.
 
 use super::{Act, LinkId, Roll};
-use crate::bootstrap::message::{KEY_MAX, Tell, VALUE_MAX};
+use crate::message::{KEY_MAX, Tell, VALUE_MAX};
 
 /// Bytes of all stored keys and values.
 pub(super) const STORE_MAX: usize = 16 << 20;

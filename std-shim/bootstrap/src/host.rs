@@ -2,11 +2,10 @@
 
 use super::{
     host_port::HostPort,
-    membership::JoinError,
+    join_options::{JoinError, Rendezvous},
     roll::Report,
     server::{Hosting, Server},
 };
-use crate::bootstrap::membership::Rendezvous;
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;

@@ -9,10 +9,8 @@ use std::collections::HashSet;
 
 use super::{Act, LinkId, Roll, State};
 use crate::{
-    bootstrap::{
-        ballot::{Ballot, Name, Ranks, Verdict},
-        message::Tell,
-    },
+    ballot::{Ballot, Name, Ranks, Verdict},
+    message::Tell,
     rank::Rank,
 };
 

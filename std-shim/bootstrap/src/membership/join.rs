@@ -1,98 +1,21 @@
 //! Joining a job.
 
 use super::Membership;
+use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
-    bootstrap::{
-        connect::connect,
-        entry::{Entry, Offer},
-        host::Host,
-        host_port::HostPort,
-        link::{LinkError, Role},
-        message::{Refusal, Say, Tell},
-        on_death::OnDeath,
-        secret::Secret,
-    },
-    rank::{Rank, Seat},
+    connect::connect,
+    entry::{Entry, Offer},
+    host::Host,
+    link::{LinkError, Role},
+    message::{Say, Tell},
+    rank::Seat,
 };
 use alloc::collections::VecDeque;
 use core::{
     net::{Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
-use std::{io, time::Instant};
-
-/// Which job a process joins, and as which of its ranks.
-#[derive(Clone, Debug)]
-pub struct JoinOptions {
-    /// Which process this is.
-    pub seat: Seat,
-    /// The number of its node, if a launcher numbers the nodes.
-    pub node: Option<u32>,
-    /// The rendezvous server. `None`: a job of this process alone.
-    pub rendezvous: Option<Rendezvous>,
-    /// Time that the job has to assemble.
-    pub assembly: Duration,
-}
-
-/// The rendezvous server of a job.
-#[derive(Clone, Debug)]
-pub struct Rendezvous {
-    /// Where it listens.
-    pub place: HostPort,
-    /// The job's key.
-    pub secret: Secret,
-    /// The job's name, empty if it has none.
-    pub job: String,
-    /// Whether rank 0 runs the server, since no launcher does.
-    pub serve: bool,
-    /// What rank 0 then does when a rank dies.
-    pub on_death: OnDeath,
-}
-
-/// Why a process could not join its job.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The rendezvous server's name cannot be resolved.
-    #[error("{place} cannot be resolved: {reason}")]
-    Resolve {
-        /// Its name.
-        place: HostPort,
-        /// Why.
-        reason: io::ErrorKind,
-    },
-    /// Rank 0 cannot serve there.
-    #[error("rank 0 cannot listen at {place}: {reason}")]
-    Serve {
-        /// Where.
-        place: HostPort,
-        /// Why.
-        reason: io::ErrorKind,
-    },
-    /// The rendezvous server could not be reached, or is not ours.
-    #[error("the rendezvous server at {place}: {reason}")]
-    Connect {
-        /// Where.
-        place: HostPort,
-        /// Why, at the last attempt.
-        reason: LinkError,
-    },
-    /// The server refused this process.
-    #[error("the rendezvous server refuses rank {rank}: {refusal}")]
-    Refused {
-        /// This process.
-        rank: Rank,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// Another rank asked for the end of the job meanwhile.
-    #[error("rank {rank} ended the job with code {code}")]
-    Aborted {
-        /// Who.
-        rank: Rank,
-        /// With which exit code.
-        code: i32,
-    },
-}
+use std::time::Instant;
 
 impl Membership {
     /// Joins the job that the options name and waits until all its ranks have. Blocks, at most for

@@ -1,10 +1,7 @@
 //! What the roll wants done, and what it says happened.
 
 use super::LinkId;
-use crate::{
-    bootstrap::{entry::Ending, message::Tell},
-    rank::Rank,
-};
+use crate::{entry::Ending, message::Tell, rank::Rank};
 
 /// What happened, for who runs the server.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,12 +2,10 @@
 
 use super::Serving;
 use crate::{
-    bootstrap::{
-        link::{Greeting, Link, LinkError, Role, Session},
-        message::{LINES_MAX, Say, Tell},
-        roll::{LinkId, Roll},
-    },
+    link::{Greeting, Link, LinkError, Role, Session},
+    message::{LINES_MAX, Say, Tell},
     rank::Rank,
+    roll::{LinkId, Roll},
 };
 use core::net::IpAddr;
 use rustix::event::epoll;
