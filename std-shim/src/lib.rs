@@ -1,7 +1,7 @@
-//! Messaging and collective communication on clusters: the library, and what the `unisono` launcher is made of.
+//! Messaging and collective communication on clusters.
 //!
 //! A program joins its job with [`World::join`](world::World::join), and talks to the other ranks by [`world`]: messages by rank and tag,
-//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
+//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: `unisono run` sets it, or any other starter.
 //!
 //! What they stand on:
 //! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.
@@ -11,7 +11,6 @@
 extern crate alloc;
 
 pub mod environment;
-pub mod launch;
 #[cfg(target_os = "linux")]
 pub mod node;
 #[cfg(target_os = "linux")]

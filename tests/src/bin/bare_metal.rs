@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono::Rank;
-use unisono::launch::{BareMetal, bare_metal::DONE};
 use unisono::world::World;
 use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono_launcher::{BareMetal, bare_metal::DONE};
 use unisono_node::group::Group;
 use unisono_node::letters::BURST;
 use unisono_node::mailbox::Mailbox;

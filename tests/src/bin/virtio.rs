@@ -20,11 +20,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::launch::bare_metal::DONE;
 use unisono_core::device::{Cause, Device, Lane, PeerId};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::peer::Incarnation;
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
+use unisono_launcher::bare_metal::DONE;
 use unisono_memory::records::{Boxed, Sizes};
 use unisono_memory::region::Regions;
 use unisono_tests::bar::{Limit, Report};
