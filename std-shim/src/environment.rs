@@ -24,8 +24,7 @@ use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Digests, JoinOptions, Rendezvous};
+use unisono_bootstrap::{Digests, JoinOptions, Rank, Rendezvous};
 use unisono_udp::fault::Faults;
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.

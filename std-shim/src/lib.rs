@@ -1,22 +1,34 @@
 //! Messaging and collective communication on clusters.
 //!
-//! A program joins its job with [`World::join`](world::World::join), and talks to the other ranks by [`world`]: messages by rank and tag,
-//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: `unisono run` sets it, or any other starter.
+//! A program joins its job with [`World::join`] and talks to the other ranks: messages by rank and tag, collectives
+//! ([`collective`]), groups that shrink when a rank has died ([`Communicator`]). [`environment`] says which job that is:
+//! `unisono run` sets it, or any other starter.
 //!
-//! What they stand on:
+//! What it stands on:
 //! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.
 //! - [`unisono_bootstrap`]: how the ranks find each other.
-//! - [`node`]: the memory that the ranks of one host share.
+//! - [`Node`]: the memory that the ranks of one host share.
 
 extern crate alloc;
 
 pub mod environment;
 #[cfg(target_os = "linux")]
-pub mod node;
+mod node;
 #[cfg(target_os = "linux")]
-pub mod world;
+pub mod prelude;
+#[cfg(target_os = "linux")]
+mod world;
 
+pub use environment::{Settings, SettingsError};
+#[cfg(target_os = "linux")]
+pub use node::{Node, NodeError, Standing};
 pub use unisono_bootstrap::Rank;
+#[cfg(target_os = "linux")]
+pub use world::{
+    AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, Group, GroupError, Loan, Message,
+    Request, RequestFailed, Scope, Status, Tag, World, WorldError, collective, test_all, test_any, test_some, wait_all,
+    wait_any, wait_some,
+};
 
 /// The README's program compiles.
 #[cfg(doctest)]

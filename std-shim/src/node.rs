@@ -23,8 +23,7 @@ use arrivals::{Arrivals, Patience, Word};
 use handover::{Giver, Taken, Taker};
 
 use crate::environment::{DeviceChoice, GivenSegment, Settings};
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Incarnation, Membership};
+use unisono_bootstrap::{Incarnation, Membership, Rank};
 
 /// Time that the first rank of a node has to make a segment and hand it over, once all ranks have joined the job.
 const HANDOVER: Duration = Duration::from_secs(10);

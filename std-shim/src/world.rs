@@ -1,8 +1,7 @@
 //! A process's view of its job: who it is, and messages to and from the others.
 //!
 //! ```no_run
-//! use unisono::rank::Rank;
-//! use unisono::world::{Tag, World};
+//! use unisono::{Rank, Tag, World};
 //!
 //! let world = World::join()?;
 //! if world.rank() == Rank(0) {
@@ -71,8 +70,7 @@ use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 use seat::Taken;
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
+use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, Rank, fresh_incarnation};
 use unisono_memory::records::Sizes;
 use unisono_udp::{BindError, Tally};
 

@@ -11,9 +11,8 @@ use std::time::Instant;
 
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use rustix::time::{ClockId, clock_gettime};
-use unisono::Rank;
 use unisono::environment::{Settings, Transport};
-use unisono::world::{AllocateError, Failure, Tag, World, WorldError};
+use unisono::{AllocateError, Failure, Rank, Tag, World, WorldError};
 use unisono_bootstrap::{Membership, Offer};
 use unisono_core::peer::Incarnation;
 use unisono_shmem::layout::Waiting;

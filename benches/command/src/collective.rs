@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use unisono::Rank;
-use unisono::world::Communicator;
-use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{Communicator, Rank};
 use zerocopy::IntoBytes;
 
 /// Calls before the clock starts.

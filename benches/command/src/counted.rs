@@ -1,7 +1,7 @@
 //! Everything that a rank and its device have counted, as one object.
 
 use serde_json::{Map, Value, json};
-use unisono::world::World;
+use unisono::World;
 use unisono_core::counters::{Counters, Reason};
 use unisono_core::device::Cause;
 use unisono_core::wire::Kind;

@@ -1,8 +1,7 @@
 //! The device that a rank reaches the others by.
 
-use unisono::Rank;
 use unisono::environment::DeviceChoice;
-use unisono::world::World;
+use unisono::{Rank, World};
 
 /// How this rank reaches the others; alone, itself.
 pub(super) fn device(world: &World) -> String {

@@ -2,8 +2,7 @@
 
 use indicatif::HumanBytes;
 use std::time::Instant;
-use unisono::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 use unisono_core::counters::Reason;
 use unisono_core::device::Cause;
 

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use unisono::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 
 const BALL: Tag = Tag(5);
 /// Round trips before the clock starts.

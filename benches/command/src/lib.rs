@@ -20,9 +20,8 @@ use core::time::Duration;
 use device::device;
 use serde_json::json;
 use stream::Buffers;
-use unisono::Rank;
 use unisono::environment::Settings;
-use unisono::world::{Communicator, World};
+use unisono::{Communicator, Rank, World};
 use unisono_shmem::layout::ROOMS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -6,8 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use unisono::Rank;
-use unisono::world::{Failure, Loan, Request, Scope, Tag, World};
+use unisono::{Failure, Loan, Rank, Request, Scope, Tag, World};
 
 /// Where the sender's data lies.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

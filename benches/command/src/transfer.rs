@@ -3,8 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;
 use unisono_core::wire::SEGMENT_HEADER;
@@ -47,7 +46,7 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks(MESSAGE) {
             if requests.len() == OUTSTANDING {
-                requests.pop_front().map_or(Ok(None), unisono::world::Request::wait)?;
+                requests.pop_front().map_or(Ok(None), unisono::Request::wait)?;
             }
             requests.push_back(scope.immediate_send(message, to, DATA)?);
         }
@@ -83,7 +82,7 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks_mut(MESSAGE) {
             if requests.len() == OUTSTANDING {
-                requests.pop_front().map_or(Ok(None), unisono::world::Request::wait)?;
+                requests.pop_front().map_or(Ok(None), unisono::Request::wait)?;
             }
             requests.push_back(scope.immediate_receive_into(message, from, DATA)?);
         }

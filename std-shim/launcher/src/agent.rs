@@ -26,8 +26,7 @@ use std::{
 };
 use tracing::debug;
 use unisono::environment::{Seat, Settings, SettingsError, Transport};
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Secret, SecretError};
+use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Rank, Secret, SecretError};
 
 /// Time that the launcher has to take the last words.
 const FAREWELL: Duration = Duration::from_secs(1);

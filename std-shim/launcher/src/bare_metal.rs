@@ -20,8 +20,7 @@ use std::{
     time::Instant,
 };
 use unisono::environment::{GivenSegment, Settings, SettingsError};
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, fresh_incarnation};
+use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, Rank, fresh_incarnation};
 use unisono_shmem::{
     file::{FileError, Mapping, reopen},
     layout::Layout,

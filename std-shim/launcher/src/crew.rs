@@ -19,8 +19,7 @@ use std::{
     time::Instant,
 };
 use unisono::environment::{PREFIX, Settings};
-use unisono_bootstrap::Ending;
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Ending, Rank};
 
 /// The setting that ranks inherit: where their own log goes.
 const INHERITED: &str = "UNISONO_LOG";

@@ -1,8 +1,7 @@
 //! What the end of a rank means for the job: pure decisions, without processes or clocks.
 
 use unisono::environment::OnDeath;
-use unisono_bootstrap::Ending;
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Ending, Rank};
 
 /// What is to follow from a rank's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,8 +25,7 @@ use std::{
 };
 use tracing::{debug, info};
 use unisono::environment::{DeviceChoice, Period, Settings, Switch};
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Ending, Hosting, Report, Secret, Server};
+use unisono_bootstrap::{Ending, Hosting, Rank, Report, Secret, Server};
 
 /// Time between SIGTERM and SIGKILL unless said otherwise.
 const GRACE: Duration = Duration::from_secs(2);

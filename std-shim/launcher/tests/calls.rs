@@ -6,9 +6,8 @@ use std::env;
 use std::process::ExitCode;
 
 use program::{expect, run};
-use unisono::Rank;
-use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
-use unisono::world::{Communicator, World};
+use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
+use unisono::{Communicator, Rank, World};
 
 /// Over shared memory, datagrams, and both; and alone.
 const MEANS: [&str; 5] = ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%", "-n 4 --nodes 2"];

@@ -10,12 +10,11 @@ use std::time::Instant;
 
 use program::{expect, run};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
-use unisono::Rank;
-use unisono::world::collective::{
+use unisono::collective::{
     AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
     ViewMut,
 };
-use unisono::world::{Communicator, Tag, World};
+use unisono::{Communicator, Rank, Tag, World};
 
 /// Elements of a block: through slots, through bulk in one piece and in several, pulled.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];

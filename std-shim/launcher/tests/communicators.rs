@@ -12,9 +12,8 @@ use std::time::Instant;
 
 use program::{expect, run};
 use rustix::process::{Signal, getpid, kill_process};
-use unisono::Rank;
-use unisono::world::collective::{CollectiveError, SystemOperation, UserOperation};
-use unisono::world::{Communicator, CreateError, Failure, Status, Tag, World};
+use unisono::collective::{CollectiveError, SystemOperation, UserOperation};
+use unisono::{Communicator, CreateError, Failure, Rank, Status, Tag, World};
 
 /// Over which means, and who makes progress.
 const EVERYWHERE: [&str; 6] = [

@@ -9,8 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use program::{expect, run};
-use unisono::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 
 const MEANS: [&str; 6] = [
     "-n 3",

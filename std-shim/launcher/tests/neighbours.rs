@@ -8,9 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use program::{expect, run};
-use unisono::Rank;
-use unisono::node::Node;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Node, Rank, Tag, World};
 use unisono_shmem::segment::Site;
 
 const TAG: Tag = Tag(3);

@@ -17,11 +17,7 @@ use std::{
 };
 
 use program::{expect, run};
-use unisono::Rank;
-use unisono::{
-    node::{Node, Standing},
-    world::{Tag, World},
-};
+use unisono::{Node, Rank, Standing, Tag, World};
 use unisono_shmem::rest::Look;
 use unisono_shmem::segment::{Site, Word};
 

@@ -13,9 +13,8 @@ use std::thread;
 use program::{expect, run};
 use tracing::subscriber::set_global_default;
 use tracing::{Event, Metadata, Subscriber, span};
-use unisono::Rank;
-use unisono::world::collective::{CollectiveError, UserOperation, Vector, ViewMut};
-use unisono::world::{Communicator, Tag, World};
+use unisono::collective::{CollectiveError, UserOperation, Vector, ViewMut};
+use unisono::{Communicator, Rank, Tag, World};
 
 const MEANS: [&str; 4] = ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid", "-n 3 --nodes 2"];
 

@@ -8,9 +8,8 @@ use std::process::{ExitCode, Output, exit};
 use std::thread;
 
 use program::{expect, run};
-use unisono::Rank;
-use unisono::world::collective::SystemOperation;
-use unisono::world::{Tag, World};
+use unisono::collective::SystemOperation;
+use unisono::{Rank, Tag, World};
 
 /// The code of a job that would hang for ever.
 const HANGS: i32 = 7;

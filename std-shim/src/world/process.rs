@@ -49,8 +49,7 @@ use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
 use super::small::{Cell, SmallCells};
 use crate::environment::Settings;
 use crate::node::Node;
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Entry, Membership};
+use unisono_bootstrap::{Entry, Membership, Rank};
 use unisono_memory::records::{ProcessEndpoint, grow};
 use unisono_memory::region::Regions;
 

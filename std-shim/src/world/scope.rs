@@ -23,7 +23,7 @@ use unisono_bootstrap::Rank;
 /// Any thread may start requests and wait for them:
 ///
 /// ```
-/// use unisono::world::{Tag, World};
+/// use unisono::{Tag, World};
 ///
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
@@ -42,7 +42,7 @@ use unisono_bootstrap::Rank;
 /// but none that may outlive the scope, when the buffers are others' again:
 ///
 /// ```compile_fail,E0521
-/// # use unisono::world::{Tag, World};
+/// # use unisono::{Tag, World};
 /// # let world = World::join()?;
 /// # let own = world.rank();
 /// std::thread::scope(|threads| {

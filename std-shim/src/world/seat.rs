@@ -3,8 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::environment::Settings;
-use unisono_bootstrap::HostPort;
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{HostPort, Rank};
 
 /// The process, since a forked one has what its parent took; the job's rendezvous server; the rank.
 type Seat = (u32, HostPort, Rank);

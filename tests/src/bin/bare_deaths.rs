@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
-use unisono::world::collective::CollectiveError;
-use unisono::world::{Failure, World, collective::SystemOperation};
+use unisono::collective::CollectiveError;
+use unisono::{Failure, World, collective::SystemOperation};
 use unisono_launcher::{BareMetal, bare_metal::HEARTBEAT};
 use unisono_node::rounds;
 use unisono_tests::bar::{Limit, Report, quantile};

@@ -11,9 +11,8 @@ use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::Rank;
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{Rank, World};
 use unisono_launcher::{BareMetal, bare_metal::DONE};
 use unisono_node::group::Group;
 use unisono_node::letters::BURST;

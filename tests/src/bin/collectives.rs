@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Signal, kill_process};
-use unisono::Rank;
+use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::{Rank, World};
 use unisono_core::collective::{Order, Plan, Rank as Member, Verb};
 use unisono_core::schedule::{Algorithm, algorithms};
 use unisono_tests::bar::{Limit, Report};

@@ -7,9 +7,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::Rank;
 use unisono::environment::Settings;
-use unisono::world::{Tag, World};
+use unisono::{Rank, Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report, quantile};

@@ -21,8 +21,7 @@ use std::{
 };
 use tracing::debug;
 use unisono::environment::{Seat, Settings, Switch};
-use unisono_bootstrap::HostPort;
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{HostPort, Rank};
 
 impl Launch<'_> {
     /// Starts everything, or nothing that stays: what runs already ends with the [`Launch`].

@@ -12,8 +12,7 @@ use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::Awaits;
 use crate::world::watchdog::Doing;
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Ballot, Name, Ranks, Verdict, WORDS_MAX};
+use unisono_bootstrap::{Ballot, Name, Rank, Ranks, Verdict, WORDS_MAX};
 
 /// Words of a window of contexts.
 const FREE: usize = WINDOW as usize / 64;

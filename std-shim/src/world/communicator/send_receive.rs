@@ -27,8 +27,7 @@ impl Communicator {
     /// [`receive_into`](Self::receive_into). Ends when the buffer that is sent is free, too, as `send` does.
     ///
     /// ```
-    /// use unisono::rank::Rank;
-    /// use unisono::world::{Tag, World};
+    /// use unisono::{Rank, Tag, World};
     ///
     /// let world = World::join()?;
     /// let (own, size) = (world.rank().0, world.size());

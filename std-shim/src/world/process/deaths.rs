@@ -10,8 +10,7 @@ use crate::world::collective::table::Leaving;
 use crate::world::mailbox::{Receiving, State};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::request::{Failure, message_of};
-use unisono_bootstrap::Rank;
-use unisono_bootstrap::{Liveness, Membership, Notice};
+use unisono_bootstrap::{Liveness, Membership, Notice, Rank};
 
 impl Process {
     /// Hears from the launcher.
