@@ -2,13 +2,13 @@
 
 use alloc::collections::VecDeque;
 
-use unisono::records::{ProcessMessages, buckets};
 use unisono_core::ids::PeerId;
 use unisono_core::message::matching::{Kept, Posted};
 use unisono_core::message::point_to_point::{
     Action, Config, Head, Leaves, Lent, Message, Met, Mode, Outcome, Outgoing, Peer, Receive, Received, Send,
 };
 use unisono_core::message::{Context, Pattern, Tag};
+use unisono_memory::records::{ProcessMessages, buckets};
 
 /// Bytes of a message, and what is kept with its head.
 const BYTES: u32 = 8;

@@ -3,13 +3,11 @@
 use core::net::Ipv4Addr;
 use std::io;
 
-use unisono::{
-    region::Regions,
-    udp::{MTU_MAX, MTU_MIN, Options, Udp},
-};
 use unisono_core::device::{Cause, Device, Lane, Memory, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
+use unisono_memory::region::Regions;
+use unisono_udp::{MTU_MAX, MTU_MIN, Options, Udp};
 
 use crate::race::BATCH;
 

@@ -10,9 +10,8 @@ use core::error::Error;
 use core::f64::consts::PI;
 use core::ops::Range;
 
-use unisono::rank::Rank;
-use unisono::world::collective::SystemOperation;
-use unisono::world::{Failure, Tag, World, wait_all};
+use unisono::collective::SystemOperation;
+use unisono::{Failure, Rank, Tag, World, wait_all};
 
 /// Inner points of the grid per side; the boundary is around them.
 const N: usize = 24;

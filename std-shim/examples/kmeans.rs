@@ -7,9 +7,8 @@
 
 use core::error::Error;
 
-use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::SystemOperation;
+use unisono::collective::SystemOperation;
+use unisono::{Rank, World};
 
 const POINTS: usize = 20_000;
 const K: usize = 5;

@@ -7,8 +7,7 @@
 
 use core::error::Error;
 
-use unisono::rank::Rank;
-use unisono::world::World;
+use unisono::{Rank, World};
 
 /// Rows and columns.
 const N: usize = 150;

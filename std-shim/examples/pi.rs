@@ -9,9 +9,8 @@ use core::error::Error;
 use core::f64::consts::PI;
 use std::env;
 
-use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::SystemOperation;
+use unisono::collective::SystemOperation;
+use unisono::{Rank, World};
 
 const ROOT: Rank = Rank(0);
 

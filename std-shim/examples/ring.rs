@@ -8,8 +8,7 @@
 use core::error::Error;
 use std::time::Instant;
 
-use unisono::rank::Rank;
-use unisono::world::{Tag, World};
+use unisono::{Rank, Tag, World};
 
 const TOKEN: Tag = Tag(1);
 const LAPS: u64 = 100;

@@ -10,9 +10,8 @@ use core::error::Error;
 use core::f64::consts::PI;
 
 use rustix::process::{Signal, getpid, kill_process};
-use unisono::rank::Rank;
-use unisono::world::collective::{CollectiveError, SystemOperation};
-use unisono::world::{AgreeError, Communicator, World};
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{AgreeError, Communicator, Rank, World};
 
 const ROUNDS: u64 = 100;
 /// Intervals of a round.

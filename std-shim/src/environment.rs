@@ -2,29 +2,30 @@
 //! names. An unknown name is an error, so that a mistyped one is not silently without effect.
 
 mod choice;
+mod host_list;
 mod period;
 mod pool;
 pub mod tuning;
 
 pub use choice::{
-    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, OnDeath, Progress, QueuesChoice, Switch, WordError,
+    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, Progress, QueuesChoice, Switch, WordError,
 };
 pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
 pub use pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
-use crate::{
-    bootstrap::{Digests, HostPort, Secret, SecretError},
-    fault::Faults,
-    launch::HostList,
-    rank::Rank,
-};
+pub use host_list::{HostList, HostListError};
+pub use unisono_bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
+pub use unisono_bootstrap::{SIZE_MAX, Seat};
+
 use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
+use unisono_bootstrap::{Digests, JoinOptions, Rank, Rendezvous};
+use unisono_udp::fault::Faults;
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
 const OFFSET: u32 = 0x811c_9dc5;
@@ -36,25 +37,6 @@ fn fnv(before: u32, text: &str) -> u32 {
 
 /// What every variable begins with.
 pub const PREFIX: &str = "UNISONO_";
-/// Most ranks that a job can have.
-pub const SIZE_MAX: u32 = 1 << 24;
-
-/// Which process this is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat {
-    /// Below `size`.
-    pub rank: Rank,
-    /// Ranks of the job, 1 to [`SIZE_MAX`].
-    pub size: u32,
-}
-
-impl Seat {
-    /// `None` unless `rank < size ≤ SIZE_MAX`.
-    pub const fn new(rank: Rank, size: u32) -> Option<Self> {
-        if rank.0 < size && size <= SIZE_MAX { Some(Self { rank, size }) } else { None }
-    }
-}
-
 /// Where this process stands on its node. Known when the launcher started it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Locality {
@@ -238,6 +220,29 @@ impl Settings {
         .flatten()
         .chain(tuning.variables())
         .collect()
+    }
+
+    /// How this process joins its job.
+    ///
+    /// # Errors
+    /// There is a rendezvous server, but no secret.
+    pub fn join_options(&self) -> Result<JoinOptions, SettingsError> {
+        let rendezvous = |place: &HostPort| {
+            let missing = SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" };
+            Ok(Rendezvous {
+                place: place.clone(),
+                secret: self.secret.clone().ok_or(missing)?,
+                job: self.job.as_str().to_owned(),
+                serve: self.serve != Some(Switch::Off),
+                on_death: self.transport.on_death,
+            })
+        };
+        Ok(JoinOptions {
+            seat: self.seat.unwrap_or(Seat { rank: Rank(0), size: 1 }),
+            node: self.locality.node,
+            rendezvous: self.bootstrap.as_ref().map(rendezvous).transpose()?,
+            assembly: self.assembly(),
+        })
     }
 
     /// Of what must be equal on all ranks.

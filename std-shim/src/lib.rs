@@ -1,29 +1,34 @@
-//! Messaging and collective communication on clusters: the library, and what the `unisono` launcher is made of.
+//! Messaging and collective communication on clusters.
 //!
-//! A program joins its job with [`World::join`](world::World::join), and talks to the other ranks by [`world`]: messages by rank and tag,
-//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
+//! A program joins its job with [`World::join`] and talks to the other ranks: messages by rank and tag, collectives
+//! ([`collective`]), groups that shrink when a rank has died ([`Communicator`]). [`environment`] says which job that is:
+//! `unisono run` sets it, or any other starter.
 //!
-//! What they stand on:
-//! - [`rank`]: what a rank is called; [`fault`]: faults injected on purpose; [`region`]: memory that is lent to an endpoint.
-//! - [`udp`]: datagrams of the operating system; [`records`]: the memory of an endpoint.
-//! - [`bootstrap`]: how the ranks find each other.
-//! - [`node`]: the memory that the ranks of one host share.
+//! What it stands on:
+//! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.
+//! - [`unisono_bootstrap`]: how the ranks find each other.
+//! - [`Node`]: the memory that the ranks of one host share.
 
 extern crate alloc;
 
-pub mod bootstrap;
 pub mod environment;
-pub mod fault;
-pub mod launch;
 #[cfg(target_os = "linux")]
-pub mod node;
-pub mod rank;
-pub mod records;
-pub mod region;
+mod node;
 #[cfg(target_os = "linux")]
-pub mod udp;
+pub mod prelude;
 #[cfg(target_os = "linux")]
-pub mod world;
+mod world;
+
+pub use environment::{Settings, SettingsError};
+#[cfg(target_os = "linux")]
+pub use node::{Node, NodeError, Standing};
+pub use unisono_bootstrap::Rank;
+#[cfg(target_os = "linux")]
+pub use world::{
+    AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, Group, GroupError, Loan, Message,
+    Request, RequestFailed, Scope, Status, Tag, World, WorldError, collective, test_all, test_any, test_some, wait_all,
+    wait_any, wait_some,
+};
 
 /// The README's program compiles.
 #[cfg(doctest)]

@@ -22,9 +22,8 @@ use unisono_shmem::segment::Segment;
 use arrivals::{Arrivals, Patience, Word};
 use handover::{Giver, Taken, Taker};
 
-use crate::bootstrap::{Incarnation, Membership};
 use crate::environment::{DeviceChoice, GivenSegment, Settings};
-use crate::rank::Rank;
+use unisono_bootstrap::{Incarnation, Membership, Rank};
 
 /// Time that the first rank of a node has to make a segment and hand it over, once all ranks have joined the job.
 const HANDOVER: Duration = Duration::from_secs(10);

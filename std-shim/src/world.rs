@@ -1,8 +1,7 @@
 //! A process's view of its job: who it is, and messages to and from the others.
 //!
 //! ```no_run
-//! use unisono::rank::Rank;
-//! use unisono::world::{Tag, World};
+//! use unisono::{Rank, Tag, World};
 //!
 //! let world = World::join()?;
 //! if world.rank() == Rank(0) {
@@ -64,17 +63,16 @@ pub use probe::Message;
 pub use request::{Failure, RequestFailed, Status, Tag};
 pub use scope::{Loan, Request, Scope};
 
-use crate::bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, fresh_incarnation};
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
-use crate::rank::Rank;
-use crate::records::Sizes;
-use crate::udp::{BindError, Tally};
 use collective::context::WORLD;
 use link::Link;
 use process::{Process, Silence, named};
 use progress::{Awaits, Shared};
 use seat::Taken;
+use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, Rank, fresh_incarnation};
+use unisono_memory::records::Sizes;
+use unisono_udp::{BindError, Tally};
 
 /// How long a process waits for the others at the end: as long as it takes them.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
@@ -168,7 +166,7 @@ impl World {
         let device = Link::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer = Offer { incarnation, lanes: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
-        let mut membership = Membership::join(settings, offer)?;
+        let mut membership = Membership::join(&settings.join_options()?, offer)?;
         compare(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);

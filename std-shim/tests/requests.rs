@@ -8,10 +8,9 @@ use core::time::Duration;
 use std::thread;
 
 use job::{EVERY_WAY, data, everywhere, job, job_over};
-use unisono::rank::Rank;
-use unisono::world::collective::{CollectiveError, SystemOperation};
-use unisono::world::{
-    Failure, Loan, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all, wait_any,
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{
+    Failure, Loan, Rank, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all, wait_any,
     wait_some,
 };
 

@@ -7,8 +7,7 @@ use core::time::Duration;
 use std::thread;
 
 use job::{EVERY_WAY, Over, data, everywhere, job, job_over};
-use unisono::rank::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 
 const TAG: Tag = Tag(1);
 /// Words of a message in the entry, in the bulk, announced, and read in parts.

@@ -10,9 +10,8 @@ use std::time::Instant;
 
 use job::{data, everywhere, job};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
-use unisono::rank::Rank;
-use unisono::world::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::world::{Communicator, Failure, Loan, Request, Scope, Tag, World, wait_any};
+use unisono::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
+use unisono::{Communicator, Failure, Loan, Rank, Request, Scope, Tag, World, wait_any};
 
 assert_impl_all!(Scope<'static, 'static>: Send, Sync);
 assert_impl_all!(Request<'static>: Send);

@@ -11,11 +11,10 @@ use std::time::Instant;
 
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use rustix::time::{ClockId, clock_gettime};
-use unisono::bootstrap::{Membership, Offer};
 use unisono::environment::{Settings, Transport};
-use unisono::rank::Rank;
-use unisono::world::{AllocateError, Failure, Tag, World, WorldError};
 use unisono_core::ids::Incarnation;
+use unisono::{AllocateError, Failure, Rank, Tag, World, WorldError};
+use unisono_bootstrap::{Membership, Offer};
 use unisono_shmem::layout::Waiting;
 
 const TAG: Tag = Tag(1);
@@ -383,7 +382,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
             let settings = settings(1);
             let offer = Offer { incarnation: Incarnation(77), lanes, mtu: 1472, digests: settings.digests() };
-            let mut membership = Membership::join(&settings, offer).expect("a seat");
+            let mut membership = Membership::join(&settings.join_options().expect("a secret"), offer).expect("a seat");
             thread::sleep(Duration::from_millis(200));
             membership.abort(3);
             thread::sleep(Duration::from_millis(200));

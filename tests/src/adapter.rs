@@ -17,9 +17,9 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::ptr::NonNull;
 
-use unisono::fault::Faults;
 use unisono_core::device::{HEAD, Lane};
 use unisono_core::ids::PeerId;
+use unisono_udp::fault::Faults;
 use unisono_verbs::mlx5::{
     BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
 };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unisono::launch::BareMetal;
+use unisono_launcher::BareMetal;
 
 /// Of the host, named, so that the flags below keep away from build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

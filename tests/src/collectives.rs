@@ -5,7 +5,7 @@ mod rounds;
 
 use core::fmt;
 
-use unisono::world::collective::CollectiveError;
+use unisono::collective::CollectiveError;
 use unisono_core::collective::Verb;
 
 pub use rounds::Rounds;

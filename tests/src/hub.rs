@@ -3,12 +3,12 @@
 use alloc::{collections::VecDeque, rc::Rc};
 use core::cell::RefCell;
 
-use unisono::fault::{Delayed, Faults, Injector};
 use unisono_ethernet::smoltcp::{
     phy::{self, DeviceCapabilities, Medium},
     time::Instant,
     wire::{EthernetAddress, EthernetFrame},
 };
+use unisono_udp::fault::{Delayed, Faults, Injector};
 
 /// Where a UDP payload begins. Faults change nothing before it, and no question: links check their frames, of which an adapter's driver
 /// may lose that check.

@@ -2,8 +2,7 @@
 
 use core::convert::Infallible;
 
-use unisono::rank::Rank;
-use unisono::world::{Buffer, Communicator, Failure, Scope, Tag, World};
+use unisono::{Buffer, Communicator, Failure, Rank, Scope, Tag, World};
 use unisono_node::letters::{BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter};
 use unisono_node::messages::Mode;
 use unisono_shmem::note::SHORT;

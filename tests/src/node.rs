@@ -1,6 +1,5 @@
 //! A process in the simulated network: an endpoint, its device and memory, and a user that takes everything.
 
-use unisono::records::{Boxed, Sizes};
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::operation::SendError;
@@ -8,6 +7,7 @@ use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, OperationId, PeerId};
 use unisono_core::progress::drive;
 use unisono_core::span::Span;
+use unisono_memory::records::{Boxed, Sizes};
 
 use crate::sim::{Network, NodeId, SimMemory};
 

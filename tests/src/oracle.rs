@@ -3,9 +3,8 @@
 use core::fmt::Debug;
 
 use half::{bf16, f16};
-use unisono::rank::Rank;
-use unisono::world::Communicator;
-use unisono::world::collective::{CollectiveError, Complex, Element, Located, SystemOperation, UserOperation};
+use unisono::collective::{CollectiveError, Complex, Element, Located, SystemOperation, UserOperation};
+use unisono::{Communicator, Rank};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Elements of a vector: none, one, odd ones in a slot, in a chunk and in several.

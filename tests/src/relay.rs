@@ -10,10 +10,10 @@ use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 
-use unisono::fault::{Faults, Injector, Probability};
 use unisono_ethernet::frame::{Content, HEADERS, Name};
 use unisono_ethernet::smoltcp::phy::ChecksumCapabilities;
 use unisono_ethernet::smoltcp::wire::EthernetAddress;
+use unisono_udp::fault::{Faults, Injector, Probability};
 
 /// The node, as it calls itself.
 pub const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 7002);

@@ -13,8 +13,8 @@ use alloc::rc::Rc;
 use core::ops::AddAssign;
 use std::collections::HashMap;
 
-use unisono::fault::Faults;
 use unisono_core::collective::Verb;
+use unisono_udp::fault::Faults;
 
 pub use self::contents::Contents;
 pub use self::member::{Member, Seen};

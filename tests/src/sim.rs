@@ -44,9 +44,9 @@ mod tests;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono::fault::Faults;
 use unisono_core::device::{Cause, Lane};
 use unisono_core::ids::PeerId;
+use unisono_udp::fault::Faults;
 
 pub use self::{
     config::{CHECKSUM, Completion, Config, Link},

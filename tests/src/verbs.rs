@@ -14,13 +14,13 @@ use core::error::Error;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::records::{ProcessEndpoint, Sizes, grow};
-use unisono::region::{Address, Regions};
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Device, Fact, Lane, Wish};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::{drive, receive, transmit};
+use unisono_memory::records::{ProcessEndpoint, Sizes, grow};
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::{Domain, Options, Path, Queues, Ud};
 
 pub use compare::{Contender, Measure, interval, median, stir};

@@ -3,11 +3,10 @@
 
 use core::fmt;
 
-use unisono::rank::Rank;
-use unisono::world::Communicator;
-use unisono::world::collective::{
+use unisono::collective::{
     AsView, AsViewMut, CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation, Vector, View, ViewMut,
 };
+use unisono::{Communicator, Rank};
 
 /// Elements of a block: none, one, some in a slot, in a chunk and in several.
 const LENGTHS: [usize; 6] = [0, 1, 12, 210, 3000, 30_030];

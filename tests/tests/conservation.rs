@@ -4,15 +4,15 @@
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
-use unisono::fault::{Faults, Probability};
-use unisono::records::Sizes;
 use unisono_core::device::Lane;
 use unisono_core::endpoint::{Config as EndpointConfig, Event, InUse};
 use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
 use unisono_core::span::Span;
 use unisono_core::time::units;
+use unisono_memory::records::Sizes;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Completion, Config, Network, NodeId};
+use unisono_udp::fault::{Faults, Probability};
 
 const NODES: u32 = 4;
 const SECOND: u64 = 1_000_000_000;

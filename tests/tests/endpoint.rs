@@ -1,6 +1,5 @@
 //! The endpoint over the simulated network: scenarios.
 
-use unisono::fault::{Faults, Probability};
 use unisono_core::device::{Cause, Lane};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
@@ -8,6 +7,7 @@ use unisono_core::ids::Key;
 use unisono_core::span::Span;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
+use unisono_udp::fault::{Faults, Probability};
 
 const SECOND: u64 = 1_000_000_000;
 

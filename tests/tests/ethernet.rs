@@ -3,10 +3,6 @@
 use core::net::Ipv4Addr;
 
 use proptest::{collection::vec, prelude::*};
-use unisono::{
-    fault::Faults,
-    region::{Address, Regions},
-};
 use unisono_core::device::{Cause, Device, Fact, Lane, Memory, Received, Slot, Token, Transmit, Wish};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
@@ -16,10 +12,12 @@ use unisono_ethernet::{
     neighbours::{Interface, Neighbour, Path, PathError},
     smoltcp::wire::{EthernetAddress, Ipv4Cidr},
 };
+use unisono_memory::region::{Address, Regions};
 use unisono_tests::{
     conformance::ethernet_device,
     hub::{Hub, Port, hardware},
 };
+use unisono_udp::fault::Faults;
 
 const FRAME: usize = 1514;
 const HOLDABLE: usize = 4;

@@ -1,7 +1,5 @@
 //! The core over mlx5 work queues that we write ourselves, with a software adapter behind them.
 
-use unisono::fault::{Faults, Probability};
-use unisono::records::{ProcessEndpoint, Sizes};
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
 use unisono_core::endpoint::operation::SendError;
@@ -9,7 +7,9 @@ use unisono_core::endpoint::{Above, Config as EndpointConfig, Event, Verdict};
 use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
 use unisono_core::progress::drive;
 use unisono_core::span::Span;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
+use unisono_udp::fault::{Faults, Probability};
 use unisono_verbs::mlx5::Stride;
 use unisono_verbs::order::Barrier;
 use unisono_verbs::raw::Failure;

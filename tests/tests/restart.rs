@@ -4,14 +4,14 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono::records::{ProcessEndpoint, Sizes};
-use unisono::region::Regions;
-use unisono::udp::{Options, Path, Udp};
 use unisono_core::counters::{Counters, Happened, Reason};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::region::Regions;
+use unisono_udp::{Options, Path, Udp};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SENDER: PeerId = PeerId(0);

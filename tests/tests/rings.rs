@@ -6,8 +6,6 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Instant;
 
-use unisono::records::{ProcessEndpoint, Sizes};
-use unisono::region::Regions;
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Cause, Device, Lane, Memory};
 use unisono_core::endpoint::operation::SendError;
@@ -15,6 +13,8 @@ use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
 use unisono_core::progress::drive;
 use unisono_core::span::Span;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::region::Regions;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
 use unisono_shmem::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, PAGE, Sizes as SegmentSizes, Waiting};

@@ -1,8 +1,8 @@
 //! Collectives over messages in the simulated network; all of them: `cargo run --release -p unisono-tests --bin schedules`.
 
-use unisono::fault::{Faults, Probability};
 use unisono_core::collective::Verb;
 use unisono_tests::schedules::{Choice, Contents, Outcome, run, works};
+use unisono_udp::fault::{Faults, Probability};
 
 fn faulty() -> Faults {
     let chance = Probability::new(0.05).expect("a probability");

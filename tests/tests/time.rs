@@ -1,9 +1,9 @@
 //! Endpoints that rest for minutes or hours: every clock of the core wraps, and no timer may be lost or go round for ever.
 
-use unisono::fault::{Faults, Probability};
 use unisono_core::device::Lane;
 use unisono_tests::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId};
+use unisono_udp::fault::{Faults, Probability};
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

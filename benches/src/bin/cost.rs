@@ -11,7 +11,6 @@ use core::{error::Error, hint::black_box};
 use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
-use unisono::records::{ProcessEndpoint, Sizes};
 use unisono_benches::callgrind::instructions;
 use unisono_benches::null::{NullDevice, NullMemory};
 use unisono_core::counters::{Counters, Happened};
@@ -21,6 +20,7 @@ use unisono_core::ids::{Incarnation, Key, PeerId};
 use unisono_core::progress::drive;
 use unisono_core::span::Span;
 use unisono_core::wire::SEGMENT_HEADER;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::bar::{Limit, Report};
 
 const SEGMENT: u32 = 64;

@@ -10,13 +10,13 @@ use core::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono::records::{ProcessEndpoint, Sizes};
 use unisono_benches::callgrind::instructions_in;
 use unisono_benches::null::{NullDevice, NullMemory};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Above, Config, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::bar::{Limit, Report};
 
 const ACTIVE: u32 = 4;

@@ -12,12 +12,12 @@ use std::{
 };
 
 use clap::Parser;
-use unisono::records::{ProcessEndpoint, Sizes};
-use unisono::udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
 use unisono_core::device::Device;
 use unisono_core::endpoint::Config;
 use unisono_core::ids::{Incarnation, PeerId};
+use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::bar::{Limit, Report};
+use unisono_udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
 
 const MANY: u32 = 1 << 20;
 const FEW: u32 = 1 << 14;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Parser, ValueEnum};
-use unisono::world::collective::{CollectiveError, CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::world::{Scope, World};
+use unisono::collective::{CollectiveError, CollectiveRequest, PersistentRequest, SystemOperation};
+use unisono::{Scope, World};
 use unisono_benches::ours::binary;
 use unisono_tests::bar::{Limit, Report};
 

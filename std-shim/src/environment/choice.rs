@@ -98,18 +98,6 @@ words! {
 }
 
 words! {
-    /// What the launcher does when a rank dies.
-    OnDeath, End {
-        /// Ends the other ranks.
-        End = "end",
-        /// Tells the other ranks, which go on.
-        Tell = "tell",
-        /// Nothing: the other ranks notice by themselves.
-        Silent = "silent",
-    }
-}
-
-words! {
     /// A feature that is used or not.
     Switch, Off {
         /// Used.
@@ -235,9 +223,6 @@ mod tests {
         }
         for progress in Progress::ALL {
             assert_eq!(progress.to_string().parse(), Ok(*progress));
-        }
-        for policy in OnDeath::ALL {
-            assert_eq!(policy.to_string().parse(), Ok(*policy));
         }
         for switch in Switch::ALL {
             assert_eq!(switch.to_string().parse(), Ok(*switch));

@@ -10,8 +10,7 @@ use unisono_shmem::segment::Segment;
 
 use super::handover::Giver;
 use super::{Neighbour, NodeError, Presence};
-use crate::bootstrap::{Incarnation, Membership, Notice};
-use crate::rank::Rank;
+use unisono_bootstrap::{Incarnation, Membership, Notice, Rank};
 
 /// Between two looks at what has not come, at first and at most.
 const LOOKS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
-use crate::bootstrap::{Entry, Secret};
+use unisono_bootstrap::{Entry, Secret};
 
 /// A descriptor comes with this byte.
 const GIVEN: u8 = b'1';
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub(super) fn place(secret: &Secret, job: &str, first: &Entry) -> io::Result<SocketAddr> {
     let (life, node) = (first.incarnation.0.to_le_bytes(), first.node.to_le_bytes());
     let mut name = String::from("unisono-");
-    for byte in secret.for_job(job).prove(b"segment", &[&life, &node]) {
+    for byte in secret.prove(job, b"segment", &[&life, &node]) {
         write!(name, "{byte:02x}").map_err(io::Error::other)?;
     }
     SocketAddr::from_abstract_name(name)
@@ -170,7 +170,7 @@ mod tests {
             node,
             mtu: 0,
             lanes: [lane; 2],
-            digests: crate::bootstrap::Digests::default(),
+            digests: unisono_bootstrap::Digests::default(),
         };
         place(&Secret::new("0123456789abcdef").expect("long enough"), job, &first).expect("a name")
     }

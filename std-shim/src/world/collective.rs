@@ -48,8 +48,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
 use super::process::Process;
-use crate::rank::Rank;
 use call::Call;
+use unisono_bootstrap::Rank;
 
 impl Communicator {
     /// Waits until every rank has called this.

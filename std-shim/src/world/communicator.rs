@@ -30,7 +30,7 @@ pub use recover::{AgreeError, Agreement};
 
 use super::{FAREWELL, PANICKED};
 use crate::node::Node;
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Rounds of progress that a send makes before it offers what may not leave, if it is the first.
 const ROUNDS: u32 = 1024;

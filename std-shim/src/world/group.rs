@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Why there is no such group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

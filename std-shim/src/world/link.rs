@@ -12,8 +12,8 @@ use unisono_verbs::ud;
 
 use super::WorldError;
 use crate::environment::{DeviceChoice, Settings};
-use crate::region::{Address, Regions};
-use crate::udp::{self, Options, Path, Tally, Udp};
+use unisono_memory::region::{Address, Regions};
+use unisono_udp::{Options, Path, Tally, Udp};
 
 /// Datagrams of a flush that is worth its doorbell.
 #[cfg(feature = "verbs")]
@@ -171,7 +171,7 @@ impl Link {
 /// Waits for the arrivals of one lane.
 #[derive(Clone, Debug)]
 pub(super) enum Bell {
-    Udp(udp::Bell),
+    Udp(unisono_udp::Bell),
     #[cfg(feature = "verbs")]
     Verbs(ud::Bell),
 }
@@ -190,7 +190,7 @@ impl Bell {
 
 /// A free send entry of either device.
 pub(super) enum LinkToken<'a> {
-    Udp(udp::UdpToken<'a>),
+    Udp(unisono_udp::UdpToken<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::UdToken<'a, Address>),
 }
@@ -216,7 +216,7 @@ impl Token for LinkToken<'_> {
 
 /// A datagram of either device.
 pub(super) enum LinkDatagram<'a> {
-    Udp(udp::Datagram<'a>),
+    Udp(unisono_udp::Datagram<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::Datagram<'a>),
 }
@@ -336,7 +336,7 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
 /// The job's Q_Key, from its secret. A process by itself has none, and no peers.
 #[cfg(feature = "verbs")]
 fn queue_key(settings: &Settings) -> u32 {
-    let proof = settings.secret.as_ref().map(|secret| secret.for_job(settings.job.as_str()).prove(b"queue key", &[]));
+    let proof = settings.secret.as_ref().map(|secret| secret.prove(settings.job.as_str(), b"queue key", &[]));
     proof.map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([a, b, c, d]))
 }
 

@@ -13,7 +13,7 @@ use unisono_core::message::point_to_point::{Head, KINDS};
 use super::collective::table::Collectives;
 use super::mailbox::{Arrival, Errand, Mailbox};
 use super::request::Requests;
-use crate::region::Regions;
+use unisono_memory::region::Regions;
 
 /// What the endpoint's messages are handled with.
 pub(super) struct Mail<'a> {

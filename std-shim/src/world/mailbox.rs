@@ -15,9 +15,9 @@ use unisono_shmem::note::{self, SHORT};
 
 use super::parcel::Parcels;
 use super::request::{Failure, Requests, Status, Tag, message_of};
-use crate::rank::Rank;
-use crate::records::{ProcessMessages, buckets};
-use crate::region::{Extent, Regions};
+use unisono_bootstrap::Rank;
+use unisono_memory::records::{ProcessMessages, buckets};
+use unisono_memory::region::{Extent, Regions};
 
 /// Bytes of a slot of the pool.
 const SLOT: usize = 1 << 14;
@@ -499,7 +499,7 @@ pub(super) enum Wanted {
     Matched(MessageId, PeerId),
 }
 
-fn address(regions: &Regions, span: Span) -> Option<crate::region::Address> {
+fn address(regions: &Regions, span: Span) -> Option<unisono_memory::region::Address> {
     unisono_core::device::Memory::address(regions, span)
 }
 
@@ -519,9 +519,9 @@ pub(super) fn ended(status: &point_to_point::Status, room: usize) -> Result<Stat
 pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
 
 impl unisono_core::device::Memory for SharedRegions<'_> {
-    type Address = crate::region::Address;
+    type Address = unisono_memory::region::Address;
 
-    fn address(&self, span: Span) -> Option<crate::region::Address> {
+    fn address(&self, span: Span) -> Option<unisono_memory::region::Address> {
         self.0.borrow().address(span)
     }
 }

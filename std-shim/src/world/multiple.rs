@@ -19,7 +19,7 @@ type Ended = (usize, Option<Status>);
 /// their turn, as [`wait_some`] does not.
 ///
 /// ```
-/// use unisono::world::{Tag, World, wait_any};
+/// use unisono::{Tag, World, wait_any};
 ///
 /// let world = World::join()?;
 /// let mut buffers = [[0_u32; 4]; 3];
@@ -64,7 +64,7 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// Requests and loans together are taken as requests:
 ///
 /// ```
-/// use unisono::world::{Request, Tag, World, wait_some};
+/// use unisono::{Request, Tag, World, wait_some};
 ///
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
@@ -107,7 +107,7 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// Waits until all requests have ended, or one has failed. Tells how each ended, in their order, as its `wait` would have.
 ///
 /// ```
-/// use unisono::world::{Tag, World, wait_all};
+/// use unisono::{Tag, World, wait_all};
 ///
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);

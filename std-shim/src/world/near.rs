@@ -27,12 +27,12 @@ use unisono_shmem::storing::Storing;
 
 use super::request::Failure;
 use crate::node::Node;
-use crate::rank::Rank;
-use crate::region::{Address, Extent, Regions};
 use pace::Pace;
 pub(super) use pool::Pool;
 pub use pool::{AllocateError, Buffer};
 pub(super) use source::{Nonce, Source};
+use unisono_bootstrap::Rank;
+use unisono_memory::region::{Address, Extent, Regions};
 
 /// Bytes of the longest message that is copied through the ring, when it lies in the segment and announcing it saves a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;

@@ -4,7 +4,7 @@ use unisono_core::ids::PeerId;
 
 use super::request::Failure;
 use super::small::Cell;
-use crate::region::Extent;
+use unisono_memory::region::Extent;
 
 /// A message whose payload may be asked for, or is being read.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use super::process::Process;
 use super::progress::Awaits;
 use super::request::{Failure, Status, Tag};
 use super::watchdog::Doing;
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// A message that was taken out: no other receive meets it. Dropped without being received, it is received into no memory.
 #[must_use = "nobody else receives it"]

@@ -46,12 +46,11 @@ use super::near::Near;
 use super::progress::Leaves;
 use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
 use super::small::{Cell, SmallCells};
-use crate::bootstrap::{Entry, Membership};
 use crate::environment::Settings;
 use crate::node::Node;
-use crate::rank::Rank;
-use crate::records::{ProcessEndpoint, grow};
-use crate::region::Regions;
+use unisono_bootstrap::{Entry, Membership, Rank};
+use unisono_memory::records::{ProcessEndpoint, grow};
+use unisono_memory::region::Regions;
 
 /// Datagrams that one round receives and sends at most.
 const BUDGET: u32 = 64;

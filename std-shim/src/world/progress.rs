@@ -19,7 +19,7 @@ use super::slice;
 use super::watchdog::Doing;
 use crate::environment::Progress;
 use crate::node::Node;
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// How often the thread of the thread mode wakes.
 const INTERVAL: Duration = Duration::from_millis(1);

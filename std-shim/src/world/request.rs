@@ -5,7 +5,7 @@ use core::fmt;
 
 use unisono_core::message::Pattern;
 
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

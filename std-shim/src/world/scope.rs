@@ -16,14 +16,14 @@ use super::process::Process;
 use super::progress::{Leaves, Shared, Started};
 use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Where requests are started. When [`Communicator::scope`] returns, all have ended.
 ///
 /// Any thread may start requests and wait for them:
 ///
 /// ```
-/// use unisono::world::{Tag, World};
+/// use unisono::{Tag, World};
 ///
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
@@ -42,7 +42,7 @@ use crate::rank::Rank;
 /// but none that may outlive the scope, when the buffers are others' again:
 ///
 /// ```compile_fail,E0521
-/// # use unisono::world::{Tag, World};
+/// # use unisono::{Tag, World};
 /// # let world = World::join()?;
 /// # let own = world.rank();
 /// std::thread::scope(|threads| {

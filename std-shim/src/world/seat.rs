@@ -2,9 +2,8 @@
 
 use parking_lot::Mutex;
 
-use crate::bootstrap::HostPort;
 use crate::environment::Settings;
-use crate::rank::Rank;
+use unisono_bootstrap::{HostPort, Rank};
 
 /// The process, since a forked one has what its parent took; the job's rendezvous server; the rank.
 type Seat = (u32, HostPort, Rank);

@@ -3,7 +3,7 @@
 use unisono_core::span::{Region, Span};
 
 use super::collective::table::EAGER_MOST;
-use crate::region::Regions;
+use unisono_memory::region::Regions;
 
 /// A cell that is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,8 +16,8 @@ use unisono_core::collective::Verb;
 use unisono_core::ids::PeerId;
 
 use crate::environment::Watchdog;
-use crate::rank::Rank;
 use inquiry::Inquiry;
+use unisono_bootstrap::Rank;
 pub(super) use words::{Doing, Means, Question, Standing, Subject};
 
 /// A collective that a thread waits for.

@@ -8,8 +8,8 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
+use unisono::World;
 use unisono::environment::Settings;
-use unisono::world::World;
 use unisono_shmem::file::SegmentFile;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 

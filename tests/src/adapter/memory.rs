@@ -5,9 +5,9 @@ use core::cell::RefCell;
 use core::ptr::{self, NonNull};
 use std::collections::HashMap;
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::registered::Registered;
 
 use super::network::Network;

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use unisono::fault::{Delayed, Injector};
+use unisono_udp::fault::{Delayed, Injector};
 use unisono_verbs::order::{Barrier, Event};
 
 use super::completion::{Completions, Entry};

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use unisono::rank::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::job::Job;
 

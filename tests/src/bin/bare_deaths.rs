@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
-use unisono::launch::{BareMetal, bare_metal::HEARTBEAT};
-use unisono::world::collective::CollectiveError;
-use unisono::world::{Failure, World, collective::SystemOperation};
+use unisono::collective::CollectiveError;
+use unisono::{Failure, World, collective::SystemOperation};
+use unisono_launcher::{BareMetal, bare_metal::HEARTBEAT};
 use unisono_node::rounds;
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::bare_metal::build;
@@ -298,7 +298,7 @@ fn one(world: &World, round: u32) -> Result<(), CollectiveError> {
     world.barrier()?;
     let root = round % ranks;
     let mut data = rounds::contribution(round, root);
-    world.broadcast_into(&mut data, unisono::rank::Rank(root))?;
+    world.broadcast_into(&mut data, unisono::Rank(root))?;
     let mut data = rounds::contribution(round, rank);
     world.all_reduce_in_place(&mut data, SystemOperation::sum())?;
     let mut data = rounds::contribution(round, rank).map(|number| number as f32);

@@ -11,10 +11,9 @@ use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::launch::{BareMetal, bare_metal::DONE};
-use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, SystemOperation};
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{Rank, World};
+use unisono_launcher::{BareMetal, bare_metal::DONE};
 use unisono_node::group::Group;
 use unisono_node::letters::BURST;
 use unisono_node::mailbox::Mailbox;

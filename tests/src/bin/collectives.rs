@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Signal, kill_process};
+use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
-use unisono::rank::Rank;
-use unisono::world::World;
-use unisono::world::collective::{CollectiveError, SystemOperation};
 use unisono_core::collective::{Order, Plan, Verb};
 use unisono_core::ids::Rank as Member;
+use unisono::{Rank, World};
 use unisono_core::schedule::{Algorithm, algorithms};
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::chosen::{Choice, Chosen};

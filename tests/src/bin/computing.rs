@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono::environment::Settings;
-use unisono::rank::Rank;
-use unisono::world::{Tag, World};
+use unisono::{Rank, Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;
 use unisono_tests::bar::{Limit, Report, quantile};

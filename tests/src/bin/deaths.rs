@@ -11,8 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
-use unisono::rank::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 use unisono_tests::bar::{Limit, Report, quantile};
 
 const RANKS: usize = 4;

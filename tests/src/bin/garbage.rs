@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use unisono::environment::GivenSegment;
-use unisono::rank::Rank;
-use unisono::world::{Failure, Tag, World};
+use unisono::{Failure, Rank, Tag, World};
 use unisono_shmem::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
@@ -256,7 +255,7 @@ fn member(options: &Options) -> ExitCode {
 }
 
 const fn word(end: End) -> &'static str {
-    use unisono::world::collective::CollectiveError;
+    use unisono::collective::CollectiveError;
     match end {
         End::Trouble(Trouble::Failed(CollectiveError::Missing { .. })) => "missing",
         End::Trouble(Trouble::Failed(CollectiveError::Corrupt { .. })) => "corrupt",

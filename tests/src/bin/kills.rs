@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
-use unisono::world::collective::CollectiveError;
-use unisono::world::{Communicator, World};
+use unisono::collective::CollectiveError;
+use unisono::{Communicator, World};
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
 use unisono_tests::job::{Job, Remains, now, processes};

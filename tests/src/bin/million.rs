@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::fault::{Faults, Probability};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
@@ -17,6 +16,7 @@ use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
+use unisono_udp::fault::{Faults, Probability};
 
 /// Ranks of a job, segments of a window.
 const RANKS: u32 = 4;

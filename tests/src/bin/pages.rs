@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
-use unisono::world::World;
+use unisono::World;
 use unisono_tests::bar::{Limit, Report};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::fault::{Faults, Probability};
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
+use unisono_udp::fault::{Faults, Probability};
 
 /// Collectives that one job runs.
 const LIST: usize = 500;

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use rustix::process::{Signal, kill_process};
-use unisono::world::collective::CollectiveError;
-use unisono::world::{Communicator, World};
+use unisono::collective::CollectiveError;
+use unisono::{Communicator, World};
 use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
 use unisono_tests::job::{Job, now};

@@ -9,13 +9,13 @@ use std::process::{Child, ExitCode};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::records::Sizes as Records;
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Device as _, Lane};
 use unisono_core::endpoint::operation::SendError;
 use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
+use unisono_memory::records::Sizes as Records;
+use unisono_memory::region::{Address, Regions};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::rounds;

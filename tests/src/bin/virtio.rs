@@ -20,18 +20,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono::fault::Probability;
-use unisono::launch::bare_metal::DONE;
-use unisono::records::{Boxed, Sizes};
-use unisono::region::Regions;
-use unisono::udp::{Options as UdpOptions, Path, Udp};
 use unisono_core::device::{Cause, Device, Lane};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
+use unisono_launcher::bare_metal::DONE;
+use unisono_memory::records::{Boxed, Sizes};
+use unisono_memory::region::Regions;
 use unisono_tests::bar::{Limit, Report};
 use unisono_tests::bare_metal::build_image;
 use unisono_tests::relay::{Counts, HOST, NODE, Relay};
+use unisono_udp::fault::Probability;
+use unisono_udp::{Options as UdpOptions, Path, Udp};
 
 /// Largest UDP payload: an ordinary Ethernet's.
 const MTU: u32 = 1472;

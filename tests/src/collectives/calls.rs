@@ -1,8 +1,7 @@
 //! Each form of each collective, called.
 
-use unisono::rank::Rank;
-use unisono::world::Communicator;
-use unisono::world::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
+use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
+use unisono::{Communicator, Rank};
 use unisono_core::collective::Verb;
 
 use super::{Collective, Form};

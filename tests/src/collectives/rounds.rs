@@ -3,8 +3,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use unisono::rank::Rank;
-use unisono::world::Communicator;
+use unisono::{Communicator, Rank};
 use unisono_core::collective::Verb;
 
 use super::calls::Call;

@@ -2,10 +2,6 @@
 
 use core::net::Ipv4Addr;
 
-use unisono::{
-    fault::Faults,
-    region::{Address, Regions},
-};
 use unisono_core::device::{Armed, Device, Lane, Wish};
 use unisono_core::ids::PeerId;
 use unisono_ethernet::{
@@ -13,6 +9,8 @@ use unisono_ethernet::{
     neighbours::{Interface, Neighbour, Path},
     smoltcp::wire::Ipv4Cidr,
 };
+use unisono_memory::region::{Address, Regions};
+use unisono_udp::fault::Faults;
 
 use super::Fixture;
 use crate::hub::{Hub, Port, hardware};

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::{os::fd::AsFd, thread, time::Instant};
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Armed, Device, Lane};
+use unisono_memory::region::{Address, Regions};
 use unisono_shmem::{
     device::{Buffer, Pair, RingDevice, SPARE},
     file::{Mapping, SegmentFile},

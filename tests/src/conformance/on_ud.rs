@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Device, Fact, Lane, Wish};
 use unisono_core::ids::PeerId;
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::{Domain, Options, Ud, Woken};
 
 use super::{Fixture, real_time};

@@ -2,12 +2,10 @@
 
 use core::time::Duration;
 
-use unisono::{
-    region::Regions,
-    udp::{Options, Udp, Woken},
-};
 use unisono_core::device::Lane;
 use unisono_core::ids::PeerId;
+use unisono_memory::region::Regions;
+use unisono_udp::{Options, Udp, Woken};
 
 use super::{Fixture, real_time};
 

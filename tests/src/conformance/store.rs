@@ -1,10 +1,10 @@
 //! Memory of the suite's users.
 
-use unisono::region::Regions;
 use unisono_core::{
     device::Memory,
     span::{Region, Span},
 };
+use unisono_memory::region::Regions;
 
 use crate::{adapter::AdapterMemory, sim::SimMemory};
 

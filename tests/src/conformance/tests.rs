@@ -1,9 +1,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use unisono::{
-    fault::{Faults, Probability},
-    udp::{MTU_MIN, Options},
-};
+use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::{MTU_MIN, Options};
 
 use unisono_shmem::layout::{PAGE, Sizes, Waiting};
 

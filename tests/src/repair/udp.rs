@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Instant;
 
-use unisono::fault::{Faults, Probability};
-use unisono::records::{ProcessEndpoint, Sizes};
-use unisono::region::Regions;
-use unisono::udp::{MTU_MAX, Options, Udp};
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Cause, Device, Lane};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
 use unisono_core::span::Span;
+use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::region::Regions;
+use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::{MTU_MAX, Options, Udp};
 
 use super::watched::{Watched, other};
 use super::{PAYLOAD, WARM_UP, WINDOW};

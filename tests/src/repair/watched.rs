@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use unisono::region::Address;
-use unisono::udp::{Datagram, Udp, UdpToken};
 use unisono_core::device::{
     Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::wire::Header;
+use unisono_memory::region::Address;
+use unisono_udp::{Datagram, Udp, UdpToken};
 
 /// A datagram that consumes a PSN.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono::records::{Boxed, Sizes};
 use unisono_core::collective::Turn;
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::operation::SendError;
@@ -15,6 +14,7 @@ use unisono_core::message::collective_transport::{
 use unisono_core::progress::drive;
 use unisono_core::schedule::Operation;
 use unisono_core::span::{Region, Span};
+use unisono_memory::records::{Boxed, Sizes};
 
 use super::Work;
 use super::running::Running;

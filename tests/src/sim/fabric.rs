@@ -3,8 +3,8 @@
 use core::fmt;
 use std::collections::{HashMap, HashSet};
 
-use unisono::fault::{Delayed, Injector};
 use unisono_core::device::{Fact, Lane};
+use unisono_udp::fault::{Delayed, Injector};
 
 use super::{
     Passing, Sighting, Step, Verdict,
@@ -104,8 +104,8 @@ impl Fabric {
         }
     }
 
-    pub(super) fn injector(faults: unisono::fault::Faults, random: &mut fastrand::Rng) -> Option<Injector> {
-        (!faults.is_none()).then(|| Injector::new(unisono::fault::Faults { seed: random.u64(..), ..faults }))
+    pub(super) fn injector(faults: unisono_udp::fault::Faults, random: &mut fastrand::Rng) -> Option<Injector> {
+        (!faults.is_none()).then(|| Injector::new(unisono_udp::fault::Faults { seed: random.u64(..), ..faults }))
     }
 
     pub(super) fn add_node(&mut self) -> u32 {

@@ -3,8 +3,8 @@
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
-use unisono::fault::Fate;
 use unisono_core::device::{HEAD, Lane, Ticket};
+use unisono_udp::fault::Fate;
 
 use super::{
     NodeId, Passing, Sight, Sighting, Step, Verdict,

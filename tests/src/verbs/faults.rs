@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Instant;
 use std::{fs, thread};
 
-use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
+use unisono_memory::region::Address;
 use unisono_verbs::ud::{Domain, Options, Ud};
 
 use super::{Adapter, End, Outcome, device, introduce, within};

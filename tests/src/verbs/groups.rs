@@ -3,9 +3,9 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use unisono::region::Address;
 use unisono_core::device::{Cause, Device, Lane, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
+use unisono_memory::region::Address;
 use unisono_verbs::ud::{Path, Ud};
 
 use super::{Adapter, Outcome, device, introduce, within};

@@ -1,9 +1,9 @@
 //! Memory goes back to its owner only when nothing that names it is posted.
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Cause, Device, Lane, Memory, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::registered::Registered;
 use unisono_verbs::ud::Ud;
 

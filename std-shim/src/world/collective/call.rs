@@ -10,8 +10,8 @@ use super::node_group::Places;
 use super::partition::{Shape, Tables};
 use super::strided::Gaps;
 use super::{CollectiveError, Operation, View, ViewMut};
-use crate::rank::Rank;
 use crate::world::Communicator;
+use unisono_bootstrap::Rank;
 
 /// Nobody's.
 const NO_ROOT: Rank = Rank(0);

@@ -16,8 +16,8 @@ use super::CollectiveError;
 use super::node_group::CLOSED;
 use super::rooms::{Room, Rooms};
 use super::running::What;
-use crate::rank::Rank;
 use crate::world::group::Group;
+use unisono_bootstrap::Rank;
 
 /// Contexts of a process: as many as 16 bits tell apart, without the one that stands for all.
 pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;

@@ -2,8 +2,8 @@
 
 use unisono_core::collective::{Cause, Failure as BasicFailure};
 
-use crate::rank::Rank;
 use crate::world::Failure;
+use unisono_bootstrap::Rank;
 
 /// Why a collective did not complete on this rank. Ranks are those of the communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

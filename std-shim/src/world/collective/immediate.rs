@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
 use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation};
-use crate::rank::Rank;
 use crate::world::Scope;
 use crate::world::process::Process;
+use unisono_bootstrap::Rank;
 
 /// A collective under way, or why it was not begun.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;

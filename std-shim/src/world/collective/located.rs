@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// `MPI_MINLOC` and `MPI_MAXLOC`.
 ///
 /// ```
-/// use unisono::world::World;
-/// use unisono::world::collective::{Located, SystemOperation};
+/// use unisono::World;
+/// use unisono::collective::{Located, SystemOperation};
 ///
 /// let world = World::join()?;
 /// let own = Located::new(2.5_f64, u64::from(world.rank().0));

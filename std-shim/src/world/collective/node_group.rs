@@ -28,10 +28,10 @@ use super::pull::Processes;
 use super::rooms::{EVERY_LIFE, Room};
 use super::schedule::hash;
 use crate::node::{Node, Standing};
-use crate::rank::Rank;
 use crate::world::Communicator;
 use crate::world::lock::Lock;
 use crate::world::watchdog::{Means, Subject};
+use unisono_bootstrap::Rank;
 
 /// Polls before a wait looks at anything else, where every rank has a core.
 const POLLS: u32 = 512;

@@ -17,9 +17,9 @@ use super::partition::Shape;
 use super::running::Combine;
 use super::strided::Gaps;
 use super::{AsView as _, AsViewMut, CollectiveError, Operation};
-use crate::rank::Rank;
 use crate::world::Scope;
 use crate::world::ledger::Ledger;
+use unisono_bootstrap::Rank;
 
 /// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope ends; between
 /// two starts they are reached through it. All ranks start the same ones, and begin others, in the same order. Dropped, it goes on if

@@ -12,8 +12,8 @@ use unisono_shmem::layout::ROOMS;
 use unisono_shmem::segment::Site;
 
 use crate::node::{Node, Standing};
-use crate::rank::Rank;
 use crate::world::group::Group;
+use unisono_bootstrap::Rank;
 
 /// In the place of a generation: of all that there are.
 pub(super) const EVERY_LIFE: u32 = u32::MAX;

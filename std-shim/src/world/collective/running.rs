@@ -16,7 +16,7 @@ use super::CollectiveError;
 use super::partition::Tables;
 use super::schedule::Prepared;
 use super::store::Kept;
-use crate::region::{Address, Regions};
+use unisono_memory::region::{Address, Regions};
 
 /// What combines elements, wherever progress is made.
 pub(in crate::world) type Combine = Box<dyn Operate + Send>;

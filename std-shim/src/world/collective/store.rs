@@ -2,7 +2,7 @@
 
 use unisono_core::span::{Region, Span};
 
-use crate::region::{Regions, RegisterError};
+use unisono_memory::region::{Regions, RegisterError};
 
 /// Sizes are powers of two: from 2⁶ to 2³⁷ bytes.
 const SMALLEST: u32 = 6;

@@ -17,13 +17,13 @@ use super::running::{Running, What};
 use super::schedule::Choices;
 use super::store::{Kept, Store};
 use super::transfer::{Holder, Transfers};
-use crate::rank::Rank;
-use crate::region::Regions;
 use crate::world::group::Group;
 use crate::world::near::Announced;
 use crate::world::process::{ASK, DEAF, GONE, LEFT, REVOKED};
 use crate::world::request::{Requests, Status, Tag, of_message};
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, Watch};
+use unisono_bootstrap::Rank;
+use unisono_memory::region::Regions;
 
 /// Bytes of the longest message that may come before its receive.
 pub(in crate::world) const EAGER_MOST: usize = 1 << 14;

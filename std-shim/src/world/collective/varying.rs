@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::call::{Call, Checked, Lent};
 use super::partition::{Partition, PartitionMut, Shape, Table, Tables};
 use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation, View, ViewMut};
-use crate::rank::Rank;
 use crate::world::{Communicator, Scope};
+use unisono_bootstrap::Rank;
 
 /// A collective under way, or why it was not begun.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;

@@ -9,13 +9,13 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::rank::Rank;
 use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::collective::rooms::Room;
 use crate::world::collective::schedule::mix;
 use crate::world::collective::{CollectiveError, UserOperation};
 use crate::world::group::Group;
 use crate::world::process::named;
+use unisono_bootstrap::Rank;
 
 /// No rank.
 const NOBODY: u64 = u64::MAX;

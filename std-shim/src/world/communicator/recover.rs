@@ -8,12 +8,11 @@ use core::sync::atomic::Ordering;
 
 use super::create::{Agreed, first_room};
 use super::{Communicator, Failure};
-use crate::bootstrap::{Ballot, Name, Ranks, Verdict, WORDS_MAX};
-use crate::rank::Rank;
 use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::Awaits;
 use crate::world::watchdog::Doing;
+use unisono_bootstrap::{Ballot, Name, Rank, Ranks, Verdict, WORDS_MAX};
 
 /// Words of a window of contexts.
 const FREE: usize = WINDOW as usize / 64;

@@ -6,12 +6,12 @@ use unisono_core::message::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::rank::Rank;
 use crate::world::collective::store::Kept;
 use crate::world::mailbox::Wanted;
 use crate::world::process::Posting;
 use crate::world::progress::{Leaves, Started};
 use crate::world::request::{Failure, Status, Tag};
+use unisono_bootstrap::Rank;
 
 /// Bytes that were copied out of a buffer into which others come.
 struct Copied<'c> {
@@ -27,8 +27,7 @@ impl Communicator {
     /// [`receive_into`](Self::receive_into). Ends when the buffer that is sent is free, too, as `send` does.
     ///
     /// ```
-    /// use unisono::rank::Rank;
-    /// use unisono::world::{Tag, World};
+    /// use unisono::{Rank, Tag, World};
     ///
     /// let world = World::join()?;
     /// let (own, size) = (world.rank().0, world.size());

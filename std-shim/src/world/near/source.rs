@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 
-use crate::region::Address;
+use unisono_memory::region::Address;
 
 /// Random bytes of a process, at an address that the others know.
 pub(in crate::world) struct Nonce([u8; Self::BYTES]);
@@ -76,9 +76,9 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Regions;
     use unisono_core::device::Memory;
     use unisono_core::span::Span;
+    use unisono_memory::region::Regions;
 
     #[test]
     fn own_memory_is_read_and_that_of_nobody_is_not() {

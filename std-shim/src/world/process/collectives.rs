@@ -10,7 +10,6 @@ use unisono_shmem::payload::Moves;
 
 use super::Process;
 use super::retire::{PATIENCE, Word};
-use crate::rank::Rank;
 use crate::world::collective::CollectiveError;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::partition::Shape;
@@ -18,6 +17,7 @@ use crate::world::collective::running::{Combine, Running};
 use crate::world::collective::schedule::{layout, mix};
 use crate::world::collective::table::{Blame, Leaving};
 use crate::world::request::Failure;
+use unisono_bootstrap::Rank;
 
 /// What a collective came to.
 pub(in crate::world) struct Outcome {

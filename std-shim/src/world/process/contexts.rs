@@ -5,14 +5,14 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
-use crate::rank::Rank;
-use crate::region::Extent;
 use crate::world::collective::NodeGroup;
 use crate::world::collective::rooms::Room;
 use crate::world::communicator::Agreed;
 use crate::world::group::Group;
 use crate::world::mailbox::Wanted;
 use crate::world::request::Failure;
+use unisono_bootstrap::Rank;
+use unisono_memory::region::Extent;
 
 impl Process {
     /// Whether this rank shares memory with all ranks of its node.

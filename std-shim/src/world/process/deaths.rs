@@ -5,13 +5,12 @@ use unisono_core::ids::PeerId;
 
 use super::Process;
 use super::retire::PATIENCE;
-use crate::bootstrap::{Liveness, Membership, Notice};
-use crate::rank::Rank;
 use crate::world::collective::context::EVERY;
 use crate::world::collective::table::Leaving;
 use crate::world::mailbox::{Receiving, State};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::request::{Failure, message_of};
+use unisono_bootstrap::{Liveness, Membership, Notice, Rank};
 
 impl Process {
     /// Hears from the launcher.

@@ -8,9 +8,9 @@ use unisono_shmem::note::Place;
 
 use super::messages::failure;
 use super::{Granted, Process, Use, put};
-use crate::region::Extent;
 use crate::world::mailbox::{Errand, Fetched, Receiving, State, told};
 use crate::world::request::{Failure, of_parcel};
+use unisono_memory::region::Extent;
 
 impl Process {
     #[inline(always)]

@@ -13,8 +13,6 @@ use unisono_core::wire::MESSAGE_HEAD;
 use unisono_shmem::note::{Place, SHORT};
 
 use super::{INLINE_MOST, Process, Use};
-use crate::rank::Rank;
-use crate::region::Extent;
 use crate::world::collective::store::Kept;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
 use crate::world::mailbox::{Arrival, Wanted};
@@ -24,6 +22,8 @@ use crate::world::progress::{Leaves as When, Started};
 use crate::world::request::{Failure, Status, Tag, of_message, of_parcel};
 use crate::world::small::Cell;
 use crate::world::watchdog::Doing;
+use unisono_bootstrap::Rank;
+use unisono_memory::region::Extent;
 
 /// Tests of a request between two that ask its receiver.
 const TIMES: u32 = 64;

@@ -22,14 +22,14 @@ use unisono_shmem::segment::{Cells, Word};
 
 use super::{BUDGET, Posting, Process, Sending, put};
 use crate::node::Standing;
-use crate::rank::Rank;
-use crate::region::{Extent, Regions};
 use crate::world::collective::table::Collectives;
 use crate::world::mailbox::{Arrival, Errand, Fetched, Mailbox};
 use crate::world::near::{Announced, Near, Neighbour, copy_out};
 use crate::world::parcel::{Owner, Parcel};
 use crate::world::progress::Leaves;
 use crate::world::request::{Failure, Requests, Status, Tag, of_parcel};
+use unisono_bootstrap::Rank;
+use unisono_memory::region::{Extent, Regions};
 
 /// Polls of a named ring before a wait looks at anything else.
 const POLLS: u32 = 500;

@@ -15,10 +15,10 @@ use unisono_shmem::note;
 
 use super::Process;
 use super::steps::living;
-use crate::rank::Rank;
 use crate::world::collective::context::{EVERY, HEARING, WORLD};
 use crate::world::collective::table::{Awaited, Outgoing};
 use crate::world::request::Failure;
+use unisono_bootstrap::Rank;
 
 /// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
 pub(in crate::world) const ASK: u8 = 240;

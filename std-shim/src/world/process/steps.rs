@@ -15,12 +15,12 @@ use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
 use super::{Granted, Process, Sending, Use, put};
-use crate::rank::Rank;
 use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing, context_of};
 use crate::world::collective::transfer::{Holder, Transfer};
 use crate::world::mailbox::{Errand, Fetched};
 use crate::world::near::{Announced, Near, Neighbour};
 use crate::world::request::{Failure, of_message};
+use unisono_bootstrap::Rank;
 
 /// Bytes of a payload that fit behind its head in the endpoint's own.
 const SHORT: usize = MESSAGE_HEAD - EAGER_HEAD;

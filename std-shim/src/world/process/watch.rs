@@ -7,9 +7,9 @@ use unisono_shmem::note;
 use super::Process;
 use super::retire::PATIENCE;
 use super::steps::living;
-use crate::rank::Rank;
 use crate::world::collective::table::Outgoing;
 use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, say};
+use unisono_bootstrap::Rank;
 
 impl Process {
     /// Looks into what has waited for too long.

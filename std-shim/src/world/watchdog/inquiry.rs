@@ -6,7 +6,7 @@ use unisono_core::collective::Verb;
 
 use super::words::{Doing, Standing, Subject};
 use super::{Stuck, seconds};
-use crate::rank::Rank;
+use unisono_bootstrap::Rank;
 
 /// Ranks that are asked at most.
 const ASKED: usize = 64;

@@ -20,8 +20,8 @@ use core::fmt;
 
 use unisono_core::collective::Verb;
 
-use crate::rank::Rank;
 use crate::world::request::Tag;
+use unisono_bootstrap::Rank;
 
 /// Their first bytes: no kinds of `unisono_core::message::collective_transport`.
 const QUESTION: u8 = 48;

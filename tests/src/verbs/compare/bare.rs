@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono::region::{Address, Regions};
 use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
+use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::Ud;
 
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};

@@ -4,9 +4,9 @@ use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Outline, Prepared};
-use crate::rank::Rank;
 use crate::world::Scope;
 use crate::world::collective::{AsView as _, AsViewMut, Operation, PartitionMut};
+use unisono_bootstrap::Rank;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Prepares what [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into) does.

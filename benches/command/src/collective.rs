@@ -1,0 +1,121 @@
+//! Collectives and barriers, timed by the same loop as the peers' (`benches/`).
+
+use std::time::Instant;
+
+use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::{Communicator, Rank};
+use zerocopy::IntoBytes;
+
+/// Calls before the clock starts.
+const WARM_UP: usize = 3;
+/// Timed calls: as many as fill this time, within bounds.
+const TIME_NS: f64 = 2e8;
+const LEAST: u64 = 5;
+const MOST: u64 = 1000;
+/// The root of rooted ones.
+const ROOT: Rank = Rank(0);
+
+/// Which collective.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Name {
+    /// The root's data to everyone
+    Broadcast,
+    /// Everyone's data to the root
+    Gather,
+    /// A part of the root's data to everyone
+    Scatter,
+    /// Everyone's data to everyone
+    AllGather,
+    /// A part of everyone's data to everyone
+    AllToAll,
+    /// The sum at the root
+    Reduce,
+    /// The sum everywhere
+    AllReduce,
+    /// A part of the sum everywhere
+    ReduceScatter,
+    /// The sum of all ranks up to one's own
+    Scan,
+    /// The sum of all ranks before one's own
+    Exscan,
+}
+
+/// The median of batches of barriers, in nanoseconds per barrier.
+pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
+    let each = if world.is_crowded() { 100 } else { 1000 };
+    let batch = || -> Result<f64, CollectiveError> {
+        let started = Instant::now();
+        for _ in 0..each {
+            world.barrier()?;
+        }
+        Ok(started.elapsed().as_nanos() as f64)
+    };
+    // The first one waits for whoever is late.
+    batch()?;
+    let count = calls(world, batch()?)?;
+    let times = (0..count).map(|_| batch()).collect::<Result<Vec<f64>, _>>()?;
+    Ok(median(times) / f64::from(each))
+}
+
+/// The mean over ranks of a rank's median call, in nanoseconds. `bytes` are per rank, of an alltoall per pair, of reductions the vector
+/// of doubles, of a reduce-scatter a rank's part of it.
+///
+/// Before each call every rank writes its whole input anew (of a broadcast and a scatter: the root), and an untimed barrier follows: a
+/// program communicates what it has just computed, and what nobody writes would be found in the readers' caches.
+pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Result<f64, CollectiveError> {
+    let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
+    let words = bytes.div_ceil(8);
+    let many = |many| words * if many { size } else { 1 };
+    let many_in = matches!(name, Name::AllToAll | Name::ReduceScatter) || (name == Name::Scatter && first);
+    let many_out = matches!(name, Name::AllGather | Name::AllToAll) || (name == Name::Gather && first);
+    let (mut input, mut output) = (vec![0.0_f64; many(many_in)], vec![0.0_f64; many(many_out)]);
+    let given = if first || !matches!(name, Name::Broadcast | Name::Scatter) { input.len() } else { 0 };
+    let mut timed = |number: usize| -> Result<f64, CollectiveError> {
+        for (i, word) in input[..given].iter_mut().enumerate() {
+            *word = (number + i) as f64;
+        }
+        world.barrier()?;
+        let started = Instant::now();
+        let (from, into) = (input.as_bytes(), output.as_mut_bytes());
+        match name {
+            Name::Broadcast if first => world.broadcast_into(&mut input.as_mut_bytes()[..bytes], ROOT)?,
+            Name::Broadcast => world.broadcast_into(&mut into[..bytes], ROOT)?,
+            Name::Gather if first => world.gather_into(&from[..bytes], &mut into[..bytes * size], ROOT)?,
+            Name::Gather => world.gather_into(&from[..bytes], &mut [], ROOT)?,
+            Name::Scatter if first => world.scatter_into(&from[..bytes * size], &mut into[..bytes], ROOT)?,
+            Name::Scatter => world.scatter_into(&[], &mut into[..bytes], ROOT)?,
+            Name::AllGather => world.all_gather_into(&from[..bytes], &mut into[..bytes * size])?,
+            Name::AllToAll => world.all_to_all_into(&from[..bytes * size], &mut into[..bytes * size])?,
+            Name::Reduce => world.reduce_into(&input, &mut output, sum, ROOT)?,
+            Name::AllReduce => world.all_reduce_into(&input, &mut output, sum)?,
+            Name::ReduceScatter => world.reduce_scatter_block_into(&input, &mut output, sum)?,
+            Name::Scan => world.scan_into(&input, &mut output, sum)?,
+            Name::Exscan => world.exclusive_scan_into(&input, &mut output, sum)?,
+        }
+        Ok(started.elapsed().as_nanos() as f64)
+    };
+    // It waits for whoever is late.
+    world.barrier()?;
+    let started = Instant::now();
+    for number in 0..WARM_UP {
+        timed(number)?;
+    }
+    let count = calls(world, started.elapsed().as_nanos() as f64 / WARM_UP as f64)?;
+    let times = (0..count).map(timed).collect::<Result<Vec<f64>, _>>()?;
+    let mut mean = [median(times) / size as f64];
+    world.all_reduce_in_place(&mut mean, sum)?;
+    Ok(mean[0])
+}
+
+/// How many calls fill the time, when one takes so many nanoseconds: all ranks hear it from the first.
+fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
+    let mut count = [((TIME_NS / each.max(1.0)) as u64).clamp(LEAST, MOST)];
+    world.broadcast_into(&mut count, ROOT)?;
+    Ok(count[0] as usize)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,91 @@
+//! Everything that a rank and its device have counted, as one object.
+
+use serde_json::{Map, Value, json};
+use unisono::World;
+use unisono_core::counters::{Counters, Reason};
+use unisono_core::device::Cause;
+use unisono_core::wire::Kind;
+use unisono_udp::Tally;
+
+/// The names of a struct's fields, which are all of them, and what `$read` makes of each.
+macro_rules! all_of {
+    ($type:ident { $($field:ident),* $(,)? } = $from:expr, $read:expr) => {{
+        let $type { $($field),* } = $from;
+        json!({ $(stringify!($field): $read($field)),* })
+    }};
+}
+
+/// Of this rank.
+pub(super) fn counted(world: &World) -> Value {
+    let Counters {
+        accepted,
+        duplicates,
+        duplicates_resent,
+        dropped,
+        withdrawn,
+        out_of_order,
+        sent,
+        spurious,
+        bytes_sent,
+        bytes_accepted,
+        granted,
+        sizes,
+        round_trips,
+    } = world.counters();
+    json!({
+        "rank": world.rank().0,
+        "sent": named(&Cause::NAMES, &sent),
+        "accepted": named(&Kind::NAMES, &accepted),
+        "dropped": named(&Reason::NAMES, &dropped),
+        "duplicates": duplicates,
+        "duplicates_resent": duplicates_resent,
+        "withdrawn": withdrawn,
+        "out_of_order": out_of_order,
+        "spurious": spurious,
+        "granted": granted,
+        "bytes_sent": bytes_sent,
+        "bytes_accepted": bytes_accepted,
+        "datagram_bytes": spread(&sizes),
+        "round_trip_64ns": spread(&round_trips),
+        "device": of_device(world.tally()),
+    })
+}
+
+fn of_device(tally: &Tally) -> Value {
+    all_of!(
+        Tally {
+            sent,
+            sent_bytes,
+            send_calls,
+            lost_no_path,
+            lost_would_block,
+            lost_no_buffers,
+            lost_unreachable,
+            lost_too_large,
+            lost_other,
+            gso_refused,
+            received,
+            received_bytes,
+            receive_calls,
+            bad_checksum,
+            truncated,
+            too_short,
+            receive_errors,
+            injected_loss,
+            injected_duplicates,
+            injected_reorders,
+            injected_corruptions,
+        } = tally,
+        unisono_udp::Counter::get
+    )
+}
+
+fn named(names: &[&str], counts: &[u64]) -> Value {
+    names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<Map<_, _>>().into()
+}
+
+/// Counts by significant bits.
+fn spread(counts: &[u64]) -> Value {
+    let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<Map<_, _>>().into()
+}

@@ -1,0 +1,119 @@
+//! The main job: every rank sends to the next one round the ring, and rank 0 tells how it went.
+
+use indicatif::HumanBytes;
+use std::time::Instant;
+use unisono::{Failure, Rank, Tag, World};
+use unisono_core::counters::Reason;
+use unisono_core::device::Cause;
+
+use super::{device::device, latency, pattern};
+
+const DATA: Tag = Tag(3);
+const REPORT: Tag = Tag(4);
+/// Bytes of one message.
+const MESSAGE: usize = 1 << 20;
+/// Numbers in a rank's report.
+const NUMBERS: usize = 9;
+
+/// Exchanges `bytes` bytes per rank. Returns whether every byte was what it should be.
+pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Failure> {
+    let (rank, size) = (world.rank().0, world.size());
+    let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    let data = pattern::data(rank, bytes);
+    let mut arrived = vec![0_u8; bytes];
+    let started = Instant::now();
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        for (there, here) in data.chunks(MESSAGE).zip(arrived.chunks_mut(MESSAGE)) {
+            requests.push(scope.immediate_receive_into(here, previous, DATA)?);
+            requests.push(scope.immediate_send(there, next, DATA)?);
+        }
+        requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
+    })?;
+    let time = started.elapsed();
+    let right = pattern::hash(&arrived) == pattern::hash(&pattern::data(previous.0, bytes));
+    let latency = if size > 1 { latency::ring(world, 8, 200)? } else { 0 };
+    let counters = world.counters();
+    let report: [u64; NUMBERS] = [
+        (bytes as f64 / time.as_secs_f64()) as u64,
+        latency,
+        counters.data_sent(),
+        counters.sent_for(Cause::ResentNack),
+        counters.sent_for(Cause::ResentProbe),
+        counters.duplicates,
+        world.tally().bad_checksum.get(),
+        counters.dropped_for(Reason::Malformed) + counters.dropped_for(Reason::Refused),
+        u64::from(right),
+    ];
+    if rank != 0 {
+        world.send(&report, Rank(0), REPORT)?;
+        return Ok(right);
+    }
+    let reports = (0..size).map(|from| report_of(world, from, report)).collect::<Result<Vec<_>, _>>()?;
+    let (all, sentence) = verdict(&reports);
+    if as_json {
+        for (from, theirs) in (0..).zip(&reports) {
+            println!("{}", as_object(&device(world), from, size, bytes, *theirs));
+        }
+        return Ok(all);
+    }
+    println!("{size} processes, {} each to the next one round the ring\n", HumanBytes(bytes as u64));
+    println!(
+        "{:>4}  {:>12}  {:>11}  {:>9}  {:>11}  {:>12}  {:>10}  {:>9}  data",
+        "rank", "bandwidth", "latency", "datagrams", "resent:nack", "resent:probe", "duplicates", "corrupted"
+    );
+    for (from, theirs) in reports.iter().enumerate() {
+        let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, _, right] = *theirs;
+        println!(
+            "{from:>4}  {:>10}/s  {:>8.1} µs  {sent:>9}  {nack:>11}  {probe:>12}  {duplicates:>10}  {corrupt:>9}  {}",
+            HumanBytes(bandwidth).to_string(),
+            latency as f64 / 1000.0,
+            if right == 1 { "equal" } else { "DIFFERENT" }
+        );
+    }
+    println!("\n{sentence}");
+    Ok(all)
+}
+
+/// Whether every rank has what was sent, and that as a sentence. Datagrams that were refused are no loss: what was sent here
+/// is repaired.
+fn verdict(reports: &[[u64; NUMBERS]]) -> (bool, String) {
+    let all = reports.iter().all(|report| report[NUMBERS - 1] == 1);
+    let refused: u64 = reports.iter().map(|report| report[NUMBERS - 2]).sum();
+    let said = if all { "every byte arrived as it was sent" } else { "DATA WERE LOST OR CHANGED" };
+    let others = if refused > 0 { format!("; {refused} datagrams of no rank were refused") } else { String::new() };
+    (all, format!("{said}{others}"))
+}
+
+/// The report of a rank, at rank 0, whose own is `own`.
+fn report_of(world: &World, from: u32, own: [u64; NUMBERS]) -> Result<[u64; NUMBERS], Failure> {
+    let mut theirs = own;
+    if from != 0 {
+        world.receive_into(&mut theirs, Rank(from), REPORT)?;
+    }
+    Ok(theirs)
+}
+
+fn as_object(device: &str, rank: u32, ranks: u32, bytes: usize, report: [u64; NUMBERS]) -> serde_json::Value {
+    let [bandwidth, latency, sent, nack, probe, duplicates, corrupt, refused, right] = report;
+    serde_json::json!({
+        "bench": "exchange", "device": device, "ranks": ranks, "bytes": bytes, "rank": rank,
+        "bytes_per_s": bandwidth, "one_way_ns_p50": latency, "data_sent": sent, "resent_nack": nack,
+        "resent_probe": probe, "duplicates": duplicates, "corrupted": corrupt, "refused": refused, "equal": right == 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentence_is_that_of_the_exit_code() {
+        let report = |refused, right| [1, 1, 1, 0, 0, 0, 0, refused, right];
+        assert_eq!(verdict(&[report(0, 1); 2]), (true, "every byte arrived as it was sent".to_owned()));
+        let (right, said) = verdict(&[report(3, 1), report(0, 1)]);
+        assert!(right && said.starts_with("every byte") && said.ends_with("3 datagrams of no rank were refused"));
+        let (right, said) = verdict(&[report(0, 1), report(0, 0)]);
+        assert!(!right && said == "DATA WERE LOST OR CHANGED");
+    }
+}

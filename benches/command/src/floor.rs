@@ -1,0 +1,246 @@
+//! What the machine itself does between two processes on processors of their own, without World and without a device:
+//! the least time and the most bytes that anything built upon shared memory can reach.
+
+mod pair;
+mod ring;
+
+use clap::Args;
+use core::{iter, num::NonZeroUsize, ops::RangeInclusive};
+use pair::{Pair, Shared};
+use ring::Rings;
+use serde_json::{Value, json};
+use std::{io, time::Instant};
+
+use super::bytes::Bytes;
+
+/// Passes of a line, and barriers, of a batch, and batches. The median batch counts.
+const BATCH: usize = 1000;
+const BATCHES: usize = 101;
+
+/// Bytes of a message.
+const SIZES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// Bytes of a message that may be asked for.
+const ANY: RangeInclusive<usize> = 1 << 10..=16 << 20;
+
+/// Messages that the sender has and places that the receiver has, which take turns: one that stays in the caches, and as
+/// many as `unisono bench bandwidth` uses.
+const WORKING_SETS: [(usize, usize); 2] = [(1, 1), (16, 64)];
+
+/// Bytes of all timed messages, unless there are more places.
+const VOLUME: usize = 96 << 20;
+
+/// Bytes of several messages that are timed together, many times what is under way.
+const SPAN: usize = 8 << 20;
+
+/// Chunks of the pipelined copy, and how many are under way: what stays in the nearest caches, and what does not, whose lines the sender
+/// writes again without taking them from the receiver's.
+const PIPELINES: [(usize, u32); 8] = [
+    (4 << 10, 16),
+    (8 << 10, 16),
+    (16 << 10, 8),
+    (32 << 10, 4),
+    (64 << 10, 2),
+    (16 << 10, 64),
+    (32 << 10, 32),
+    (64 << 10, 16),
+];
+
+/// What is measured besides a line, rings and a barrier.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// Copies of messages of so many bytes alone; with 0 no copies
+    #[arg(long)]
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Options {
+    /// Bytes of messages.
+    fn sizes(self) -> Vec<usize> {
+        match self.bytes {
+            None => SIZES.to_vec(),
+            Some(Bytes(0)) => Vec::new(),
+            Some(Bytes(bytes)) => vec![bytes.try_into().unwrap_or(usize::MAX)],
+        }
+    }
+}
+
+/// Figures of a machine.
+pub(super) struct Floor {
+    /// A line passed between two single-writer lines and back, in nanoseconds.
+    line_rtt: f64,
+    /// A bare barrier: each raises its own line and waits for the other's.
+    barrier: f64,
+    /// 8 bytes through a ring of the shared segment and back through another, without the messages above them.
+    ring_rtt: f64,
+    huge_pages: bool,
+    copies: Vec<Copies>,
+}
+
+/// Bytes per second of messages of one size.
+struct Copies {
+    bytes: usize,
+    places: usize,
+    /// The receiver's copies out of shared memory, each time of bytes that the sender has just written.
+    memcpy: f64,
+    /// The receiver's copies out of the sender's private memory, likewise; unknown where the system refuses them.
+    readv: Option<f64>,
+    /// From private to private memory through shared memory in chunks, both processes copying at a time.
+    two_copy: f64,
+    /// The chunk that does it best, and how many are under way.
+    chunk: usize,
+    slots: u32,
+}
+
+/// Measures, in about four seconds and with 400 MB if all is. The process must have one thread.
+pub(super) fn measure(options: Options) -> io::Result<Floor> {
+    let sizes = options.sizes();
+    if sizes.iter().any(|bytes| !ANY.contains(bytes)) {
+        let [least, most] = [ANY.start(), ANY.end()].map(|bytes| Bytes(*bytes as u64));
+        return Err(io::Error::other(format!("messages of {least} to {most} are copied, or none (0)")));
+    }
+    let most = sizes.iter().copied().max().unwrap_or(0);
+    let sources = WORKING_SETS.map(|(sources, _)| sources).into_iter().max().unwrap_or(0);
+    let places = WORKING_SETS.map(|(_, places)| places).into_iter().max().unwrap_or(0);
+    let (shared, rings) = (Shared::new(sources * most)?, Rings::new()?);
+    // At one address in both: where the one writes, the other reads. Each uses its own copy of all else.
+    let mut source = vec![0_u8; sources * most];
+    Pair::work(&shared, |pair| {
+        let mut target = vec![0_u8; if pair.is_first() { places * most } else { 0 }];
+        for memory in [&mut source, &mut target] {
+            memory.fill(1);
+        }
+        let line_rtt = batches(|| pair.pass())?;
+        let barrier = batches(|| pair.meet())?;
+        let mut ends = rings.ends(pair.is_first())?;
+        let ring_rtt = batches(|| ends.pass())?;
+        let mut copies = Vec::new();
+        for working_set in WORKING_SETS {
+            for bytes in sizes.iter().copied() {
+                copies.push(Copies::measure(pair, bytes, working_set, &mut source, &mut target)?);
+            }
+        }
+        Ok(Floor { line_rtt, barrier, ring_rtt, huge_pages: shared.is_huge(), copies })
+    })
+}
+
+/// Nanoseconds of one, in the median batch.
+fn batches(mut one: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    let batch = || {
+        let start = Instant::now();
+        (0..BATCH).try_for_each(|_| one())?;
+        Ok(start.elapsed().as_secs_f64() * 1e9 / BATCH as f64)
+    };
+    let times = iter::repeat_with(batch).take(BATCHES).collect::<io::Result<_>>()?;
+    Ok(median(times))
+}
+
+impl Copies {
+    fn measure(
+        pair: &mut Pair<'_>,
+        bytes: usize,
+        (sources, places): (usize, usize),
+        source: &mut [u8],
+        target: &mut [u8],
+    ) -> io::Result<Self> {
+        let messages = (VOLUME / bytes).max(places);
+        let here = |message: usize| message % sources * bytes;
+        let there = |message: usize| message % places * bytes;
+        let (mut memcpy, mut readv, mut readable) = (Vec::new(), Vec::new(), true);
+        for message in 0..messages {
+            if !pair.is_first() {
+                pair.shared.fill(here(message), bytes, message as u8);
+            }
+            pair.meet()?;
+            if pair.is_first() {
+                let start = Instant::now();
+                pair.shared.take(here(message), &mut target[there(message)..][..bytes]);
+                memcpy.push(start.elapsed().as_secs_f64());
+            }
+            pair.meet()?;
+        }
+        for message in 0..messages {
+            let source = &mut source[here(message)..][..bytes];
+            if !pair.is_first() {
+                source.fill(message as u8);
+            }
+            pair.meet()?;
+            if pair.is_first() {
+                let start = Instant::now();
+                readable &= pair.read(source, &mut target[there(message)..][..bytes]);
+                readv.push(start.elapsed().as_secs_f64());
+            }
+            pair.meet()?;
+        }
+        let mut best = (0.0, 0, 0);
+        let span = (SPAN / bytes).max(1);
+        for (chunk, slots) in PIPELINES {
+            pair.restart()?;
+            // As a stream goes: no message has a time of its own, but spans of them have.
+            let (mut spans, mut start) = (Vec::new(), Instant::now());
+            for message in 0..messages {
+                let first = pair.is_first();
+                let private = if first { &mut target[there(message)..] } else { &mut source[here(message)..] };
+                pair.two_copy(&mut private[..bytes], NonZeroUsize::new(chunk).unwrap_or(NonZeroUsize::MIN), slots)?;
+                if (message + 1) % span == 0 {
+                    spans.push(start.elapsed().as_secs_f64());
+                    start = Instant::now();
+                }
+            }
+            let speed = (span * bytes) as f64 / median(spans);
+            best = if speed > best.0 { (speed, chunk, slots) } else { best };
+        }
+        let speed = |times| bytes as f64 / median(times);
+        let (memcpy, readv) = (speed(memcpy), readable.then(|| speed(readv)));
+        let (two_copy, chunk, slots) = best;
+        Ok(Self { bytes, places, memcpy, readv, two_copy, chunk, slots })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "bytes": self.bytes,
+            "places": self.places,
+            "memcpy_bytes_per_s": self.memcpy as u64,
+            "readv_bytes_per_s": self.readv.map(|speed| speed as u64),
+            "two_copy_bytes_per_s": self.two_copy as u64,
+            "two_copy_chunk_bytes": self.chunk,
+            "two_copy_chunks_under_way": self.slots,
+        })
+    }
+}
+
+impl Floor {
+    /// One line, or one object: the copy at its top is that of the largest messages that stay in the caches.
+    pub(super) fn print(&self, as_json: bool) {
+        let Self { line_rtt, barrier, ring_rtt, huge_pages, copies } = self;
+        let best = copies.iter().filter(|copies| copies.places == 1).max_by(|a, b| a.memcpy.total_cmp(&b.memcpy));
+        if as_json {
+            let object = json!({
+                "bench": "floor", "device": "memory", "ranks": 2, "bytes": best.map_or(0, |best| best.bytes),
+                "line_rtt_ns": line_rtt.round(), "barrier_ns": barrier.round(),
+                "ring_rtt_ns": ring_rtt.round(),
+                "memcpy_bytes_per_s": best.map_or(0, |best| best.memcpy as u64),
+                "huge_pages": huge_pages,
+                "copies": copies.iter().map(Copies::to_json).collect::<Vec<_>>(),
+            });
+            println!("{object}");
+            return;
+        }
+        println!(
+            "floor a line there and back {line_rtt:.0} ns, 8 bytes through rings {ring_rtt:.0} ns, a barrier {barrier:.0} ns; in GB/s"
+        );
+        println!("{:>8} {:>7} {:>8} {:>8} {:>9}  of chunks", "message", "places", "memcpy", "readv", "two-copy");
+        for Copies { bytes, places, memcpy, readv, two_copy, chunk, slots } in copies {
+            let readv = readv.map_or("refused".to_owned(), |speed| format!("{:.2}", speed / 1e9));
+            let [message, chunk] = [*bytes, *chunk].map(|bytes| Bytes(bytes as u64).to_string());
+            let (memcpy, two_copy) = (memcpy / 1e9, two_copy / 1e9);
+            println!("{message:>8} {places:>7} {memcpy:>8.2} {readv:>8} {two_copy:>9.2}  {slots} × {chunk}");
+        }
+    }
+}
+
+/// The middle one; zero of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,298 @@
+//! `unisono bench`: what a job measures of itself.
+
+extern crate alloc;
+
+mod bytes;
+mod collective;
+mod counted;
+mod device;
+mod exchange;
+mod floor;
+mod latency;
+mod pattern;
+mod stream;
+mod transfer;
+mod tune;
+
+pub use bytes::{Bytes, BytesError};
+
+use core::time::Duration;
+use device::device;
+use serde_json::json;
+use stream::Buffers;
+use unisono::environment::Settings;
+use unisono::{Communicator, Rank, World};
+use unisono_shmem::layout::ROOMS;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write as _;
+
+/// What is measured.
+#[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Measure {
+    /// Position-dependent data from rank 0 to rank 1, hashed on both sides
+    Transfer(Sized),
+    /// Half the time of a ping-pong
+    Latency(Sized),
+    /// Bytes per second of a stream of messages
+    Bandwidth(Buffered),
+    /// Messages per second
+    Rate(Streamed),
+    /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
+    Exchange(Sized),
+    /// What the machine itself does between two processes; needs no launcher
+    Floor(floor::Options),
+    /// Nanoseconds of a barrier
+    Barrier,
+    /// Nanoseconds of a collective
+    Collective(Named),
+    /// Which algorithm is quickest for each collective and size, as a table for --tuning; needs no launcher
+    Tune(tune::Options),
+}
+
+/// Which collective, of how much.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    /// The collective
+    #[arg(value_enum)]
+    pub(crate) name: collective::Name,
+    #[command(flatten)]
+    pub(crate) sized: Sized,
+}
+
+/// How much is sent.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sized {
+    /// Bytes, such as 8, 64K or 1G
+    #[arg(long)]
+    pub(crate) bytes: Bytes,
+}
+
+/// How much is sent, and for how long.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Streamed {
+    #[command(flatten)]
+    pub(crate) sized: Sized,
+    /// How long the stream is measured, such as 200ms
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1s")]
+    pub(crate) time: Duration,
+}
+
+/// How much is sent, for how long, and from where.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Buffered {
+    #[command(flatten)]
+    pub(crate) streamed: Streamed,
+    /// Where the sender's data lies: in memory of its own, or allocated in the segment that it shares with the receiver
+    #[arg(long, value_name = "WHERE", default_value = "private")]
+    pub(crate) buffers: Buffers,
+}
+
+/// Options of `unisono bench`.
+#[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    #[command(subcommand)]
+    pub(crate) measure: Measure,
+    /// One object per line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Collectives and barriers of a duplicate of the World, not of the World
+    #[arg(long, global = true)]
+    pub(crate) duplicate: bool,
+    /// Collectives and barriers of a communicator that has nothing in the memory of a node: by messages there, too
+    #[arg(long, global = true, conflicts_with = "duplicate")]
+    pub(crate) messages: bool,
+    /// Every rank's counters at the end, one object per line of the errors
+    #[arg(long, global = true)]
+    pub(crate) counters: bool,
+}
+
+/// Round trips of a ping-pong.
+const ROUNDS: usize = 10_000;
+
+/// Measures. Returns whether what arrived was right.
+pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
+    let (name, size, needed) = match options.measure {
+        Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
+        Measure::Latency(sized) => ("latency", sized.bytes, 2),
+        Measure::Bandwidth(buffered) => ("bandwidth", buffered.streamed.sized.bytes, 2),
+        Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
+        Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
+        Measure::Floor(which) => {
+            Settings::from_environment()?;
+            floor::measure(which)?.print(options.json);
+            return Ok(true);
+        }
+        Measure::Tune(jobs) => {
+            Settings::from_environment()?;
+            tune::run(jobs, options.json)?;
+            return Ok(true);
+        }
+        Measure::Barrier => ("barrier", Bytes(0), 1),
+        Measure::Collective(named) => ("collective", named.sized.bytes, 1),
+    };
+    let world = World::join()?;
+    if world.size() < needed {
+        return Err(format!(
+            "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
+        )
+        .into());
+    }
+    let bytes = usize::try_from(size.0)?;
+    let first = world.rank() == Rank(0);
+    // As many others as there are rooms have them all.
+    let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
+    let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
+    let on: &Communicator = duplicates.last().unwrap_or(&world);
+    let mut right = true;
+    // Ranks 0 and 1 measure what needs two.
+    let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
+    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
+    let mut line = String::new();
+    match options.measure {
+        Measure::Transfer(_) if first => {
+            let transfer = transfer::send(&world, Rank(1), bytes)?;
+            right = transfer.hash_sent == transfer.hash_received;
+            let rate = per_second(transfer.bytes as u64, transfer.time);
+            merge(
+                &mut facts,
+                json!({
+                    "bytes_per_s": rate,
+                    "hash_sent": format!("{:016x}", transfer.hash_sent),
+                    "hash_received": format!("{:016x}", transfer.hash_received),
+                    "data_sent": transfer.data_sent,
+                    "data_minimum": transfer.data_minimum,
+                    "resent_nack": transfer.resent_nack,
+                    "resent_probe": transfer.resent_probe,
+                    "resent_spurious": transfer.resent_spurious,
+                }),
+            );
+            line = format!(
+                "{size} in {:.2} s, {:.0} MB/s; {} data datagrams, {:.4} of the minimum; resent {} by nack, {} by probe, {} needlessly; {}",
+                transfer.time.as_secs_f64(),
+                rate as f64 / 1e6,
+                transfer.data_sent,
+                transfer.data_sent as f64 / transfer.data_minimum.max(1) as f64,
+                transfer.resent_nack,
+                transfer.resent_probe,
+                transfer.resent_spurious,
+                if right { "hashes equal" } else { "HASHES DIFFER" },
+            );
+        }
+        Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
+        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) => {}
+        Measure::Latency(_) => {
+            let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
+            let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
+            merge(&mut facts, json!({ "one_way_ns": steady, "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
+            line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
+        }
+        Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
+            let (buffers, reuse) = match options.measure {
+                Measure::Bandwidth(buffered) => (buffered.buffers, stream::Reuse::Window),
+                _ => (Buffers::Private, stream::Reuse::Arrival),
+            };
+            let (messages, time) = stream::stream(&world, bytes, streamed.time, buffers, reuse)?;
+            let (rate, speed) = (per_second(messages, time), per_second(messages * size.0, time));
+            let bandwidth = matches!(options.measure, Measure::Bandwidth(_));
+            merge(
+                &mut facts,
+                if bandwidth {
+                    json!({ "bytes_per_s": speed, "buffers": if buffers == Buffers::Segment { "segment" } else { "private" } })
+                } else {
+                    json!({ "messages_per_s": rate })
+                },
+            );
+            line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
+        }
+        Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
+        Measure::Barrier => {
+            let time = collective::barrier(on)?;
+            merge(&mut facts, json!({ "time_ns": time.round() }));
+            line = format!("of {} ranks: {time:.0} ns", world.size());
+        }
+        Measure::Collective(Named { name, .. }) => {
+            let time = collective::collective(on, name, bytes)?;
+            let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
+            merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
+            line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
+        }
+    }
+    if options.counters {
+        // Written at once: lines of several ranks do not mix.
+        std::io::stderr().write_all(format!("{}\n", counted::counted(&world)).as_bytes())?;
+    }
+    world.finish()?;
+    if first {
+        match options.measure {
+            Measure::Exchange(_) => {}
+            _ if options.json => println!("{facts}"),
+            _ => println!("{name} {line}"),
+        }
+    }
+    Ok(right)
+}
+
+fn per_second(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64().max(1e-9)) as u64
+}
+
+fn merge(into: &mut serde_json::Value, more: serde_json::Value) {
+    if let (Some(into), serde_json::Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let words = core::iter::once("bench").chain(line.split(' '));
+        Options::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_grammar_of_the_design_is_understood() {
+        let sized = |bytes| Sized { bytes: Bytes(bytes) };
+        let streamed = |bytes, time| Streamed { sized: sized(bytes), time: Duration::from_millis(time) };
+        let buffered = |buffers| Measure::Bandwidth(Buffered { streamed: streamed(65536, 1000), buffers });
+        for (line, measure) in [
+            ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
+            ("latency --bytes 8", Measure::Latency(sized(8))),
+            ("bandwidth --bytes 64K", buffered(Buffers::Private)),
+            ("bandwidth --bytes 64K --buffers segment", buffered(Buffers::Segment)),
+            ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
+            ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
+            ("floor", Measure::Floor(floor::Options { bytes: None })),
+            ("floor --bytes 64K", Measure::Floor(floor::Options { bytes: Some(Bytes(65536)) })),
+            ("barrier", Measure::Barrier),
+            (
+                "collective all_to_all --bytes 4K",
+                Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
+            ),
+        ] {
+            assert_eq!(
+                parse(line),
+                Ok(Options { measure, json: false, duplicate: false, messages: false, counters: false }),
+                "{line}"
+            );
+            assert_eq!(
+                parse(&format!("{line} --json")),
+                Ok(Options { measure, json: true, duplicate: false, messages: false, counters: false }),
+                "{line}"
+            );
+        }
+        for line in [
+            "",
+            "transfer",
+            "latency --bytes",
+            "dance --bytes 8",
+            "bandwidth --bytes 8 --buffers elsewhere",
+            "barrier --bytes 8",
+            "collective dance --bytes 8",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Messages without end, in a window that slides: what arrived is acknowledged by the window, and nobody waits for that
+//! while others are under way.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use unisono::{Failure, Loan, Rank, Request, Scope, Tag, World};
+
+/// Where the sender's data lies.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Buffers {
+    Private,
+    Segment,
+}
+
+/// When the sender waits until its buffers are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reuse {
+    /// After each window.
+    Window,
+    /// Once the window has arrived, while others are under way.
+    Arrival,
+}
+
+const DATA: Tag = Tag(6);
+/// Of the last messages: the receiver posts no more.
+const LAST: Tag = Tag(7);
+const ARRIVED: Tag = Tag(8);
+/// Windows under way at most.
+const WINDOWS: usize = 4;
+/// Messages of a window: as many as make this many bytes, within bounds.
+const WINDOW_BYTES: usize = 1 << 19;
+/// Bytes of the sender's data in the segment, beyond one message.
+const SEGMENT_BYTES: usize = 1 << 21;
+const WINDOW: core::ops::RangeInclusive<usize> = 16..=128;
+
+/// What both sides agree on.
+#[derive(Clone, Copy)]
+struct Flow {
+    /// Of a message.
+    bytes: usize,
+    /// Messages of a window.
+    window: usize,
+    reuse: Reuse,
+}
+
+impl Flow {
+    /// Where several windows are under way at the sender, each has half as many bytes.
+    fn new(bytes: usize, reuse: Reuse) -> Self {
+        let most = if reuse == Reuse::Window { WINDOW_BYTES } else { WINDOW_BYTES / 2 };
+        Self { bytes, window: (most / bytes.max(1)).clamp(*WINDOW.start(), *WINDOW.end()), reuse }
+    }
+}
+
+/// Sends messages of `bytes` bytes from rank 0 to rank 1 for about `least`. Returns how many of them were acknowledged as
+/// received, and the time that took; nothing but on rank 0.
+pub(super) fn stream(
+    world: &World,
+    bytes: usize,
+    least: Duration,
+    buffers: Buffers,
+    reuse: Reuse,
+) -> Result<(u64, Duration), Box<dyn core::error::Error>> {
+    let flow = Flow::new(bytes, reuse);
+    Ok(match world.rank() {
+        Rank(0) if buffers == Buffers::Segment => {
+            let mut data = world.allocate(bytes * flow.window.min(SEGMENT_BYTES / bytes.max(1)).max(1))?;
+            data.fill(7);
+            send(world, &data, flow, least)?
+        }
+        Rank(0) => send(world, &vec![7_u8; bytes * flow.window], flow, least)?,
+        Rank(1) => receive(world, flow).map(|()| (0, Duration::ZERO))?,
+        _ => (0, Duration::ZERO),
+    })
+}
+
+fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64, Duration), Failure> {
+    let mut marks = [[0_u8]; WINDOWS];
+    // The receiver is ready.
+    world.receive_into(&mut [0_u8], Rank(1), ARRIVED)?;
+    world.scope(|scope| {
+        let mut free: Vec<&mut [u8]> = marks.iter_mut().map(<[u8; 1]>::as_mut_slice).collect();
+        let mut under_way = VecDeque::with_capacity(WINDOWS);
+        // The first round of windows warms up.
+        let (mut windows, mut started) = (0, None::<Instant>);
+        let mut laps = WINDOWS;
+        while laps > 0 {
+            let last = started.is_some_and(|started| started.elapsed() >= least);
+            if last {
+                laps -= 1;
+            }
+            while let Some(mark) = free.pop() {
+                let mark = scope.lend(mark, Rank(1), ARRIVED)?;
+                let mut sends = send_window(scope, data, flow, if last { LAST } else { DATA })?;
+                if flow.reuse == Reuse::Window {
+                    wait_for(core::mem::take(&mut sends))?;
+                }
+                under_way.push_back((mark, sends));
+            }
+            if let Some((mark, sends)) = under_way.pop_front() {
+                free.push(returned(mark)?);
+                wait_for(sends)?;
+                windows += u64::from(started.is_some());
+                started.get_or_insert_with(Instant::now);
+            }
+        }
+        let (time, messages) = (started.map_or(Duration::ZERO, |started| started.elapsed()), flow.window as u64);
+        for (mark, sends) in under_way {
+            returned(mark)?;
+            wait_for(sends)?;
+        }
+        Ok((windows * messages, time))
+    })
+}
+
+fn send_window<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    data: &'scope [u8],
+    Flow { bytes, window, .. }: Flow,
+    tag: Tag,
+) -> Result<Vec<Request<'scope>>, Failure> {
+    let mut requests = Vec::with_capacity(window);
+    let places = (data.len() / bytes.max(1)).max(1);
+    for i in 0..window {
+        let message = data.chunks_exact(bytes.max(1)).nth(i % places).unwrap_or_default();
+        requests.push(scope.immediate_send(message, Rank(1), tag)?);
+    }
+    Ok(requests)
+}
+
+fn wait_for(requests: Vec<Request<'_>>) -> Result<(), Failure> {
+    requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
+}
+
+fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failure> {
+    // Not zeros, which the system would put there page by page while the clock runs.
+    let mut data = vec![1_u8; bytes * window * WINDOWS];
+    let mut parts = data.chunks_mut(bytes.max(1));
+    let mut places: Vec<&mut [u8]> = (0..window * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
+    world.scope(|scope| {
+        let post = |place| scope.lend(place, Rank(0), None);
+        let mut under_way: VecDeque<Loan<'_, u8>> = places.drain(..).map(post).collect::<Result<_, _>>()?;
+        world.send(&[1_u8], Rank(0), ARRIVED)?;
+        let mut last = false;
+        while !under_way.is_empty() {
+            for _ in 0..window {
+                let Some(message) = under_way.pop_front() else { break };
+                let (status, place) = message.wait();
+                last |= status?.is_some_and(|status| status.tag == LAST);
+                if !last {
+                    under_way.push_back(post(place)?);
+                }
+            }
+            world.send(&[1_u8], Rank(0), ARRIVED)?;
+        }
+        Ok(())
+    })
+}
+
+fn returned<'scope>(loan: Loan<'scope, u8>) -> Result<&'scope mut [u8], Failure> {
+    let (status, place) = loan.wait();
+    status.map(|_| place)
+}

@@ -1,0 +1,121 @@
+//! The connection of a node's agent to the rendezvous server.
+
+use crate::connect::connect;
+use crate::entry::Ending;
+use crate::host_port::HostPort;
+use crate::link::{LinkError, Role, Sealed};
+use crate::message::{Say, Tell};
+use crate::rank::Rank;
+use crate::secret::Secret;
+use core::net::SocketAddr;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+/// What the server asks of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AgentRequest {
+    /// Send this signal to a rank of the node, or to all of them.
+    Signal {
+        /// The rank; `None` for all.
+        rank: Option<Rank>,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Does the process of this rank run? To be answered with [`AgentLink::liveness`].
+    Ask {
+        /// The rank in question.
+        rank: Rank,
+        /// The rank that asks.
+        asker: Rank,
+    },
+}
+
+/// The connection of a node's agent to the rendezvous server.
+#[derive(Debug)]
+pub struct AgentLink(Sealed);
+
+impl AgentLink {
+    /// Connects the agent of a node at the first of several places that answers, and returns where that was. Tries until the
+    /// deadline.
+    ///
+    /// # Errors
+    /// [`LinkError`] of the last attempt.
+    pub fn connect(
+        places: &[HostPort],
+        node: u32,
+        (secret, job): (&Secret, &str),
+        deadline: Instant,
+    ) -> Result<(Self, SocketAddr), LinkError> {
+        let (sealed, at) = connect(places, Role::Agent(node), &secret.for_job(job), deadline)?;
+        Ok((Self(sealed), at))
+    }
+
+    /// Waits until the server knows this agent.
+    ///
+    /// # Errors
+    /// [`LinkError`], also when the server sends something else first.
+    pub fn await_welcome(&mut self, deadline: Instant) -> Result<(), LinkError> {
+        let frame = self.0.next(deadline)?;
+        match Tell::decode(&frame)? {
+            Tell::Welcome => Ok(()),
+            _ => Err(LinkError::OutOfTurn(frame.kind)),
+        }
+    }
+
+    /// The next request, if one has arrived.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn poll(&mut self) -> Result<Option<AgentRequest>, LinkError> {
+        let Some(frame) = self.0.poll()? else { return Ok(None) };
+        match Tell::decode(&frame)? {
+            Tell::Signal { rank, signal } => Ok(Some(AgentRequest::Signal { rank, signal })),
+            Tell::Ask { rank, asker } => Ok(Some(AgentRequest::Ask { rank, asker })),
+            _ => Err(LinkError::OutOfTurn(frame.kind)),
+        }
+    }
+
+    /// Reports that a rank of the node runs as process `pid`.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn started(&mut self, rank: Rank, pid: u32) -> Result<(), LinkError> {
+        self.0.send(&Say::Started { rank, pid }.encode())
+    }
+
+    /// Reports how a rank of the node ended, and why it did not start, if it did not.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn ended(&mut self, rank: Rank, ending: Ending, reason: String) -> Result<(), LinkError> {
+        self.0.send(&Say::Ended { rank, ending, reason }.encode())
+    }
+
+    /// Answers [`AgentRequest::Ask`].
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn liveness(&mut self, rank: Rank, asker: Rank, alive: bool) -> Result<(), LinkError> {
+        self.0.send(&Say::Liveness { rank, asker, alive }.encode())
+    }
+
+    /// Whether bytes wait to be sent: then the connection is to be polled for room, too.
+    pub fn has_backlog(&self) -> bool {
+        self.0.link.backlog() > 0
+    }
+
+    /// Closes the connection once the server has read everything, at the deadline at the latest.
+    pub fn close(mut self, deadline: Instant) {
+        let link = &mut self.0.link;
+        while link.backlog() > 0 && link.flush().is_ok() && link.wait(deadline).is_ok() {}
+        let _ = link.stream().shutdown(Shutdown::Write);
+        while self.0.poll().is_ok() && self.0.link.wait(deadline).is_ok() {}
+    }
+}
+
+impl AsFd for AgentLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.link.as_fd()
+    }
+}

@@ -1,0 +1,320 @@
+use super::*;
+use crate::join_options::{JoinError, JoinOptions, Rendezvous};
+use crate::{
+    Hosting, OnDeath, Report, Secret, Server,
+    connect::connect,
+    entry::{Digests, Ending, Incarnation, Offer},
+    host_port::HostPort,
+    link::Role,
+    message::Refusal,
+    rank::Seat,
+};
+use core::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+use std::{
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    thread,
+};
+
+const KEY: &str = "a secret of this job";
+const WAIT: Duration = Duration::from_secs(5);
+
+fn hosting(size: u32, on_death: OnDeath) -> Hosting {
+    let secret = Secret::new(KEY).expect("long enough");
+    let assembly = Duration::from_millis(200);
+    Hosting { size, secret, job: "job".to_owned(), on_death, watched: true, assembly }
+}
+
+fn serve(hosting: Hosting) -> (Server, mpsc::Receiver<Report>) {
+    let (to, reports) = mpsc::channel();
+    let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)), hosting, move |report| {
+        let _ = to.send(report);
+    });
+    (server.expect("a free port"), reports)
+}
+
+fn rendezvous(at: SocketAddr) -> Rendezvous {
+    let secret = Secret::new(KEY).expect("long enough");
+    Rendezvous { place: at.into(), secret, job: "job".to_owned(), serve: false, on_death: OnDeath::End }
+}
+
+fn options(rendezvous: Rendezvous, rank: u32, size: u32) -> JoinOptions {
+    let seat = Seat::new(Rank(rank), size).expect("a rank of the job");
+    JoinOptions { seat, node: None, rendezvous: Some(rendezvous), assembly: Duration::from_secs(3) }
+}
+
+fn offer(rank: u32) -> Offer {
+    static LIFE: AtomicUsize = AtomicUsize::new(1);
+    let life = LIFE.fetch_add(1, Ordering::Relaxed) as u32;
+    let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
+    Offer {
+        incarnation: Incarnation(life),
+        lanes: [lane(1000 + rank as u16), lane(2000)],
+        mtu: 1472,
+        digests: Digests { tuning: 5, transport: 6 },
+    }
+}
+
+fn join_all(at: SocketAddr, size: u32) -> Vec<Membership> {
+    thread::scope(|scope| {
+        let joining: Vec<_> = (0..size)
+            .map(|rank| scope.spawn(move || Membership::join(&options(rendezvous(at), rank, size), offer(rank))))
+            .collect();
+        joining.into_iter().map(|thread| thread.join().expect("no panic").expect("joins")).collect()
+    })
+}
+
+fn notice(member: &mut Membership) -> Notice {
+    let deadline = Instant::now() + WAIT;
+    while Instant::now() < deadline {
+        if let Some(notice) = member.poll() {
+            return notice;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("no notice");
+}
+
+#[test]
+fn everybody_gets_the_same_table() {
+    let (server, reports) = serve(hosting(5, OnDeath::Tell));
+    let members = join_all(server.local(), 5);
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Assembled));
+    for member in &members {
+        assert_eq!(member.table(), members[0].table());
+    }
+    let lanes: Vec<_> = members[0].table().iter().map(|entry| entry.lanes[0]).collect();
+    assert_eq!(lanes, (1000..1005).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_table_of_many_parts_arrives_whole() {
+    let size = 600_u32;
+    let (server, _reports) = serve(Hosting { assembly: WAIT, ..hosting(size, OnDeath::Tell) });
+    let at = server.local();
+    let key = Secret::new(KEY).expect("long enough").for_job("job");
+    let deadline = Instant::now() + WAIT;
+    let others: Vec<Sealed> = (1..size)
+        .map(|rank| {
+            let place = HostPort::from(at);
+            let places = [place];
+            let (mut link, _) = connect(&places, Role::Member(rank), &key, deadline).expect("proves itself");
+            let join = Say::Join { offer: offer(rank), pid: 1, node: Some(rank / 64), host: String::new() };
+            link.send(&join.encode()).expect("sent");
+            link
+        })
+        .collect();
+    let member = Membership::join(&options(rendezvous(at), 0, size), offer(0)).expect("joins");
+    assert_eq!(member.table().len(), 600);
+    assert_eq!(member.table()[599].node, 599 / 64);
+    drop(others);
+}
+
+#[test]
+fn a_wrong_secret_or_job_is_refused_by_both_sides() {
+    let (server, _reports) = serve(hosting(1, OnDeath::Tell));
+    let right = rendezvous(server.local());
+    let other_secret = Secret::new("another secret, quite long").expect("long enough");
+    for wrong in [Rendezvous { secret: other_secret, ..right.clone() }, Rendezvous { job: "other".to_owned(), ..right }]
+    {
+        let refused = Membership::join(&options(wrong, 0, 1), offer(0));
+        let place = HostPort::from(server.local());
+        assert_eq!(refused.err(), Some(JoinError::Connect { place, reason: LinkError::Unauthenticated }));
+    }
+    // A client that accepts any server is refused, too.
+    let mut stream = TcpStream::connect(server.local()).expect("connects");
+    let mut hello = *b"unisono\x01\0\0\0\0\0\0\0\0................................";
+    hello[8] = 0;
+    stream.write_all(&hello).expect("sent");
+    let mut challenge = [0; 72];
+    stream.read_exact(&mut challenge).expect("a challenge");
+    stream.write_all(&challenge[40..]).expect("the server's own proof, reflected");
+    assert_eq!(stream.read(&mut challenge).expect("closed"), 0);
+}
+
+#[test]
+fn a_stranger_that_answers_nonsense_is_recognised() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("bound");
+    let stranger = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        stream.write_all(&[b'x'; 72]).expect("sent");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let refused = Membership::join(&options(rendezvous(at), 0, 1), offer(0));
+    assert_eq!(refused.err(), Some(JoinError::Connect { place: at.into(), reason: LinkError::Version }));
+    stranger.join().expect("no panic");
+}
+
+#[test]
+fn missing_ranks_are_named_in_time() {
+    let (server, _reports) = serve(hosting(3, OnDeath::Tell));
+    let refused = Membership::join(&options(rendezvous(server.local()), 1, 3), offer(1)).expect_err("two are missing");
+    assert_eq!(refused, JoinError::Refused { rank: Rank(1), refusal: Refusal::Missing { count: 2, first: 0 } });
+    let nobody = rendezvous(SocketAddr::from(([127, 0, 0, 1], 1)));
+    let nobody = JoinOptions { assembly: Duration::from_millis(50), ..options(nobody, 1, 3) };
+    let refused = Membership::join(&nobody, offer(1)).expect_err("nobody serves there");
+    assert!(matches!(refused, JoinError::Connect { reason: LinkError::Broken(io::ErrorKind::ConnectionRefused), .. }));
+}
+
+#[test]
+fn deaths_new_lives_and_answers_arrive() {
+    let (server, _reports) = serve(hosting(2, OnDeath::Tell));
+    let mut members = join_all(server.local(), 2);
+    let former = members[0].table()[1];
+    let mut zero = members.remove(0);
+    assert_eq!(zero.poll(), None);
+    zero.ask(Rank(1));
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Alive });
+    let ending = Ending::Signalled(9);
+    server.ended(Rank(1), ending);
+    let incarnation = former.incarnation;
+    assert_eq!(notice(&mut zero), Notice::Died { rank: Rank(1), incarnation, ending });
+    zero.ask(Rank(1));
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Dead });
+    let again = Membership::join(&options(rendezvous(server.local()), 1, 2), offer(1)).expect("a new life");
+    assert_ne!(again.table()[1].incarnation, former.incarnation);
+    assert_eq!(notice(&mut zero), Notice::Met { rank: Rank(1), entry: again.table()[1] });
+    assert_eq!(zero.table(), again.table());
+    drop(server);
+    assert_eq!(notice(&mut zero), Notice::Lost(LinkError::Closed));
+    assert_eq!(zero.poll(), None);
+    assert_eq!(zero.fence(WAIT), Err(AwaitError::Link(LinkError::Closed)));
+}
+
+#[test]
+fn an_agent_that_does_not_answer_is_given_up() {
+    let (server, reports) = serve(hosting(2, OnDeath::Tell));
+    let key = Secret::new(KEY).expect("long enough").for_job("job");
+    let (mut agent, _) =
+        connect(&[HostPort::from(server.local())], Role::Agent(0), &key, Instant::now() + WAIT).expect("proves itself");
+    agent.send(&Say::Started { rank: Rank(1), pid: 1 }.encode()).expect("sent");
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::AgentHere(0)));
+    assert!(matches!(reports.recv_timeout(WAIT), Ok(Report::Started { .. })));
+    let mut zero = join_all(server.local(), 2).remove(0);
+    // Much longer than an answer takes here: it is the silence that ends.
+    let silence = Duration::from_millis(300);
+    let asked = Instant::now();
+    zero.ask_within(Rank(1), silence);
+    // Not asked again, so no later end.
+    zero.ask_within(Rank(1), 10 * WAIT);
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Unanswered });
+    assert!(asked.elapsed() >= silence);
+    // Who answers in time is not given up.
+    assert_eq!(zero.asked.front(), None);
+    zero.ask_within(Rank(0), silence);
+    assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(0), liveness: Liveness::Alive });
+    thread::sleep(silence);
+    assert_eq!(zero.poll(), None);
+    zero.ask(Rank(1));
+    let (rank, until) = *zero.asked.front().expect("asked");
+    assert!(rank == Rank(1) && until > Instant::now() + AGENT_SILENCE - WAIT);
+}
+
+#[test]
+fn fences_values_and_farewells_work() {
+    let (server, reports) = serve(hosting(2, OnDeath::End));
+    let mut members = join_all(server.local(), 2);
+    members[1].put(b"key", b"value", WAIT).expect("room");
+    assert_eq!(members[0].get(b"key", WAIT), Ok(Some(b"value".to_vec())));
+    assert_eq!(members[0].get(b"none", WAIT), Ok(None));
+    assert_eq!(members[0].put(&[0; KEY_MAX + 1], b"", WAIT), Err(AwaitError::TooLong));
+    thread::scope(|scope| {
+        for member in &mut members {
+            scope.spawn(|| assert_eq!(member.fence(WAIT), Ok(())));
+        }
+    });
+    for member in members {
+        member.leave(WAIT).expect("a farewell");
+    }
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Assembled));
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Finished));
+}
+
+#[test]
+fn a_fence_that_nobody_else_reaches_times_out() {
+    let (server, _reports) = serve(hosting(2, OnDeath::End));
+    let mut members = join_all(server.local(), 2);
+    assert_eq!(members[0].fence(Duration::from_millis(30)), Err(AwaitError::Link(LinkError::Timeout)));
+}
+
+#[test]
+fn an_abort_reaches_the_launcher_and_the_others() {
+    let (server, reports) = serve(hosting(2, OnDeath::Silent));
+    let mut members = join_all(server.local(), 2);
+    members[1].abort(7);
+    assert_eq!(notice(&mut members[0]), Notice::Aborted { rank: Rank(1), code: 7 });
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Assembled));
+    assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Aborted { rank: Rank(1), code: 7 }));
+}
+
+#[test]
+fn rank_zero_serves_where_no_launcher_does() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let serving = Rendezvous { serve: true, on_death: OnDeath::Tell, ..rendezvous(port) };
+    let foreign = |rank| options(serving.clone(), rank, 3);
+    let mut members: Vec<Membership> = thread::scope(|scope| {
+        let joining: Vec<_> =
+            (0..3).rev().map(|rank| scope.spawn(move || Membership::join(&foreign(rank), offer(rank)))).collect();
+        joining.into_iter().rev().map(|thread| thread.join().expect("no panic").expect("joins")).collect()
+    });
+    let last = members.remove(2);
+    let incarnation = last.table()[2].incarnation;
+    drop(last);
+    let expected = Notice::Died { rank: Rank(2), incarnation, ending: Ending::Disconnected };
+    assert_eq!(notice(&mut members[1]), expected);
+    thread::scope(|scope| {
+        for member in members {
+            scope.spawn(|| member.leave(WAIT).expect("a farewell"));
+        }
+    });
+}
+
+#[test]
+fn a_job_of_one_needs_nobody() {
+    let options = JoinOptions { rendezvous: None, ..options(rendezvous(SocketAddr::from(([127, 0, 0, 1], 1))), 0, 1) };
+    let mut alone = Membership::join(&options, offer(0)).expect("joins");
+    assert_eq!((alone.rank(), alone.size(), alone.table().len()), (Rank(0), 1, 1));
+    assert!(alone.table()[0].lanes[0].ip().is_loopback());
+    assert_eq!((alone.poll(), alone.fence(WAIT)), (None, Ok(())));
+    alone.leave(WAIT).expect("nobody to ask");
+}
+
+#[test]
+fn strangers_do_not_disturb_a_job() {
+    let (server, _reports) = serve(hosting(2, OnDeath::Tell));
+    let mut strangers = Vec::new();
+    for noise in 0..100_u8 {
+        let mut stream = TcpStream::connect(server.local()).expect("connects");
+        let _ = stream.write_all(&vec![noise; usize::from(noise)]);
+        strangers.push(stream);
+    }
+    assert_eq!(join_all(server.local(), 2).len(), 2);
+}
+
+#[test]
+fn a_member_that_talks_nonsense_is_cut_off() {
+    let (server, reports) = serve(Hosting { watched: false, ..hosting(3, OnDeath::Tell) });
+    let mut members = join_all(server.local(), 3);
+    let nonsense = [
+        (200, Vec::new()),
+        (2, vec![0; 3]),
+        Say::Started { rank: Rank(0), pid: 1 }.encode(),
+        Say::Join { offer: offer(1), pid: 1, node: None, host: String::new() }.encode(),
+    ];
+    let mut talker = members.remove(1);
+    for (number, said) in nonsense.into_iter().enumerate() {
+        talker.connection.as_mut().expect("joined").send(&said).expect("sent");
+        assert!(matches!(notice(&mut talker), Notice::Lost(LinkError::Closed)), "nonsense {number}");
+        let ending = Ending::Disconnected;
+        let incarnation = members[0].table()[1].incarnation;
+        assert_eq!(notice(&mut members[0]), Notice::Died { rank: Rank(1), incarnation, ending });
+        talker = Membership::join(&options(rendezvous(server.local()), 1, 3), offer(1)).expect("a new life");
+        assert!(matches!(notice(&mut members[0]), Notice::Met { rank: Rank(1), .. }));
+    }
+    assert_eq!(reports.try_iter().filter(|report| matches!(report, Report::Died { .. })).count(), 4);
+}

@@ -1,0 +1,92 @@
+//! Agreements of some ranks that the death of others does not prevent.
+//!
+//! One agreement is decided here, once, when every member has said its part, has died or left, or is said to be dead by one that has
+//! said its part; and every member that asks is told the same. So all survivors get one verdict whenever ranks die: a member that
+//! voted and died counts, and is among the failed; a death after the decision changes nothing.
+
+use alloc::collections::BTreeSet;
+use std::collections::HashSet;
+
+use super::{Act, LinkId, Roll, State};
+use crate::{
+    ballot::{Ballot, Name, Ranks, Verdict},
+    message::Tell,
+    rank::Rank,
+};
+
+/// Most agreements that wait for somebody.
+const AGREEMENTS_MAX: usize = 1 << 14;
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    members: Vec<Rank>,
+    voted: HashSet<Rank>,
+    /// Of whom members say that they are dead.
+    failed: BTreeSet<Rank>,
+    most: u32,
+    words: Vec<u64>,
+    verdict: Option<Verdict>,
+}
+
+impl Roll {
+    /// A member says its part. `None`: no member says that.
+    pub(crate) fn handle_vote(&mut self, link: LinkId, rank: Rank, ballot: Ballot) -> Option<()> {
+        let size = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let Ballot { name, members, failed, most, words } = ballot;
+        if !self.agreements.contains_key(&name) {
+            let members: Vec<Rank> = members.below(size).take(self.members.len()).collect();
+            if self.agreements.len() >= AGREEMENTS_MAX || !members.contains(&rank) {
+                return None;
+            }
+            let (voted, failed, words) = (HashSet::new(), BTreeSet::new(), vec![u64::MAX; words.len()]);
+            self.agreements.insert(name, Agreement { members, voted, failed, most: 0, words, verdict: None });
+        }
+        let agreement = self.agreements.get_mut(&name)?;
+        if !agreement.members.contains(&rank) || agreement.words.len() != words.len() {
+            return None;
+        }
+        agreement.voted.insert(rank);
+        if let Some(verdict) = &agreement.verdict {
+            // It was taken for dead, and hears so.
+            self.acts.push_back(Act::Tell(link, Tell::Agreed(verdict.clone())));
+        } else {
+            agreement.words.iter_mut().zip(words).for_each(|(word, other)| *word &= other);
+            agreement.most = agreement.most.max(most);
+            agreement.failed.extend(failed.below(size));
+        }
+        self.check_agreement(name);
+        Some(())
+    }
+
+    /// A member has died or left: agreements may wait for nobody else.
+    pub(super) fn check_agreements(&mut self) {
+        let names: Vec<Name> = self.agreements.keys().copied().collect();
+        names.into_iter().for_each(|name| self.check_agreement(name));
+    }
+
+    fn check_agreement(&mut self, name: Name) {
+        let Self { agreements, members: roll, acts, .. } = self;
+        let Some(agreement) = agreements.get_mut(&name) else { return };
+        let state = |rank: &Rank| roll.get(usize::try_from(rank.0).ok()?);
+        let is_gone = |rank: &Rank| matches!(state(rank), Some(State::Ended { .. } | State::Left { .. }));
+        let Agreement { members, voted, failed, most, words, verdict } = agreement;
+        let is_heard = |rank: &Rank| voted.contains(rank) || is_gone(rank);
+        if verdict.is_none() && members.iter().all(|rank| is_heard(rank) || failed.contains(rank)) {
+            failed.extend(members.iter().filter(|rank| is_gone(rank)));
+            let among: HashSet<&Rank> = members.iter().collect();
+            let failed = Ranks::new(failed.iter().copied().filter(|rank| among.contains(rank))).unwrap_or_default();
+            let decided = Verdict { name, failed, most: *most, words: core::mem::take(words) };
+            words.resize(decided.words.len(), 0);
+            for rank in members.iter().filter(|rank| voted.contains(rank)) {
+                if let Some(State::Here { link: Some(link), .. }) = state(rank) {
+                    acts.push_back(Act::Tell(*link, Tell::Agreed(decided.clone())));
+                }
+            }
+            *verdict = Some(decided);
+        }
+        if verdict.is_some() && members.iter().all(is_heard) {
+            agreements.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+use super::{store::STORE_MAX, *};
+use crate::{
+    ballot::{Ballot, Ranks, Verdict},
+    entry::{Digests, Incarnation},
+    message::{KEY_MAX, VALUE_MAX},
+};
+use core::net::{Ipv4Addr, SocketAddr};
+
+const SEEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+fn offer(incarnation: u32) -> Offer {
+    let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
+    Offer {
+        incarnation: Incarnation(incarnation),
+        lanes: [lane(7), lane(8)],
+        mtu: 1472,
+        digests: Digests { tuning: 5, transport: 6 },
+    }
+}
+
+fn join(roll: &mut Roll, link: LinkId, rank: u32, incarnation: u32) {
+    roll.handle_join(link, Rank(rank), offer(incarnation), None, "host".to_owned(), SEEN);
+}
+
+fn acts(roll: &mut Roll) -> Vec<Act> {
+    core::iter::from_fn(|| roll.poll()).collect()
+}
+
+/// Two ranks on links 10 and 11, assembled.
+fn pair(policy: OnDeath, watched: bool) -> Roll {
+    let mut roll = Roll::new(2, policy, watched);
+    join(&mut roll, 10, 0, 100);
+    join(&mut roll, 11, 1, 101);
+    acts(&mut roll);
+    roll
+}
+
+fn died(rank: u32, incarnation: u32, ending: Ending) -> Tell {
+    Tell::Died { rank: Rank(rank), incarnation: Incarnation(incarnation), ending }
+}
+
+#[test]
+fn the_last_to_join_releases_the_table() {
+    let mut roll = Roll::new(2, OnDeath::End, true);
+    join(&mut roll, 10, 1, 101);
+    assert_eq!(acts(&mut roll), []);
+    assert!(roll.is_assembling());
+    join(&mut roll, 11, 0, 100);
+    assert_eq!(acts(&mut roll), [Act::SendTable(11), Act::SendTable(10), Act::Report(Report::Assembled)]);
+    let lines = roll.lines(0, 10);
+    assert_eq!(lines.iter().map(|entry| entry.incarnation.0).collect::<Vec<_>>(), [100, 101]);
+    assert_eq!(lines[0].lanes, [SocketAddr::new(SEEN, 7), SocketAddr::new(SEEN, 8)]);
+    assert_eq!(roll.lines(1, 10), lines[1..]);
+    assert_eq!(roll.lines(2, 10), []);
+}
+
+#[test]
+fn hosts_are_numbered_unless_the_launcher_did() {
+    let mut roll = Roll::new(4, OnDeath::End, false);
+    for (rank, node, host) in [(0, None, "a"), (1, None, "b"), (2, None, "a"), (3, Some(7), "a")] {
+        roll.handle_join(rank as usize, Rank(rank), offer(rank), node, host.to_owned(), SEEN);
+    }
+    assert_eq!(roll.lines(0, 4).iter().map(|entry| entry.node).collect::<Vec<_>>(), [0, 1, 0, 7]);
+}
+
+#[test]
+fn a_rank_that_does_not_exist_or_is_taken_is_refused() {
+    let mut roll = Roll::new(2, OnDeath::End, true);
+    join(&mut roll, 10, 2, 1);
+    assert_eq!(acts(&mut roll), [Act::Tell(10, Tell::Refused(Refusal::NoSuchRank)), Act::Close(10)]);
+    join(&mut roll, 11, 0, 1);
+    join(&mut roll, 12, 0, 2);
+    assert_eq!(acts(&mut roll), [Act::Tell(12, Tell::Refused(Refusal::Taken)), Act::Close(12)]);
+    roll.handle_link_lost(12, Rank(0));
+    assert_eq!(acts(&mut roll), [], "the one that was refused is nobody");
+}
+
+#[test]
+fn a_death_is_told_only_by_policy_tell() {
+    let report = Act::Report(Report::Died { rank: Rank(1), ending: Ending::Signalled(9) });
+    for (policy, told) in [
+        (OnDeath::Tell, Some(Act::TellAll(died(1, 101, Ending::Signalled(9))))),
+        (OnDeath::Silent, None),
+        (OnDeath::End, None),
+    ] {
+        let mut roll = pair(policy, true);
+        roll.handle_ended(Rank(1), Ending::Signalled(9));
+        assert_eq!(acts(&mut roll), [report.clone()].into_iter().chain(told).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn without_a_launcher_a_broken_connection_is_a_death_and_ends_the_job() {
+    let mut roll = pair(OnDeath::End, false);
+    roll.handle_link_lost(11, Rank(1));
+    let told = Act::TellAll(Tell::Aborted { rank: Rank(1), code: 1 });
+    let report = Report::Died { rank: Rank(1), ending: Ending::Disconnected };
+    assert_eq!(acts(&mut roll), [Act::Report(report), told]);
+    let mut roll = pair(OnDeath::Tell, true);
+    roll.handle_link_lost(11, Rank(1));
+    assert_eq!(acts(&mut roll), [], "the launcher knows better");
+}
+
+#[test]
+fn a_new_life_is_met_by_the_others() {
+    let mut roll = pair(OnDeath::Tell, true);
+    roll.handle_ended(Rank(1), Ending::Signalled(9));
+    acts(&mut roll);
+    join(&mut roll, 12, 1, 202);
+    let entry = roll.lines(1, 1)[0];
+    assert_eq!(entry.incarnation, Incarnation(202));
+    assert_eq!(acts(&mut roll), [Act::TellAll(Tell::Met { rank: Rank(1), entry }), Act::SendTable(12)]);
+    assert_eq!(roll.deaths(), []);
+    roll.handle_link_lost(12, Rank(1));
+    let told = Act::TellAll(died(1, 202, Ending::Disconnected));
+    assert!(acts(&mut roll).contains(&told), "nobody watches a process that the launcher did not start");
+    assert_eq!(roll.deaths(), [died(1, 202, Ending::Disconnected)]);
+}
+
+#[test]
+fn a_usurper_replaces_the_former_life() {
+    let mut roll = pair(OnDeath::Tell, false);
+    join(&mut roll, 12, 1, 202);
+    let acts = acts(&mut roll);
+    assert!(acts.contains(&Act::TellAll(died(1, 101, Ending::Replaced))));
+    assert!(acts.contains(&Act::Close(11)));
+    assert!(acts.contains(&Act::SendTable(12)));
+    roll.handle_link_lost(11, Rank(1));
+    assert_eq!(roll.poll(), None, "the old connection no longer counts");
+}
+
+#[test]
+fn a_rank_that_ends_before_it_joins_releases_those_that_wait() {
+    let mut roll = Roll::new(2, OnDeath::Tell, true);
+    join(&mut roll, 10, 0, 1);
+    roll.handle_ended(Rank(1), Ending::Exited(2));
+    assert_eq!(acts(&mut roll), [Act::TellAll(Tell::Refused(Refusal::Ending))]);
+    assert!(!roll.is_assembling());
+    let mut roll = Roll::new(3, OnDeath::Tell, true);
+    join(&mut roll, 10, 1, 1);
+    roll.handle_assembly_timeout();
+    let missing = Tell::Refused(Refusal::Missing { count: 2, first: 0 });
+    assert_eq!(acts(&mut roll), [Act::TellAll(missing)]);
+}
+
+#[test]
+fn a_fence_waits_for_the_living_only() {
+    let mut roll = pair(OnDeath::Silent, true);
+    roll.handle_fence(Rank(0));
+    roll.handle_fence(Rank(0));
+    assert_eq!(acts(&mut roll), []);
+    roll.handle_fence(Rank(1));
+    assert_eq!(acts(&mut roll), [Act::TellAll(Tell::Fenced)]);
+    roll.handle_fence(Rank(0));
+    roll.handle_ended(Rank(1), Ending::Exited(1));
+    assert!(acts(&mut roll).contains(&Act::TellAll(Tell::Fenced)));
+}
+
+#[test]
+fn who_has_left_neither_dies_nor_holds_a_fence() {
+    let mut roll = pair(OnDeath::Tell, true);
+    roll.handle_fence(Rank(0));
+    roll.handle_leave(11, Rank(1));
+    assert_eq!(acts(&mut roll), [Act::Tell(11, Tell::Farewell), Act::TellAll(Tell::Fenced)]);
+    roll.handle_ended(Rank(1), Ending::Exited(0));
+    assert_eq!(acts(&mut roll), []);
+    roll.handle_leave(10, Rank(0));
+    assert_eq!(acts(&mut roll), [Act::Tell(10, Tell::Farewell), Act::Report(Report::Finished)]);
+}
+
+#[test]
+fn liveness_is_answered_by_who_knows() {
+    let mut roll = pair(OnDeath::Silent, true);
+    roll.handle_ask(10, Rank(0), Rank(1));
+    assert_eq!(acts(&mut roll), [Act::Tell(10, Tell::Liveness { rank: Rank(1), alive: true })]);
+    roll.handle_agent(20, 5);
+    roll.handle_started(5, Rank(1), 4242);
+    acts(&mut roll);
+    roll.handle_ask(10, Rank(0), Rank(1));
+    assert_eq!(acts(&mut roll), [Act::Tell(20, Tell::Ask { rank: Rank(1), asker: Rank(0) })]);
+    roll.handle_liveness(4, Rank(1), Rank(0), false);
+    assert_eq!(acts(&mut roll), [], "not the agent of that rank");
+    roll.handle_liveness(5, Rank(1), Rank(0), true);
+    assert_eq!(acts(&mut roll), [Act::Tell(10, Tell::Liveness { rank: Rank(1), alive: true })]);
+    roll.handle_agent_ended(5, Rank(1), Ending::Signalled(9), String::new());
+    acts(&mut roll);
+    for nobody in [Rank(1), Rank(77)] {
+        roll.handle_ask(10, Rank(0), nobody);
+        assert_eq!(acts(&mut roll), [Act::Tell(10, Tell::Liveness { rank: nobody, alive: false })]);
+    }
+}
+
+#[test]
+fn a_lost_agent_takes_its_ranks_along_and_no_others() {
+    let mut roll = pair(OnDeath::Tell, true);
+    roll.handle_agent(20, 5);
+    roll.handle_started(5, Rank(1), 4242);
+    acts(&mut roll);
+    roll.handle_agent_ended(5, Rank(0), Ending::Exited(9), String::new());
+    assert_eq!(acts(&mut roll), [], "an agent speaks for its own ranks only");
+    roll.handle_agent_lost(5);
+    let told = Act::TellAll(died(1, 101, Ending::NodeLost));
+    let report = Act::Report(Report::Died { rank: Rank(1), ending: Ending::NodeLost });
+    assert_eq!(acts(&mut roll), [Act::Report(Report::AgentLost(5)), report, told]);
+}
+
+#[test]
+fn the_store_is_bounded() {
+    let mut roll = pair(OnDeath::End, true);
+    roll.handle_put(10, b"key".to_vec(), b"one".to_vec());
+    roll.handle_get(11, b"key");
+    roll.handle_get(11, b"none");
+    roll.handle_put(10, vec![0; KEY_MAX + 1], Vec::new());
+    let value = |value: Option<&[u8]>| Act::Tell(11, Tell::Value(value.map(<[u8]>::to_vec)));
+    let stored = |stored| Act::Tell(10, Tell::Stored(stored));
+    assert_eq!(acts(&mut roll), [stored(true), value(Some(b"one")), value(None), stored(false)]);
+    for number in 0..u32::MAX {
+        roll.handle_put(10, number.to_le_bytes().to_vec(), vec![0; VALUE_MAX]);
+        if acts(&mut roll) == [stored(false)] {
+            assert_eq!(number as usize, (STORE_MAX - 6) / (VALUE_MAX + 4));
+            return;
+        }
+    }
+}
+
+fn ballot(round: u32, failed: &[u32], words: &[u64], most: u32) -> Ballot {
+    let name = Name { first: Rank(0), context: 0, generation: 0, round };
+    let ranks = |list: &[u32]| Ranks::new(list.iter().copied().map(Rank)).expect("few");
+    Ballot { name, members: ranks(&[0, 1, 2]), failed: ranks(failed), most, words: words.to_vec() }
+}
+
+/// Who was told what.
+fn agreed(roll: &mut Roll) -> Vec<(LinkId, Vec<u32>, Vec<u64>, u32)> {
+    let told = |act| match act {
+        Act::Tell(link, Tell::Agreed(Verdict { failed, words, most, .. })) => {
+            Some((link, failed.below(9).map(|rank| rank.0).collect(), words, most))
+        }
+        _ => None,
+    };
+    acts(roll).into_iter().filter_map(told).collect()
+}
+
+fn three() -> Roll {
+    let mut roll = Roll::new(3, OnDeath::Tell, true);
+    (0..3).for_each(|rank| join(&mut roll, 10 + rank as usize, rank, 100 + rank));
+    acts(&mut roll);
+    roll
+}
+
+#[test]
+fn an_agreement_is_decided_when_all_have_spoken_or_died() {
+    let mut roll = three();
+    assert_eq!(roll.handle_vote(10, Rank(0), ballot(0, &[], &[0b110], 4)), Some(()));
+    assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[0b011], 9)), Some(()));
+    assert_eq!(agreed(&mut roll), []);
+    // It votes and dies before the last one: its word counts, and it is among the dead.
+    roll.handle_ended(Rank(2), Ending::Signalled(9));
+    assert_eq!(agreed(&mut roll), []);
+    assert_eq!(roll.handle_vote(11, Rank(1), ballot(0, &[], &[0b111], 1)), Some(()));
+    let verdict = |link| (link, vec![2], vec![0b010], 9);
+    assert_eq!(agreed(&mut roll), [verdict(10), verdict(11)]);
+    assert!(roll.agreements.is_empty());
+    // The next: a death is what is waited for, and what comes after the decision changes nothing.
+    roll.handle_vote(10, Rank(0), ballot(1, &[], &[], 0));
+    roll.handle_ended(Rank(1), Ending::Exited(1));
+    assert_eq!(agreed(&mut roll), [(10, vec![1, 2], vec![], 0)]);
+}
+
+#[test]
+fn who_is_taken_for_dead_is_told_the_same() {
+    let mut roll = three();
+    roll.handle_vote(10, Rank(0), ballot(0, &[2], &[3], 0));
+    roll.handle_vote(11, Rank(1), ballot(0, &[], &[2], 0));
+    assert_eq!(agreed(&mut roll), [(10, vec![2], vec![2], 0), (11, vec![2], vec![2], 0)]);
+    roll.handle_vote(12, Rank(2), ballot(0, &[0], &[0], 0));
+    assert_eq!(agreed(&mut roll), [(12, vec![2], vec![2], 0)]);
+    assert!(roll.agreements.is_empty());
+}
+
+#[test]
+fn strangers_have_no_part_in_an_agreement() {
+    let mut roll = three();
+    let other = Ballot { members: Ranks::new([Rank(1), Rank(2)]).expect("few"), ..ballot(0, &[], &[1], 0) };
+    assert_eq!(roll.handle_vote(10, Rank(0), other.clone()), None);
+    assert_eq!(roll.handle_vote(11, Rank(1), other.clone()), Some(()));
+    assert_eq!(roll.handle_vote(10, Rank(0), other), None);
+    assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[1, 2], 0)), None, "another number of words");
+}

@@ -1,0 +1,233 @@
+//! The job's key, the proofs that both sides know it, and the seal on every frame.
+//!
+//! HMAC-SHA-256 throughout (RFC 2104). Frames are authenticated, not encrypted: whoever can read the link can read the
+//! incarnations, as the threat model says.
+
+use core::fmt;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::{fs, io::Read, os::unix::fs::MetadataExt, path::Path};
+
+/// Bytes of the seal behind every frame: HMAC-SHA-256 cut to 128 bits.
+pub(crate) const SEAL: usize = 16;
+/// Bytes of a nonce and of a proof.
+pub(crate) const PROOF: usize = 32;
+
+/// The key of a job: 16 to 1024 bytes of text. Never printed.
+#[derive(Clone)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Shortest, in bytes.
+    pub const MIN: usize = 16;
+    /// Longest, in bytes.
+    pub const MAX: usize = 1024;
+
+    /// 256 fresh random bits, in hexadecimal.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        use fmt::Write as _;
+        let mut bits = [0; 32];
+        getrandom::fill(&mut bits)?;
+        let mut text = String::with_capacity(2 * bits.len());
+        for byte in bits {
+            let _ = write!(text, "{byte:02x}");
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Takes a text, without the white space around it.
+    pub fn new(text: &str) -> Result<Self, SecretError> {
+        let text = text.trim();
+        if (Self::MIN..=Self::MAX).contains(&text.len()) { Ok(Self(text.into())) } else { Err(SecretError::Length) }
+    }
+
+    /// Reads a file that only its owner may read.
+    pub fn read(path: &Path) -> Result<Self, SecretError> {
+        let file = fs::File::open(path).map_err(|error| SecretError::File(error.kind()))?;
+        let about = file.metadata().map_err(|error| SecretError::File(error.kind()))?;
+        if about.mode() & 0o077 != 0 {
+            return Err(SecretError::Exposed);
+        }
+        let mut text = String::new();
+        let limit = Self::MAX as u64 + 2;
+        file.take(limit).read_to_string(&mut text).map_err(|error| SecretError::File(error.kind()))?;
+        Self::new(&text)
+    }
+
+    /// The text itself, for handing it to a process of the job.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Bytes that only who knows the secret can compute, bound to a job, a purpose and a context.
+    pub fn prove(&self, job: &str, purpose: &[u8], context: &[&[u8]]) -> [u8; 32] {
+        self.for_job(job).prove(purpose, context)
+    }
+
+    /// The key of one job: secrets may be shared by jobs of different names.
+    pub(crate) fn for_job(&self, job: &str) -> Key {
+        Key(Key::from_bytes(self.0.as_bytes()).digest(&[b"unisono job", job.as_bytes()]))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("Secret(hidden)")
+    }
+}
+
+/// Why a text or file is no secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Too short or too long.
+    #[error("a secret has {} to {} bytes", Secret::MIN, Secret::MAX)]
+    Length,
+    /// Its file cannot be read.
+    #[error("its file cannot be read: {0}")]
+    File(std::io::ErrorKind),
+    /// Its file can be read by others.
+    #[error("its file is open to group or others: chmod 600 it")]
+    Exposed,
+}
+
+/// A key of 256 bits.
+#[derive(Clone)]
+pub(crate) struct Key([u8; PROOF]);
+
+impl Key {
+    fn from_bytes(bytes: &[u8]) -> Hashing {
+        // An HMAC key may have any length, so this never fails; the empty key stands in to keep the path total.
+        Hashing(Hmac::new_from_slice(bytes).unwrap_or_else(|_| Hmac::new(&Default::default())))
+    }
+
+    fn hashing(&self) -> Hashing {
+        Self::from_bytes(&self.0)
+    }
+
+    /// A proof of knowing this key, bound to its purpose and to everything said so far.
+    pub(crate) fn prove(&self, purpose: &[u8], said: &[&[u8]]) -> [u8; PROOF] {
+        self.hashing().over(purpose, said).finalize().into_bytes().into()
+    }
+
+    /// Whether the proof is right, in constant time.
+    pub(crate) fn accepts(&self, purpose: &[u8], said: &[&[u8]], proof: &[u8; PROOF]) -> bool {
+        self.hashing().over(purpose, said).verify_slice(proof).is_ok()
+    }
+
+    /// The key of one direction of one session.
+    pub(crate) fn derive(&self, purpose: &[u8], said: &[&[u8]]) -> Seal {
+        Seal { hashing: Self(self.prove(purpose, said)).hashing(), sequence: 0 }
+    }
+}
+
+#[derive(Clone)]
+struct Hashing(Hmac<Sha256>);
+
+impl Hashing {
+    /// Lengths are hashed too, so that parts cannot be shifted into each other.
+    fn over(self, purpose: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0;
+        for part in core::iter::once(&purpose).chain(said) {
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+
+    fn digest(self, parts: &[&[u8]]) -> [u8; PROOF] {
+        self.over(b"", parts).finalize().into_bytes().into()
+    }
+}
+
+/// Seals or checks the frames of one direction. Both ends count them, so a frame can be neither changed, repeated,
+/// dropped nor moved.
+#[derive(Clone)]
+pub(crate) struct Seal {
+    hashing: Hashing,
+    sequence: u64,
+}
+
+impl Seal {
+    fn next(&mut self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let sequence = self.sequence.to_le_bytes();
+        // 2⁶⁴ frames do not happen in one session.
+        self.sequence = self.sequence.wrapping_add(1);
+        self.hashing.clone().over(&sequence, parts)
+    }
+
+    /// The seal of the next frame.
+    pub(crate) fn seal(&mut self, parts: &[&[u8]]) -> [u8; SEAL] {
+        let full = self.next(parts).finalize().into_bytes();
+        let mut seal = [0; SEAL];
+        for (to, from) in seal.iter_mut().zip(full) {
+            *to = from;
+        }
+        seal
+    }
+
+    /// Whether this is the next frame of the other end, in constant time.
+    pub(crate) fn opens(&mut self, parts: &[&[u8]], seal: &[u8; SEAL]) -> bool {
+        self.next(parts).verify_truncated_left(seal).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Write, os::unix::fs::PermissionsExt};
+
+    fn key(text: &str) -> Key {
+        Secret::new(text).expect("long enough").for_job("job")
+    }
+
+    #[test]
+    fn secrets_have_bounds_and_stay_hidden() {
+        assert_eq!(Secret::new("short").err(), Some(SecretError::Length));
+        assert_eq!(Secret::new(&"x".repeat(1025)).err(), Some(SecretError::Length));
+        let secret = Secret::new(" 0123456789abcdef\n").expect("white space is trimmed");
+        assert_eq!(secret.expose(), "0123456789abcdef");
+        assert!(!format!("{secret:?}").contains("0123"));
+        let (one, other) = (Secret::random().expect("random"), Secret::random().expect("random"));
+        assert_eq!(one.expose().len(), 64);
+        assert_ne!(one.expose(), other.expose());
+    }
+
+    #[test]
+    fn a_secret_file_must_be_private() {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(b"0123456789abcdef0123\n").expect("written");
+        let set = |mode| fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).expect("own file");
+        set(0o640);
+        assert_eq!(Secret::read(file.path()).err(), Some(SecretError::Exposed));
+        set(0o600);
+        assert_eq!(Secret::read(file.path()).expect("private").expose(), "0123456789abcdef0123");
+        assert_eq!(
+            Secret::read(Path::new("/nonexistent")).err(),
+            Some(SecretError::File(std::io::ErrorKind::NotFound))
+        );
+    }
+
+    #[test]
+    fn proofs_depend_on_key_purpose_and_words() {
+        let proof = key("0123456789abcdef").prove(b"server", &[b"ab", b"c"]);
+        assert!(key("0123456789abcdef").accepts(b"server", &[b"ab", b"c"], &proof));
+        assert!(!key("0123456789abcdeF").accepts(b"server", &[b"ab", b"c"], &proof));
+        assert!(!key("0123456789abcdef").accepts(b"client", &[b"ab", b"c"], &proof));
+        assert!(!key("0123456789abcdef").accepts(b"server", &[b"a", b"bc"], &proof));
+        let other_job = Secret::new("0123456789abcdef").expect("long enough").for_job("other");
+        assert!(!other_job.accepts(b"server", &[b"ab", b"c"], &proof));
+    }
+
+    #[test]
+    fn a_repeated_or_changed_frame_does_not_open() {
+        let mut sender = key("0123456789abcdef").derive(b"up", &[]);
+        let mut receiver = sender.clone();
+        let (first, second) = (sender.seal(&[b"one"]), sender.seal(&[b"two"]));
+        assert!(receiver.clone().opens(&[b"one"], &first));
+        assert!(!receiver.clone().opens(&[b"onE"], &first));
+        assert!(!receiver.clone().opens(&[b"two"], &second), "the second frame cannot come first");
+        assert!(receiver.opens(&[b"one"], &first));
+        assert!(!receiver.clone().opens(&[b"one"], &first), "nor the first one twice");
+        assert!(receiver.opens(&[b"two"], &second));
+    }
+}

@@ -1,0 +1,242 @@
+//! The agent of another host: starts its ranks, answers for them, and ends with its launcher.
+
+use super::{
+    crew::{Crew, Input, Program, variables},
+    layout::Berth,
+    order::{Order, Post},
+    output::{Output, Source, mark},
+    segments::Segments,
+};
+use alloc::sync::Arc;
+use core::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use std::{
+    env,
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::ChildStdin,
+    thread,
+    time::Instant,
+};
+use tracing::debug;
+use unisono::environment::{Seat, Settings, SettingsError, Transport};
+use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Rank, Secret, SecretError};
+
+/// Time that the launcher has to take the last words.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often the ranks are looked after even if nothing is heard.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Why an agent could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its order did not come, or makes no sense.
+    #[error("no order on the standard input: {0}")]
+    Order(io::Error),
+    /// The order's secret is none.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The launcher cannot be reached, at none of its addresses.
+    #[error("cannot reach the launcher at {places}: {error}")]
+    Connect {
+        /// The addresses that were tried.
+        places: String,
+        /// Why, at the last attempt.
+        error: LinkError,
+    },
+    /// The connection to the launcher broke. The ranks have been ended.
+    #[error("the launcher is lost: {0}")]
+    Lost(#[from] LinkError),
+    /// A signal was sent to the agent itself. The ranks have been ended.
+    #[error("the agent was told to end")]
+    Interrupted,
+    /// A part of the agent itself cannot be started.
+    #[error("cannot set up the agent: {0}")]
+    Setup(io::Error),
+}
+
+/// Reads the order from the standard input and carries it out. Returns when all ranks have ended or the launcher is
+/// lost. To be called from the main thread.
+pub fn run() -> Result<(), AgentError> {
+    let mut input = io::stdin();
+    let (order, behind) = Order::read(|to| input.read(to)).map_err(AgentError::Order)?;
+    let (events, wake) = UnixStream::pair().map_err(AgentError::Setup)?;
+    events.set_nonblocking(true).map_err(AgentError::Setup)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(AgentError::Setup)?;
+    }
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGCHLD] {
+        let wake = wake.try_clone().map_err(AgentError::Setup)?;
+        signal_hook::low_level::pipe::register(signal, wake).map_err(AgentError::Setup)?;
+    }
+    let secret = Secret::new(&order.secret)?;
+    let deadline = Instant::now() + Duration::from_millis(order.assembly_ms);
+    let (mut launcher, at) = AgentLink::connect(&places(&order), order.host, (&secret, &order.job), deadline)
+        .map_err(|error| AgentError::Connect { places: order.places.join(", "), error })?;
+    launcher.await_welcome(deadline)?;
+    let mut agent = Agent { crew: Crew::default(), segments: Segments::default(), launcher, events, interrupted };
+    let (output, rank_zero) = agent.start(&order, at)?;
+    if let Some(to) = rank_zero {
+        let copy = move || copy_input(to, &behind);
+        thread::Builder::new().name("input".to_owned()).spawn(copy).map_err(AgentError::Setup)?;
+    }
+    let served = agent.serve();
+    if served.is_err() {
+        agent.end(Duration::from_millis(order.grace_ms));
+    }
+    drop(agent.crew);
+    if let Some(output) = output {
+        output.finish();
+    }
+    agent.launcher.close(Instant::now() + FAREWELL);
+    served
+}
+
+/// What the ranks are told of how messages move.
+fn transport(order: &Order) -> Result<Transport, SettingsError> {
+    let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
+    Settings::from_variables(told).map(|settings| settings.transport)
+}
+
+/// Where the launcher may be: where the remote shell came from, and what it knows of itself.
+fn places(order: &Order) -> Vec<HostPort> {
+    let mut places: Vec<HostPort> = order.places.iter().filter_map(|place| place.parse().ok()).collect();
+    let from = env::var("SSH_CONNECTION").ok();
+    let from = from.as_deref().and_then(|from| from.split(' ').next()).and_then(|ip| ip.parse::<IpAddr>().ok());
+    if let (Some(ip), Some(port)) = (from, places.first().map(HostPort::port)) {
+        places.insert(0, SocketAddr::new(ip, port).into());
+    }
+    places
+}
+
+struct Agent {
+    crew: Crew,
+    segments: Segments,
+    launcher: AgentLink,
+    events: UnixStream,
+    /// The agent itself was sent a signal.
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Agent {
+    fn start(&mut self, order: &Order, at: SocketAddr) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+        let program = Program {
+            name: order.program.clone().into(),
+            arguments: order.arguments.iter().map(Into::into).collect(),
+            directory: Some(order.directory.clone().into()),
+            pinned: order.pinned,
+            captured: order.tagged,
+        };
+        if !Path::new(&order.directory).is_dir() {
+            return self.decline(order, &format!("{} is no directory here", order.directory));
+        }
+        let berths: Vec<Berth> = order.ranks.iter().copied().map(Post::berth).collect();
+        let transport = match transport(order) {
+            Ok(transport) => transport,
+            Err(error) => return self.decline(order, &error.to_string()),
+        };
+        self.segments = match Segments::create(&transport, &berths, order.size) {
+            Ok(segments) => segments,
+            Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
+        };
+        let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
+        for (index, berth) in berths.iter().enumerate() {
+            let own = Settings {
+                seat: Seat::new(berth.rank, order.size),
+                bootstrap: Some(at.into()),
+                locality: self.segments.locality(berth),
+                ..Settings::default()
+            };
+            // The order's settings hold what is the same for all; a rank's own come last and stand.
+            let mut given = variables(&own);
+            given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
+            given.extend(order.variables.iter().cloned());
+            let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
+            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
+            match self.crew.start(&program, berth, place, &given, input, segment) {
+                Ok((pid, pipes)) => {
+                    let source = |from| Source { from, mark: mark(berth.rank) };
+                    outputs.extend(pipes.output.map(|from| source(from.into())));
+                    errors.extend(pipes.errors.map(|from| source(from.into())));
+                    rank_zero = pipes.input.or(rank_zero);
+                    self.launcher.started(berth.rank, pid)?;
+                }
+                Err(error) => {
+                    let reason = format!("{}: {error}", order.program);
+                    self.launcher.ended(berth.rank, Ending::NotStarted, reason)?;
+                }
+            }
+        }
+        let output = if order.tagged { Some(Output::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
+        Ok((output, rank_zero))
+    }
+
+    /// Starts nothing, for this reason.
+    fn decline(&mut self, order: &Order, reason: &str) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+        for post in &order.ranks {
+            self.launcher.ended(Rank(post.rank), Ending::NotStarted, reason.to_owned())?;
+        }
+        Ok((None, None))
+    }
+
+    /// Until all ranks have ended, or the launcher is lost.
+    fn serve(&mut self) -> Result<(), AgentError> {
+        loop {
+            for (rank, pid, ending) in self.crew.ended() {
+                debug!(%rank, pid, %ending, "ended");
+                self.launcher.ended(rank, ending, String::new())?;
+            }
+            if !self.crew.is_running() {
+                return Ok(());
+            }
+            while let Some(request) = self.launcher.poll()? {
+                match request {
+                    AgentRequest::Signal { rank, signal } => self.crew.signal(rank, signal),
+                    AgentRequest::Ask { rank, asker } => self.launcher.liveness(rank, asker, self.crew.runs(rank))?,
+                }
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(AgentError::Interrupted);
+            }
+            self.wait(ROUND);
+        }
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        let mut backlog = PollFlags::IN;
+        backlog.set(PollFlags::OUT, self.launcher.has_backlog());
+        let mut waiting = [PollFd::new(&self.events, PollFlags::IN), PollFd::new(&self.launcher, backlog)];
+        let timeout = Timespec::try_from(longest).ok();
+        // Whatever ends the waiting, the caller looks at everything.
+        let _ = poll(&mut waiting, timeout.as_ref());
+        let mut woken = [0; 64];
+        while (&self.events).read(&mut woken).is_ok_and(|bytes| bytes > 0) {}
+    }
+
+    /// Ends the ranks: SIGTERM, then SIGKILL after the grace.
+    fn end(&mut self, grace: Duration) {
+        self.crew.signal(None, SIGTERM);
+        let deadline = Instant::now() + grace;
+        while self.crew.is_running() {
+            self.crew.ended();
+            if Instant::now() >= deadline {
+                return self.crew.signal(None, SIGKILL);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn copy_input(mut to: ChildStdin, behind: &[u8]) {
+    // A rank that does not read any more ends the copying.
+    if to.write_all(behind).is_ok() {
+        let _ = io::copy(&mut io::stdin(), &mut to);
+    }
+}

@@ -1,0 +1,186 @@
+//! `unisono info`: what can be used on this machine.
+
+mod adapters;
+mod collectives;
+
+use crate::memory::Memory;
+use crate::offload::{has_gro, has_gso};
+use crate::refusal::Refusal;
+use clap::Args;
+use core::net::{IpAddr, Ipv4Addr};
+use serde::Serialize;
+use std::{
+    fs,
+    io::{self, Write},
+    net::UdpSocket,
+    thread,
+};
+use unisono::environment::{DeviceChoice, QueuesChoice, Settings};
+use unisono_core::device::Device;
+
+/// Options of `unisono info`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// One object on one line
+    #[arg(long)]
+    json: bool,
+    /// How the collectives of a job would be done, and why
+    #[arg(long)]
+    collectives: bool,
+    #[command(flatten)]
+    job: collectives::Job,
+}
+
+#[derive(Serialize, Debug)]
+struct Info {
+    version: &'static str,
+    rust_version: &'static str,
+    kernel: String,
+    processors: usize,
+    /// Devices that this version contains and this machine lets it open.
+    devices: Vec<String>,
+    udp: Option<Udp>,
+    shared_memory: Option<Memory>,
+    /// Why there is none.
+    shared_memory_refused: Option<String>,
+    adapters: Vec<adapters::Adapter>,
+    /// Why there are none.
+    adapters_refused: Option<String>,
+    interfaces: Vec<Interface>,
+    receive_memory_limit_bytes: Option<u64>,
+}
+
+#[derive(Serialize, Debug)]
+struct Udp {
+    /// Of the loopback, as the device finds it, in bytes of UDP payload.
+    loopback_mtu: u32,
+    receive_slots: u32,
+    receive_memory_asked_bytes: u32,
+    receive_memory_granted_bytes: usize,
+    gso: bool,
+    gro: bool,
+}
+
+#[derive(Serialize, Debug)]
+struct Interface {
+    name: String,
+    address: IpAddr,
+    mtu: Option<u32>,
+}
+
+/// Writes what is known to the standard output.
+pub(crate) fn print(options: Options) -> Result<(), Refusal> {
+    let mut to = io::stdout().lock();
+    if options.collectives {
+        return options.job.print(options.json, &mut to);
+    }
+    if options.job.is_tuned() {
+        return Err(Refusal::usage("how a collective is done is shown by --collectives"));
+    }
+    let settings = Settings::from_environment().map_err(Refusal::usage)?;
+    let info = Info::ask(settings.transport.queues.unwrap_or_default());
+    let written = if options.json {
+        serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
+    } else {
+        info.write(&mut to)
+    };
+    written.map_err(Refusal::failed)
+}
+
+impl Info {
+    fn ask(queues: QueuesChoice) -> Self {
+        let system = rustix::system::uname();
+        let (udp, memory, adapters) = (Udp::ask(), Memory::ask(), adapters::ask(queues));
+        let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
+        let works = |device: &&DeviceChoice| match device {
+            DeviceChoice::Udp => udp.is_ok(),
+            DeviceChoice::Shm => memory.is_ok(),
+            DeviceChoice::Verbs => adapters.as_ref().is_ok_and(|all| all.iter().any(|one| one.queues.is_some())),
+            _ => true,
+        };
+        let devices = built.filter(works).map(DeviceChoice::to_string).collect();
+        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
+        let interface = |interface: if_addrs::Interface| {
+            let mtu = number(&format!("/sys/class/net/{}/mtu", interface.name));
+            Interface {
+                mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
+                address: interface.ip(),
+                name: interface.name,
+            }
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            rust_version: env!("CARGO_PKG_RUST_VERSION"),
+            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+            processors: thread::available_parallelism().map_or(1, usize::from),
+            devices,
+            udp: udp.ok(),
+            adapters_refused: adapters.as_ref().err().cloned(),
+            adapters: adapters.unwrap_or_default(),
+            shared_memory_refused: memory.as_ref().err().map(ToString::to_string),
+            shared_memory: memory.ok(),
+            interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
+            receive_memory_limit_bytes: number("/proc/sys/net/core/rmem_max"),
+        }
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let Self { version, rust_version, kernel, processors, devices, udp, shared_memory, interfaces, .. } = self;
+        writeln!(to, "unisono {version} (Rust {rust_version} or later)")?;
+        writeln!(to, "kernel             {kernel}")?;
+        writeln!(to, "processors         {processors}")?;
+        writeln!(to, "devices            {}", devices.join(" "))?;
+        for Interface { name, address, mtu } in interfaces {
+            let mtu = mtu.map_or_else(|| "unknown".to_owned(), |mtu| mtu.to_string());
+            writeln!(to, "interface          {name} {address} mtu {mtu}")?;
+        }
+        if let Some(limit) = self.receive_memory_limit_bytes {
+            writeln!(to, "net.core.rmem_max  {limit} bytes")?;
+        }
+        if let Some(udp) = udp {
+            let Udp { receive_memory_granted_bytes: granted, receive_memory_asked_bytes: asked, .. } = udp;
+            let yes = |yes| if yes { "yes" } else { "no" };
+            writeln!(to, "udp receive memory {granted} bytes granted of {asked} asked for")?;
+            writeln!(to, "udp loopback       mtu {} bytes, {} receive slots", udp.loopback_mtu, udp.receive_slots)?;
+            writeln!(to, "udp offload        gso {}, gro {}", yes(udp.gso), yes(udp.gro))?;
+        }
+        for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
+            writeln!(to, "{name:18} {what}")?;
+        }
+        for one in &self.adapters {
+            let adapters::Adapter { name, port, gid, gid_index, encapsulation, mtu, .. } = one;
+            writeln!(to, "adapter            {name} port {port}, GID {gid_index} {gid} ({encapsulation}), mtu {mtu}")?;
+            let queues = one.queues.as_deref().unwrap_or("none");
+            match &one.queues_refused {
+                Some(refused) => writeln!(to, "queues             {name} {queues}: {refused}")?,
+                None => writeln!(to, "queues             {name} {queues}")?,
+            }
+        }
+        if let Some(refused) = &self.adapters_refused {
+            writeln!(to, "adapters           none: {refused}")?;
+        }
+        if let Some(refused) = &self.shared_memory_refused {
+            writeln!(to, "shared memory      none: {refused}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Udp {
+    fn ask() -> Result<Self, unisono_udp::BindError> {
+        let options = unisono_udp::Options::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+        let device = unisono_udp::Udp::bind(&options)?;
+        let socket = UdpSocket::bind((options.local, 0))?;
+        let sized = socket2::SockRef::from(&socket);
+        // Refused is not fatal: what was granted is asked next.
+        let _ = sized.set_recv_buffer_size(usize::try_from(options.receive_buffer).unwrap_or(usize::MAX));
+        Ok(Self {
+            loopback_mtu: device.mtu(),
+            receive_slots: device.limits().receive_slots,
+            receive_memory_asked_bytes: options.receive_buffer,
+            receive_memory_granted_bytes: sized.recv_buffer_size()?,
+            gso: has_gso(&socket),
+            gro: has_gro(&socket),
+        })
+    }
+}

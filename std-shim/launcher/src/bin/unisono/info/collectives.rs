@@ -1,0 +1,324 @@
+//! `unisono info --collectives`: how each collective of a job would be done, and why.
+
+use crate::memory;
+use crate::refusal::Refusal;
+use crate::tuning::Overrides;
+use clap::Args;
+use serde::Serialize;
+use std::{io::Write, thread};
+use unisono::environment::{
+    Settings, Tuning,
+    tuning::{Carrier, Decision, Reason, VERBS},
+};
+use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::ids::Rank;
+use unisono_bench::Bytes;
+use unisono_core::schedule::{Algorithm, Choice, Link};
+use unisono_shmem::board::Boards;
+use unisono_shmem::choice::{Way, way};
+use unisono_shmem::layout::{Layout, RANKS_MAX, ROOMS, Sizes, Waiting};
+
+/// The job whose collectives are asked for.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Job {
+    /// Ranks of the job
+    #[arg(short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), requires = "collectives")]
+    ranks: u32,
+    /// Nodes that the ranks are on
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "collectives")]
+    nodes: u32,
+    /// Bytes, as many times as wanted [default: 8 1K 16K 256K 4M]
+    #[arg(long, value_name = "BYTES", requires = "collectives")]
+    bytes: Vec<Bytes>,
+    /// Ranks that share a processor [default: as many as do if all are on this host]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..), requires = "collectives")]
+    sharing: Option<u16>,
+    /// Operations do not commute
+    #[arg(long, requires = "collectives")]
+    ordered: bool,
+    /// Results are to have the same bits from run to run
+    #[arg(long, requires = "collectives", conflicts_with = "ordered")]
+    reproducible: bool,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+const BYTES: [u64; 5] = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20];
+
+/// How one collective is done.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+struct Row {
+    collective: &'static str,
+    ranks: u32,
+    nodes: u32,
+    /// Per rank, of an alltoall and a reduce-scatter per pair, of reductions and scans the vector.
+    bytes: usize,
+    /// What carries it: the memory of the node, or messages.
+    means: &'static str,
+    algorithm: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ports: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    radix: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<u32>,
+    /// By the model; of messages over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_ns: Option<u64>,
+    /// What decided: `override`, `table` (of what was measured), `built in` (such a table), `model`; within a node `measured`.
+    decided_by: &'static str,
+    /// Why an override is not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    override_refused: Option<String>,
+}
+
+impl Row {
+    /// As it can be said to `unisono run`.
+    fn said(&self) -> String {
+        let radix = self.radix.filter(|radix| self.ports.is_none_or(|ports| *radix != ports + 1));
+        let segments = self.segments.filter(|segments| *segments != 1);
+        let ports = self.ports.map(|ports| format!(":k={ports}"));
+        let radix = radix.map(|radix| format!(",radix={radix}"));
+        let segments = segments.map(|segments| format!(",segments={segments}"));
+        [ports, radix, segments].into_iter().flatten().fold(self.algorithm.to_owned(), |said, option| said + &option)
+    }
+
+    fn why(&self) -> String {
+        match &self.override_refused {
+            Some(reason) => format!("{}; not the override: {reason}", self.decided_by),
+            None => self.decided_by.to_owned(),
+        }
+    }
+}
+
+/// What the collectives of a job go over.
+enum Means {
+    /// The node's memory; whether ranks can read each other's; bytes of a room's chunk, if there are rooms.
+    Shared(Box<Boards>, bool, Option<usize>),
+    Messages(Carrier),
+}
+
+impl Job {
+    pub(super) fn is_tuned(&self) -> bool {
+        let mut tuning = Tuning::default();
+        self.overrides.lay_over(&mut tuning).is_err() || tuning != Tuning::default()
+    }
+
+    /// Writes a line for every collective and size.
+    pub(super) fn print(self, json: bool, to: &mut impl Write) -> Result<(), Refusal> {
+        let Settings { mut tuning, transport, .. } = Settings::from_environment().map_err(Refusal::usage)?;
+        self.overrides.lay_over(&mut tuning)?;
+        if self.nodes > self.ranks {
+            return Err(Refusal::usage(format_args!("1 to {0} nodes can share {0} ranks", self.ranks)));
+        }
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        match self.sharing {
+            Some(ranks) => tuning.set_sharing(ranks),
+            None => tuning.share(self.ranks, processors),
+        }
+        let shared =
+            self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize, self.ranks as usize);
+        let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
+        let rows = self.rows(&tuning, &means)?;
+        if json {
+            for row in &rows {
+                writeln!(to, "{}", serde_json::to_string(row).map_err(Refusal::failed)?).map_err(Refusal::failed)?;
+            }
+            return Ok(());
+        }
+        write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
+    }
+
+    fn rows(&self, tuning: &Tuning, means: &Means) -> Result<Vec<Row>, Refusal> {
+        let bytes: Vec<u64> =
+            if self.bytes.is_empty() { BYTES.to_vec() } else { self.bytes.iter().map(|bytes| bytes.0).collect() };
+        let mut rows = Vec::new();
+        for (verb, collective, _) in VERBS {
+            let bytes = if verb == Verb::Barrier { &[0][..] } else { &bytes };
+            for bytes in bytes {
+                let bytes = usize::try_from(*bytes).map_err(Refusal::usage)?;
+                let plan = self.plan(verb, bytes);
+                rows.push(self.row(collective, &plan, tuning, means).map_err(Refusal::usage)?);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// As a World plans it, of doubles where it combines.
+    fn plan(&self, verb: Verb, bytes: usize) -> Plan {
+        let combines = verb.combines();
+        let order = match (combines, self.ordered, self.reproducible) {
+            (true, true, _) => Order::Rank,
+            (true, _, true) => Order::Fixed,
+            _ => Order::Any,
+        };
+        let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
+        let grain = if combines { 8 } else { 1 };
+        Plan { verb, rank, size, root, bytes, grain, order, in_place: false, kind: 0 }
+    }
+
+    fn row(
+        &self,
+        collective: &'static str,
+        plan: &Plan,
+        tuning: &Tuning,
+        means: &Means,
+    ) -> Result<Row, unisono_core::schedule::Refused> {
+        let row = Row {
+            collective,
+            ranks: self.ranks,
+            nodes: self.nodes,
+            bytes: plan.bytes,
+            means: "messages",
+            algorithm: "",
+            ports: None,
+            radix: None,
+            segments: None,
+            predicted_ns: None,
+            decided_by: "measured",
+            override_refused: None,
+        };
+        let carrier = match means {
+            Means::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
+                let algorithm = match way(plan, boards, *pulls) {
+                    _ if plan.verb == Verb::Barrier => "flat",
+                    Way::Flat | Way::Elsewhere => "flat",
+                    Way::Parallel => "parallel",
+                    Way::Pull => "pull",
+                };
+                let unused =
+                    tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
+                return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
+            }
+            Means::Shared(..) => Carrier::Rings,
+            Means::Messages(carrier) => *carrier,
+        };
+        let Decision { choice, reason, refused } = tuning.decide(plan, false, carrier)?;
+        let Choice { algorithm, ports, radix, segments } = choice;
+        let decided_by = match reason {
+            Reason::Model => "model",
+            Reason::BuiltIn => "built in",
+            Reason::Table => "table",
+            Reason::Override => "override",
+        };
+        Ok(Row {
+            algorithm: algorithm.name(),
+            ports: Some(ports),
+            radix: (algorithm == Algorithm::Knomial).then_some(radix),
+            segments: Some(segments),
+            predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
+            decided_by,
+            override_refused: refused.map(|refused| refused.to_string()),
+            ..row
+        })
+    }
+}
+
+impl Means {
+    fn of_node(ranks: u32) -> Result<Self, Refusal> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let sizes = Sizes::of_node(ranks, Waiting::of(ranks as usize, processors));
+        let layout = Layout::new(sizes).map_err(Refusal::failed)?;
+        let room = Boards::in_room(&layout, 0, &[0]).map(|boards| boards.chunk);
+        Ok(Self::Shared(Box::new(Boards::of(&layout)), memory::can_be_read(), room))
+    }
+}
+
+fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
+    let Job { ranks, nodes, .. } = job;
+    match means {
+        Means::Shared(boards, pulls, room) => {
+            writeln!(
+                to,
+                "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
+                if boards.crowded { "share processors" } else { "have a processor each" },
+                if *pulls { "read" } else { "cannot read" }
+            )?;
+            match room {
+                Some(chunk) => writeln!(
+                    to,
+                    "other communicators: {ROOMS} of a rank's at a time, too, what takes a few chunks of {chunk} bytes; else by messages"
+                )?,
+                None => writeln!(to, "other communicators: by messages")?,
+            }
+        }
+        Means::Messages(carrier) => {
+            let Link { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
+            writeln!(
+                to,
+                "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
+                if *nodes == 1 { "node" } else { "nodes" }
+            )?;
+        }
+    }
+    writeln!(to, "{:14} {:>6}  {:28} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
+    for row in rows {
+        let predicted = row.predicted_ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
+        let bytes = Bytes(row.bytes as u64).to_string();
+        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.said(), row.why())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[arg(long)]
+        collectives: bool,
+        #[command(flatten)]
+        job: Job,
+    }
+
+    fn rows(line: &str) -> Vec<Row> {
+        let parsed = Line::try_parse_from(["info", "--collectives"].into_iter().chain(line.split_whitespace()));
+        let job = parsed.expect("good").job;
+        let mut tuning = Tuning::default();
+        job.overrides.lay_over(&mut tuning).expect("a table");
+        let means =
+            if job.nodes == 1 { Means::of_node(job.ranks).expect("a layout") } else { Means::Messages(Carrier::Udp) };
+        job.rows(&tuning, &means).expect("rows")
+    }
+
+    #[test]
+    fn every_collective_and_size_has_a_line() {
+        let all = rows("-n 6 --nodes 2");
+        assert_eq!(all.len(), 10 * BYTES.len() + 1);
+        assert!(all.iter().all(|row| row.decided_by == "model" && row.predicted_ns.is_some()));
+        assert_eq!(rows("-n 6 --nodes 2 --bytes 8 --bytes 64K").len(), 21);
+        assert!(rows("-n 3").iter().all(|row| row.means == "shared memory" && row.predicted_ns.is_none()));
+    }
+
+    #[test]
+    fn overrides_and_why_they_are_not_used_are_shown() {
+        let find = |rows: Vec<Row>, name| rows.into_iter().find(|row| row.collective == name).expect("a row");
+        let line = "-n 6 --nodes 2 --bytes 8 --reduce ring --allgather bruck:k=2,segments=3";
+        let bruck = find(rows(line), "allgather");
+        assert_eq!((bruck.said().as_str(), bruck.why().as_str()), ("bruck:k=2,segments=3", "override"));
+        assert_eq!(find(rows(line), "reduce").algorithm, "ring");
+        let ordered = find(rows(&format!("{line} --ordered")), "reduce");
+        assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
+        let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
+        let said = |name| find(fixed.clone(), name).said();
+        assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
+        assert!(find(fixed.clone(), "reduce").why().starts_with("model; not the override: what is reproducible"));
+        assert_eq!(
+            (find(fixed.clone(), "gather").means, find(fixed, "allreduce").means),
+            ("shared memory", "messages")
+        );
+        let table = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(table.path(), "unisono tuning 1\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\n")
+            .expect("written");
+        let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
+        let why = |name| find(tuned.clone(), name).why();
+        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
+        assert_eq!(find(tuned.clone(), "reduce").said(), "halving:k=2");
+        let near = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
+        assert_eq!(near.why(), "measured; not the override: blocking calls of one node go through its memory");
+        let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
+        assert_eq!(tree.said(), "knomial:k=2,radix=5");
+    }
+}

@@ -1,0 +1,34 @@
+//! Why a command did nothing.
+
+use unisono_launcher::{LaunchError, LayoutError};
+
+/// Why nothing was run.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) code: u8,
+}
+
+impl Refusal {
+    /// What was asked for makes no sense.
+    pub(crate) fn usage(reason: impl core::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), code: 2 }
+    }
+
+    /// It could not be done.
+    pub(crate) fn failed(reason: impl core::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), code: 1 }
+    }
+}
+
+impl From<LayoutError> for Refusal {
+    fn from(error: LayoutError) -> Self {
+        Self::usage(error)
+    }
+}
+
+impl From<LaunchError> for Refusal {
+    fn from(error: LaunchError) -> Self {
+        Self { reason: error.to_string(), code: error.code() }
+    }
+}

@@ -1,0 +1,103 @@
+//! `--allgather bruck:k=2` and the like, for every collective.
+
+use crate::refusal::Refusal;
+use clap::Args;
+use unisono::environment::{Override, OverrideError, Tuning};
+use unisono_core::collective::Verb;
+
+/// How collectives over messages are done. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of them; what is not said is chosen.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Algorithms of collectives between nodes")]
+pub(crate) struct Overrides {
+    /// dissemination, knomial, doubling or standard-exchange
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Barrier))]
+    barrier: Option<Override>,
+    /// knomial, bruck or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Broadcast))]
+    broadcast: Option<Override>,
+    /// knomial, halving or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Reduce))]
+    reduce: Option<Override>,
+    /// doubling, standard-exchange, knomial, halving or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allreduce))]
+    allreduce: Option<Override>,
+    /// direct or knomial
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Gather))]
+    gather: Option<Override>,
+    /// direct or knomial
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scatter))]
+    scatter: Option<Override>,
+    /// direct, doubling, standard-exchange, bruck or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allgather))]
+    allgather: Option<Override>,
+    /// direct, pairwise, bruck, doubling or standard-exchange
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Alltoall))]
+    alltoall: Option<Override>,
+    /// knomial, halving or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::ReduceScatter))]
+    reduce_scatter: Option<Override>,
+    /// dissemination or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scan))]
+    scan: Option<Override>,
+    /// dissemination or ring
+    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Exscan))]
+    exscan: Option<Override>,
+    /// A table of what was measured, as `unisono bench tune` writes it; it decides where no option does
+    #[arg(long, value_name = "FILE")]
+    tuning: Option<String>,
+}
+
+const ALGORITHM: &str = "ALGORITHM[:k=K,…]";
+
+fn of(verb: Verb) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + Send + Sync + 'static {
+    move |text| Override::new(verb, text)
+}
+
+impl Overrides {
+    /// Lays what is said over what the environment says.
+    pub(crate) fn lay_over(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
+        if let Some(path) = &self.tuning {
+            tuning.open(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
+        }
+        let Self { barrier, broadcast, reduce, allreduce, gather, scatter, .. } = self.clone();
+        let Self { allgather, alltoall, reduce_scatter, scan, exscan, .. } = self.clone();
+        let rooted = [barrier, broadcast, reduce, allreduce, gather, scatter];
+        rooted
+            .into_iter()
+            .chain([allgather, alltoall, reduce_scatter, scan, exscan])
+            .flatten()
+            .for_each(|wanted| tuning.set(wanted));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+    use unisono::environment::tuning::VERBS;
+    use unisono_core::schedule::algorithms;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        overrides: Overrides,
+    }
+
+    /// The same names as in the environment, and a help that names what there is.
+    #[test]
+    fn every_verb_has_an_option_that_names_its_algorithms() {
+        for (verb, option, _) in VERBS {
+            for algorithm in algorithms(verb) {
+                let words = ["run", &format!("--{option}"), &format!("{}:k=2", algorithm.name())];
+                let mut tuning = Tuning::default();
+                Line::try_parse_from(words).expect("good").overrides.lay_over(&mut tuning).expect("no table");
+                assert_eq!(tuning.get(verb).map(|wanted| wanted.to_string()).as_deref(), Some(words[2]));
+                let command = Line::command();
+                let argument = command.get_arguments().find(|argument| argument.get_long() == Some(option));
+                let help = argument.and_then(|argument| argument.get_help()).expect("a help").to_string();
+                assert!(help.contains(algorithm.name()), "{option}: {help}");
+            }
+        }
+    }
+}

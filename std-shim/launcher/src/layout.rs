@@ -1,0 +1,175 @@
+//! Which rank runs where.
+
+use unisono::environment::{HostList, Locality, SIZE_MAX};
+use unisono_bootstrap::Rank;
+
+/// The host that needs no remote shell.
+const HERE: &str = "localhost";
+
+/// Where one rank runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Berth {
+    /// The rank.
+    pub rank: Rank,
+    /// Index of its host in [`Layout::hosts`].
+    pub host: usize,
+    /// Number of its node.
+    pub node: u32,
+    /// Number among the ranks of the node.
+    pub local_rank: u32,
+    /// Ranks of the node.
+    pub local_size: u32,
+}
+
+impl Berth {
+    /// As the process itself is told.
+    pub const fn locality(&self) -> Locality {
+        Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size), segment: None }
+    }
+}
+
+/// Which rank runs where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    hosts: Vec<Option<String>>,
+    berths: Vec<Berth>,
+}
+
+impl Layout {
+    /// All ranks on this host, as if it were several nodes: neighbouring ranks share one.
+    pub fn here(size: u32, nodes: u32) -> Result<Self, LayoutError> {
+        if !(1..=SIZE_MAX).contains(&size) {
+            return Err(LayoutError::Size);
+        }
+        if !(1..=size).contains(&nodes) {
+            return Err(LayoutError::Nodes { size });
+        }
+        let first = |node: u32| (u64::from(node) * u64::from(size)).div_ceil(u64::from(nodes)) as u32;
+        let berths = (0..nodes).flat_map(|node| berths(0, node, first(node), first(node + 1) - first(node)));
+        Ok(Self { hosts: vec![None], berths: berths.collect() })
+    }
+
+    /// Over the hosts, filled one after the other; all their places unless `size` says fewer.
+    pub fn over(list: &HostList, size: Option<u32>) -> Result<Self, LayoutError> {
+        let slots: u32 = list.hosts().iter().map(|(_, slots)| slots).sum();
+        let size = size.unwrap_or(slots);
+        if size == 0 {
+            return Err(LayoutError::Size);
+        }
+        if size > slots {
+            return Err(LayoutError::TooFewPlaces { size, slots });
+        }
+        let (mut hosts, mut all, mut next) = (Vec::new(), Vec::new(), 0);
+        for (name, slots) in list.hosts() {
+            let here = (*slots).min(size - next);
+            if here == 0 {
+                break;
+            }
+            let node = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+            all.extend(berths(hosts.len(), node, next, here));
+            hosts.push((name != HERE).then(|| name.clone()));
+            next += here;
+        }
+        Ok(Self { hosts, berths: all })
+    }
+
+    /// The hosts; `None` is this one, reached without a remote shell.
+    pub fn hosts(&self) -> &[Option<String>] {
+        &self.hosts
+    }
+
+    /// Where each rank runs, by rank.
+    pub fn berths(&self) -> &[Berth] {
+        &self.berths
+    }
+
+    /// The ranks of one host.
+    pub fn on_host(&self, host: usize) -> impl Iterator<Item = &Berth> {
+        self.berths.iter().filter(move |berth| berth.host == host)
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        u32::try_from(self.berths.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> u32 {
+        self.berths.last().map_or(0, |last| last.node + 1)
+    }
+
+    /// The name of a rank's host, for people.
+    pub fn host_name(&self, rank: Rank) -> &str {
+        let berth = usize::try_from(rank.0).ok().and_then(|rank| self.berths.get(rank));
+        let host = berth.and_then(|berth| self.hosts.get(berth.host));
+        host.and_then(Option::as_deref).unwrap_or(HERE)
+    }
+}
+
+fn berths(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = Berth> {
+    let berth = move |local_rank| Berth { rank: Rank(first + local_rank), host, node, local_rank, local_size: count };
+    (0..count).map(berth)
+}
+
+/// Why ranks cannot be placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// No ranks or too many.
+    #[error("a job has 1 to {SIZE_MAX} ranks")]
+    Size,
+    /// No nodes, or more than ranks.
+    #[error("1 to {size} nodes can share {size} ranks")]
+    Nodes {
+        /// Ranks.
+        size: u32,
+    },
+    /// More ranks than the hosts take.
+    #[error("the hosts take {slots} ranks, not {size}")]
+    TooFewPlaces {
+        /// Ranks asked for.
+        size: u32,
+        /// Places there are.
+        slots: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hosts_are_filled_in_order() {
+        let layout = Layout::over(&"a:2,localhost:2,c:9".parse().expect("good"), Some(3)).expect("fits");
+        assert_eq!(layout.hosts(), [Some("a".to_owned()), None]);
+        assert_eq!(layout.nodes(), 2);
+        assert_eq!(layout.host_name(Rank(1)), "a");
+        assert_eq!(layout.host_name(Rank(2)), "localhost");
+        let last = layout.berths()[2];
+        assert_eq!((last.node, last.local_rank, last.local_size), (1, 0, 1));
+        let refused = Layout::over(&"a:2".parse().expect("good"), Some(3));
+        assert_eq!(refused, Err(LayoutError::TooFewPlaces { size: 3, slots: 2 }));
+    }
+
+    #[test]
+    fn sizes_and_nodes_have_bounds() {
+        assert_eq!(Layout::here(0, 1), Err(LayoutError::Size));
+        assert_eq!(Layout::here(2, 3), Err(LayoutError::Nodes { size: 2 }));
+        assert_eq!(Layout::here(2, 0), Err(LayoutError::Nodes { size: 2 }));
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_share_ranks_evenly(size in 1_u32..200, nodes in 1_u32..200) {
+            prop_assume!(nodes <= size);
+            let layout = Layout::here(size, nodes).expect("within bounds");
+            prop_assert_eq!(layout.size(), size);
+            for (rank, berth) in layout.berths().iter().enumerate() {
+                prop_assert_eq!(berth.rank, Rank(rank as u32));
+                prop_assert!(berth.local_rank < berth.local_size);
+                prop_assert!(berth.local_size == size / nodes || berth.local_size == size.div_ceil(nodes));
+                prop_assert!(berth.node < nodes);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the launcher tells an agent on its standard input, where no argument list shows it: one line of JSON.
+
+use super::layout::Berth;
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind};
+use unisono_bootstrap::Rank;
+
+/// Longest order in bytes.
+const ORDER_MAX: usize = 64 << 20;
+
+/// What an agent is to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The number of the agent's host.
+    pub(crate) host: u32,
+    /// The job's key.
+    pub(crate) secret: String,
+    /// The job's name.
+    pub(crate) job: String,
+    /// Where the launcher listens, as far as it knows: the first that proves itself is taken.
+    pub(crate) places: Vec<String>,
+    /// The program, its arguments and where it runs.
+    pub(crate) program: String,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) directory: String,
+    pub(crate) pinned: bool,
+    pub(crate) tagged: bool,
+    /// Milliseconds between SIGTERM and SIGKILL when the launcher is lost.
+    pub(crate) grace_ms: u64,
+    /// Milliseconds that the job has to assemble.
+    pub(crate) assembly_ms: u64,
+    /// Settings that all ranks get, with their whole names.
+    pub(crate) variables: Vec<(String, String)>,
+    /// The ranks to start.
+    pub(crate) ranks: Vec<Post>,
+    /// Ranks of the job.
+    pub(crate) size: u32,
+}
+
+/// One rank of an order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Post {
+    pub(crate) rank: u32,
+    pub(crate) node: u32,
+    pub(crate) local_rank: u32,
+    pub(crate) local_size: u32,
+}
+
+impl From<&Berth> for Post {
+    fn from(berth: &Berth) -> Self {
+        let Berth { rank, node, local_rank, local_size, host: _ } = *berth;
+        Self { rank: rank.0, node, local_rank, local_size }
+    }
+}
+
+impl Post {
+    pub(crate) const fn berth(self) -> Berth {
+        let Self { rank, node, local_rank, local_size } = self;
+        Berth { rank: Rank(rank), host: 0, node, local_rank, local_size }
+    }
+}
+
+impl Order {
+    /// The line, with its end.
+    pub(crate) fn line(&self) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// Reads one line with `read`, and what came behind it.
+    pub(crate) fn read(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<(Self, Vec<u8>)> {
+        let (mut line, mut searched) = (Vec::new(), 0);
+        loop {
+            let unseen = line.get(searched..).unwrap_or_default();
+            if let Some(end) = unseen.iter().position(|byte| *byte == b'\n') {
+                let behind = line.split_off(searched + end + 1);
+                return Ok((serde_json::from_slice(&line)?, behind));
+            }
+            searched = line.len();
+            let mut arrived = [0; 16 * 1024];
+            match read(&mut arrived) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) if line.len() + bytes <= ORDER_MAX => {
+                    line.extend_from_slice(arrived.get(..bytes).unwrap_or_default());
+                }
+                Ok(_) => return Err(ErrorKind::FileTooLarge.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn order() -> Order {
+        Order {
+            host: 1,
+            secret: "0123456789abcdef".to_owned(),
+            job: "j".to_owned(),
+            places: vec!["10.0.0.1:7".to_owned()],
+            program: "echo".to_owned(),
+            arguments: vec!["two\nlines".to_owned()],
+            directory: "/tmp".to_owned(),
+            pinned: false,
+            tagged: true,
+            grace_ms: 2000,
+            assembly_ms: 60_000,
+            variables: vec![("UNISONO_DEVICE".to_owned(), "udp".to_owned())],
+            ranks: vec![Post { rank: 3, node: 1, local_rank: 0, local_size: 1 }],
+            size: 4,
+        }
+    }
+
+    #[test]
+    fn an_order_survives_and_leaves_what_is_behind_it() {
+        for cut in [1, 7, 100_000] {
+            let bytes = [order().line().expect("plain data"), b"input\nof rank 0".to_vec()].concat();
+            let mut pieces = bytes.as_slice();
+            let (read, mut behind) = Order::read(|to| (&mut pieces).take(cut).read(to)).expect("whole");
+            behind.extend_from_slice(pieces);
+            assert_eq!((read, behind.as_slice()), (order(), b"input\nof rank 0".as_slice()));
+        }
+    }
+
+    #[test]
+    fn a_cut_or_senseless_order_is_an_error() {
+        let line = order().line().expect("plain data");
+        let mut cut = &line[..line.len() - 1];
+        assert_eq!(Order::read(|to| cut.read(to)).map_err(|error| error.kind()), Err(ErrorKind::UnexpectedEof));
+        let mut senseless = b"hello\n".as_slice();
+        assert!(Order::read(|to| senseless.read(to)).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! Where the launcher's server listens, and where others may find it.
+
+use super::{job::LaunchError, layout::Layout};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use unisono::environment::JobName;
+use unisono_bootstrap::{HostPort, Hosting, Report, Server};
+
+/// Listens where the agents can reach it: on the loopback if there are none.
+pub(super) fn serve(
+    layout: &Layout,
+    hosting: Hosting,
+    report: impl FnMut(Report) + Send + Clone + 'static,
+) -> Result<Server, LaunchError> {
+    let remote = layout.hosts().iter().any(Option::is_some);
+    let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+    let here = [IpAddr::from(Ipv4Addr::LOCALHOST)];
+    let mut refused = LaunchError::Setup(io::ErrorKind::AddrNotAvailable.into());
+    for ip in if remote { everywhere.as_slice() } else { here.as_slice() } {
+        let at = SocketAddr::new(*ip, 0);
+        match Server::start(at, hosting.clone(), report.clone()) {
+            Ok(server) => return Ok(server),
+            Err(error) => refused = LaunchError::Serve { at, error },
+        }
+    }
+    Err(refused)
+}
+
+/// Where the server may be reached, the likeliest first.
+pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
+    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let remote = layout.hosts().iter().any(Option::is_some);
+    let mut hosts: Vec<IpAddr> = Vec::new();
+    if remote {
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let usable = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_loopback(),
+            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+        };
+        hosts.extend(interfaces.iter().map(if_addrs::Interface::ip).filter(usable));
+        hosts.sort_by_key(IpAddr::is_ipv6);
+    }
+    if hosts.is_empty() {
+        hosts.push(loopback);
+    }
+    hosts.into_iter().map(|host| SocketAddr::new(host, port).into()).collect()
+}
+
+/// A name that no other job has.
+pub(super) fn random_name() -> Result<JobName, LaunchError> {
+    let name = format!("{:016x}", getrandom::u64()?);
+    name.parse().map_err(|error| LaunchError::Setup(io::Error::other(error)))
+}

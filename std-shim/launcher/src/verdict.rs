@@ -1,0 +1,171 @@
+//! What the end of a rank means for the job: pure decisions, without processes or clocks.
+
+use unisono::environment::OnDeath;
+use unisono_bootstrap::{Ending, Rank};
+
+/// What is to follow from a rank's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Consequence {
+    /// People are told.
+    pub(crate) report: bool,
+    /// The other ranks are ended.
+    pub(crate) end_job: bool,
+}
+
+/// Who has ended, and what the launcher's own exit code will be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Verdict {
+    policy: OnDeath,
+    ended: Vec<Option<Ending>>,
+    running: usize,
+    ending: bool,
+    code: Option<u8>,
+}
+
+impl Verdict {
+    pub(crate) fn new(size: u32, policy: OnDeath) -> Self {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        Self { policy, ended: vec![None; size], running: size, ending: false, code: None }
+    }
+
+    /// A rank has ended. Said twice, only the first counts.
+    pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending) -> Consequence {
+        let slot = usize::try_from(rank.0).ok().and_then(|rank| self.ended.get_mut(rank));
+        match slot {
+            Some(slot @ None) => {
+                *slot = Some(ending);
+                self.running -= 1;
+            }
+            _ => return Consequence { report: false, end_job: false },
+        }
+        if ending == Ending::Exited(0) { Consequence { report: false, end_job: false } } else { self.fail(ending) }
+    }
+
+    /// A rank that had joined exited with code 0 and without leaving: to the others, it died.
+    pub(crate) fn handle_desertion(&mut self) -> Consequence {
+        self.fail(Ending::Exited(0))
+    }
+
+    /// A rank asked for the end of the job. Its code is the launcher's, whatever ended before.
+    pub(crate) fn handle_abort(&mut self, code: i32) -> Consequence {
+        let consequence = Consequence { report: !self.ending, end_job: !self.ending };
+        if !self.ending {
+            self.code = Some(exit_code(code));
+        }
+        self.ending = true;
+        consequence
+    }
+
+    /// The job is being ended from outside: what follows is no news, unless nobody had failed yet.
+    pub(crate) const fn handle_interrupt(&mut self) {
+        self.ending = true;
+    }
+
+    fn fail(&mut self, ending: Ending) -> Consequence {
+        let consequence = Consequence { report: !self.ending, end_job: !self.ending && self.policy == OnDeath::End };
+        if self.code.is_none() {
+            self.code = Some(exit_code(ending.code()));
+        }
+        if consequence.end_job {
+            self.ending = true;
+        }
+        consequence
+    }
+
+    /// Whether a rank has not ended yet.
+    pub(crate) fn runs(&self, rank: Rank) -> bool {
+        usize::try_from(rank.0).ok().and_then(|rank| self.ended.get(rank)).is_some_and(Option::is_none)
+    }
+
+    /// Whether all ranks have ended.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.running == 0
+    }
+
+    /// The launcher's exit code: that of the first rank that failed.
+    pub(crate) const fn code(&self) -> u8 {
+        match self.code {
+            Some(code) => code,
+            None => 0,
+        }
+    }
+}
+
+/// A failure's code as the system carries it: never 0.
+fn exit_code(code: i32) -> u8 {
+    u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Consequence = Consequence { report: false, end_job: false };
+    const END: Consequence = Consequence { report: true, end_job: true };
+    const TELL: Consequence = Consequence { report: true, end_job: false };
+
+    #[test]
+    fn a_job_that_ends_well_has_code_zero() {
+        let mut verdict = Verdict::new(2, OnDeath::End);
+        assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(0)), NOTHING);
+        assert!(!verdict.is_over());
+        assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(0)), NOTHING);
+        assert!(verdict.is_over());
+        assert_eq!(verdict.code(), 0);
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_job_and_names_its_code() {
+        let mut verdict = Verdict::new(3, OnDeath::End);
+        assert_eq!(verdict.handle_ended(Rank(1), Ending::Signalled(9)), END);
+        assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(4)), NOTHING);
+        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(15)), NOTHING);
+        assert_eq!(verdict.handle_ended(Rank(2), Ending::Exited(5)), NOTHING);
+        assert!(verdict.is_over());
+        assert_eq!(verdict.code(), 137);
+    }
+
+    #[test]
+    fn other_policies_report_and_go_on() {
+        for policy in [OnDeath::Tell, OnDeath::Silent] {
+            let mut verdict = Verdict::new(2, policy);
+            assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(3)), TELL);
+            assert!(verdict.runs(Rank(0)));
+            assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(4)), TELL);
+            assert_eq!(verdict.code(), 3);
+        }
+    }
+
+    #[test]
+    fn an_abort_ends_any_job_with_its_code() {
+        let mut verdict = Verdict::new(2, OnDeath::Silent);
+        assert_eq!(verdict.handle_abort(256), END);
+        assert_eq!(verdict.handle_abort(7), NOTHING);
+        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(15)), NOTHING);
+        assert_eq!(verdict.code(), 1, "256 is not success");
+    }
+
+    #[test]
+    fn after_an_interrupt_deaths_are_no_news_but_have_a_code() {
+        let mut verdict = Verdict::new(1, OnDeath::End);
+        verdict.handle_interrupt();
+        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(2)), NOTHING);
+        assert_eq!(verdict.code(), 130);
+    }
+
+    #[test]
+    fn who_deserts_fails_though_its_code_is_zero() {
+        let mut verdict = Verdict::new(2, OnDeath::End);
+        assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(0)), NOTHING);
+        assert_eq!(verdict.handle_desertion(), END);
+        assert_eq!(verdict.code(), 1);
+    }
+
+    #[test]
+    fn ranks_that_do_not_exist_change_nothing() {
+        let mut verdict = Verdict::new(1, OnDeath::End);
+        assert_eq!(verdict.handle_ended(Rank(9), Ending::Exited(1)), NOTHING);
+        assert!(!verdict.is_over());
+        assert!(!verdict.runs(Rank(9)));
+    }
+}

@@ -1,0 +1,579 @@
+//! Collectives of a job's processes, through the launcher. This program is their rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Instant;
+
+use program::{expect, run};
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
+use unisono::collective::{
+    AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
+    ViewMut,
+};
+use unisono::{Communicator, Rank, Tag, World};
+
+/// Elements of a block: through slots, through bulk in one piece and in several, pulled.
+const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
+/// Longest time in which a survivor notices a death.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("right") => everything_is_right(&world),
+            Some("disagree") => disagree(&world),
+            Some("roots") => take_the_next_for_the_root(&world),
+            Some("givers") => give_what_nobody_takes(&world),
+            Some("memory") => lack_memory(&world),
+            Some("block") => block_too_long(&world),
+            Some("immediate") => many_under_way(&world),
+            Some("reproducible") => brackets_are_fixed(&world),
+            Some("varying") => blocks_of_any_length(&world),
+            Some("panic") => panic_in_a_function(&world),
+            Some(seed) => survive(&world, seed.parse().expect("a number")),
+            None => panic!("a part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("processes_compute_what_they_should", processes_compute_what_they_should),
+        ("a_process_alone_needs_nobody", || everything_is_right(&World::join().expect("a world"))),
+        ("many_collectives_are_under_way_at_a_time", many_collectives_are_under_way_at_a_time),
+        ("blocks_differ_in_length", blocks_differ_in_length),
+        ("results_are_reproducible", results_are_reproducible),
+        ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
+        ("who_does_something_else_is_named", who_does_something_else_is_named),
+        ("roots_that_go_round_are_told", roots_that_go_round_are_told),
+        ("who_lacks_memory_lets_nobody_wait", who_lacks_memory_lets_nobody_wait),
+        ("who_has_a_block_too_long_lets_nobody_wait", who_has_a_block_too_long_lets_nobody_wait),
+        ("who_takes_what_others_do_not_give_is_told", who_takes_what_others_do_not_give_is_told),
+        ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
+        ("survivors_name_who_is_missing", survivors_name_who_is_missing),
+    ])
+}
+
+fn processes_compute_what_they_should() {
+    for ranks in [1, 2, 3, 5] {
+        expect(&run(&format!("-n {ranks}"), "right"), 0, &[]);
+    }
+}
+
+fn processes_apart_compute_what_they_should() {
+    for options in ["-n 2 --device udp", "-n 3 --device udp --loss 5% --reorder 5%", "-n 4 --nodes 2", "-n 5 --nodes 3"]
+    {
+        expect(&run(options, "right"), 0, &[]);
+    }
+}
+
+fn many_collectives_are_under_way_at_a_time() {
+    let modes = ["engine", "thread", "hybrid"];
+    for (means, mode) in ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(modes.into_iter().cycle()) {
+        expect(&run(&format!("{means} --progress {mode}"), "immediate"), 0, &[]);
+    }
+}
+
+fn blocks_differ_in_length() {
+    for means in ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%"] {
+        expect(&run(means, "varying"), 0, &[]);
+    }
+}
+
+fn results_are_reproducible() {
+    for means in
+        ["-n 1", "-n 2", "-n 5", "-n 5 --device udp --reduce knomial:radix=3", "-n 6 --nodes 2 --allreduce ring"]
+    {
+        expect(&run(means, "reproducible"), 0, &[]);
+    }
+}
+
+fn a_function_panics() {
+    for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
+        expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
+    }
+}
+
+fn who_does_something_else_is_named() {
+    for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
+        expect(&run(options, "disagree"), 0, &[]);
+    }
+}
+
+fn roots_that_go_round_are_told() {
+    for (options, mode) in
+        ["-n 3", "-n 4 --device udp", "-n 4 --nodes 2"].into_iter().zip(["engine", "thread", "hybrid"])
+    {
+        expect(&run(&format!("{options} --progress {mode}"), "roots"), 0, &[]);
+    }
+}
+
+fn who_takes_what_others_do_not_give_is_told() {
+    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
+        for misuse in 0..6 {
+            for on in ["world", "room"] {
+                expect(&run(options, &format!("givers {misuse} {on}")), 0, &[]);
+            }
+        }
+    }
+}
+
+fn who_lacks_memory_lets_nobody_wait() {
+    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
+        for part in ["memory World blocking", "memory World immediate", "memory room blocking", "memory room immediate"]
+        {
+            expect(&run(options, part), 0, &[]);
+        }
+    }
+}
+
+fn who_has_a_block_too_long_lets_nobody_wait() {
+    for options in ["-n 3", "-n 3 --device udp"] {
+        expect(&run(options, "block"), 0, &[]);
+    }
+}
+
+/// Two ranks know of a block of more bytes than a message has, the others wait for theirs.
+fn block_too_long(world: &World) {
+    // Nobody touches them.
+    let long = 1_usize << 32;
+    let (rank, root) = (world.rank(), Rank(0));
+    let (counts, at) = ([8, long, 8], [long, 0, long]);
+    let data = if rank == root { vec![0_u8; long + 8] } else { Vec::new() };
+    let blocks = if rank == root { Partition::new(&data, &counts, &at) } else { Partition::new(&data, &[], &[]) };
+    let mut own = vec![0_u8; if rank == Rank(1) { long } else { 8 }];
+    let (began, on) = (Instant::now(), world.duplicate().expect("a duplicate"));
+    let ended = on.scatter_varcount_into(&blocks.expect("within"), &mut own, root);
+    match rank.0 {
+        0 | 1 => assert_eq!(ended, Err(CollectiveError::TooLong)),
+        _ => assert!(matches!(ended, Err(CollectiveError::Missing { rank: Rank(0), .. })), "{ended:?}"),
+    }
+    assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+    on.barrier().expect_err("it stays failed");
+    world.barrier().expect("what others do goes on");
+}
+
+/// What a rank gives lies apart, and there is no memory to put it together, or to combine it in.
+fn lack_memory(world: &World) {
+    let [on, form] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let on: &Communicator = if on == "room" { &duplicate } else { world };
+    let bytes = 2 << 20;
+    let (mut into, whole) = (vec![0_u8; bytes], vec![1_u8; bytes]);
+    let sum = SystemOperation::sum();
+    on.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()).expect("a sum");
+    on.scope(|scope| scope.immediate_barrier().and_then(|barrier| barrier.wait())).expect("a barrier");
+    let mut sums = |whole: View<'_, u8>| match &*form {
+        "blocking" => on.all_reduce_into(&whole, &mut into, sum),
+        _ => on.scope(|scope| scope.immediate_all_reduce_into(&whole, &mut into, sum)?.wait()),
+    };
+    // By neither means does anything begin any more.
+    let stays = |failed: &dyn Fn(CollectiveError) -> bool| {
+        assert!(on.barrier().is_err_and(failed));
+        assert!(on.scope(|scope| scope.immediate_barrier().is_err_and(failed)));
+    };
+    let started = Instant::now();
+    if world.rank() == Rank(1) {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("its size");
+        let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        let most = pages * rustix::param::page_size() as u64 + (1 << 18);
+        setrlimit(Resource::As, Rlimit { current: Some(most), maximum: None }).expect("a limit");
+        let same = View::new(&[1_u8], 1, Vector::new(bytes, 1, 0)).expect("one element");
+        let ended = sums(same);
+        setrlimit(Resource::As, Rlimit { current: None, maximum: None }).expect("no limit");
+        assert_eq!(ended, Err(CollectiveError::TooLong));
+        stays(&|error| error == CollectiveError::TooLong);
+        // The others do not hear of it by its end; what it has said may have to be said again.
+        let ended = Instant::now();
+        while ended.elapsed() < BOUND + BOUND / 4 {
+            assert!(world.immediate_probe(None, None).is_ok_and(|found| found.is_none()));
+            thread::sleep(Duration::from_millis(1));
+        }
+        return;
+    }
+    let ended = sums(whole.as_view());
+    let is_missing = |error| matches!(error, CollectiveError::Missing { rank: Rank(1), .. });
+    assert!(ended.is_err_and(is_missing), "{ended:?}");
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    stays(&is_missing);
+}
+
+/// Who gives in a rooted collective leaves; by whatever means it gives, and others wait, these are told, and it by what comes next.
+fn give_what_nobody_takes(world: &World) {
+    let [misuse, on] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let on = if on == "world" { world } else { &duplicate };
+    let (rank, root, sum) = (on.rank(), Rank(0), SystemOperation::sum());
+    let is_root = rank == root;
+    // Whatever is settled at first is settled.
+    on.all_reduce_in_place(&mut [1_u64], sum).expect("a sum");
+    let (mut long, mut into) = (vec![1_u64; 200_000], vec![0_u64; 200_000]);
+    let started = Instant::now();
+    let (ended, takes) = match misuse.as_str() {
+        "0" => {
+            let own = if is_root { 200_000 } else { 2 };
+            (on.reduce_into(&long[..own], &mut into[..if is_root { own } else { 0 }], sum, root), is_root)
+        }
+        "1" => (on.broadcast_into(&mut long[..if is_root { 2 } else { 200_000 }], root), !is_root),
+        "2" if is_root => {
+            let size = on.size() as usize;
+            let (counts, at): (Vec<usize>, Vec<usize>) = (vec![2; size], (0..size).map(|rank| 2 * rank).collect());
+            let parts = PartitionMut::new(&mut into, &counts, &at).expect("within");
+            (on.gather_varcount_into(&long[..2], parts, root), true)
+        }
+        "2" => (on.gather_into(&long[..2], &mut into[..0], root), false),
+        // The root lends, and waits until it is read; the others begin nothing else before they hear of it.
+        "3" if is_root => {
+            let lent = vec![1_u64; into.len() * on.size() as usize];
+            let ended = on.scatter_into(&lent, &mut into, root);
+            (1..on.size()).for_each(|rank| on.send(&[0_u8], Rank(rank), Tag(1)).expect("sent"));
+            (ended, false)
+        }
+        "3" => {
+            let parts = PartitionMut::new(&mut into[..0], &[], &[]).expect("within");
+            let ended = on.gather_varcount_into(&long[..2], parts, root);
+            on.receive_into(&mut [0_u8], root, Tag(1)).expect("a word");
+            (ended, false)
+        }
+        // Each of two, and each of all, takes itself for the root.
+        "4" => (on.broadcast_into(&mut long[..2], Rank(rank.0.min(1))), false),
+        _ => (on.scatter_into(&long[..2 * on.size() as usize], &mut into[..2], rank), false),
+    };
+    let is_told = |ended| matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    assert!(!takes || is_told(ended), "{ended:?}");
+    let ended = ended.and_then(|()| on.all_reduce_in_place(&mut [1_u64], sum));
+    assert!(is_told(ended), "{ended:?}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+fn survivors_name_who_is_missing() {
+    for seed in 0..12_u64 {
+        let started = Instant::now();
+        // On two cores, two ranks spin, and five share.
+        let ranks = [2, 5][seed as usize % 2];
+        let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
+        let named = vec!["named"; ranks - 1];
+        expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
+        assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
+    }
+}
+
+/// Sums that differ by their brackets are those that the number of ranks says, in any communicator of all.
+fn brackets_are_fixed(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let sum = Reproducible(SystemOperation::sum());
+    let of = |rank: u32, at: usize| [1e16, 1.0, -1e16, 0.7][(rank as usize + at) % 4] + f64::from(rank) * 0.1;
+    let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+    let others: Vec<Communicator> = (0..12).map(|_| world.duplicate().expect("another")).collect();
+    for count in [1, 7, 3000] {
+        let all = |sum: &dyn Fn(usize) -> f64| (0..count).map(sum).collect::<Vec<_>>();
+        let own = all(&|at| of(rank, at));
+        let wanted = bits(&all(&|at| binomial(0, size, &|rank| of(rank, at))));
+        for communicator in [&**world, &others[0], &others[11]] {
+            let mut into = vec![0.0; count];
+            communicator.all_reduce_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), wanted, "{count} elements, rank {rank} of {size}");
+            for root in (0..size).map(Rank) {
+                let mut into = vec![0.0; if root.0 == rank { count } else { 0 }];
+                communicator.reduce_into(&own, &mut into, sum, root).expect("sums");
+                assert!(root.0 != rank || bits(&into) == wanted, "{count} elements at root {rank} of {size}");
+            }
+            communicator.all_reduce_in_place(&mut into, sum).expect("sums");
+            communicator.scan_into(&own, &mut into, sum).expect("sums");
+            assert_eq!(bits(&into), bits(&all(&|at| doubled(rank, u32::MAX, &|rank| of(rank, at)))));
+        }
+    }
+}
+
+/// What a binomial tree adds of so many ranks from the first on, which is its root.
+fn binomial(first: u32, ranks: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let reaches = (0..u32::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < ranks);
+    reaches.fold(of(first), |sum, reach| sum + binomial(first + reach, reach.min(ranks - reach), of))
+}
+
+/// What recursive doubling has added at a rank before it reaches so far.
+fn doubled(rank: u32, reach: u32, of: &dyn Fn(u32) -> f64) -> f64 {
+    let steps = (0..u32::BITS).map(|bit| 1 << bit).take_while(|step| *step < reach && *step <= rank);
+    steps.fold(of(rank), |sum, step| doubled(rank - step, step, of) + sum)
+}
+
+/// Element `at` of what `from` has for `to`.
+fn number(from: u32, to: u32, at: usize) -> i64 {
+    i64::from(from) * 1_000_003 - i64::from(to) * 77 + at as i64 * 13
+}
+
+fn block(from: u32, to: u32, count: usize) -> Vec<i64> {
+    (0..count).map(|at| number(from, to, at)).collect()
+}
+
+fn everything_is_right(world: &World) {
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    // Keeps the first of the left and the last of the right operand, which must be neighbours.
+    let joined = UserOperation::associative(|l: &[u32; 2], r: &[u32; 2]| {
+        assert_eq!(l[1] + 1, r[0], "operands are no neighbours");
+        [l[0], r[1]]
+    });
+    for (round, count) in COUNTS.into_iter().enumerate() {
+        let root = Rank(round as u32 % size);
+        let what = format!("{count} elements, rank {rank} of {size}");
+        let own = block(rank, 0, count);
+        let (everyones, for_all): (Vec<_>, Vec<_>) = (
+            (0..size).flat_map(|from| block(from, 0, count)).collect(),
+            (0..size).flat_map(|to| block(rank, to, count)).collect(),
+        );
+        let total = |to, ranks: core::ops::Range<u32>| -> Vec<i64> {
+            (0..count).map(|at| ranks.clone().map(|from| number(from, to, at)).sum()).collect()
+        };
+
+        let mut data = if rank == root.0 { own.clone() } else { vec![0; count] };
+        world.broadcast_into(&mut data, root).expect("a broadcast");
+        assert_eq!(data, block(root.0, 0, count), "broadcast: {what}");
+
+        let mut all = vec![0; count * size as usize];
+        world.all_gather_into(&own, &mut all).expect("an allgather");
+        assert_eq!(all, everyones, "allgather: {what}");
+
+        all.fill(0);
+        world.gather_into(&own, if rank == root.0 { &mut all[..] } else { &mut [] }, root).expect("a gather");
+        assert!(rank != root.0 || all == everyones, "gather: {what}");
+
+        world.scatter_into(if rank == root.0 { &for_all[..] } else { &[] }, &mut data, root).expect("a scatter");
+        assert_eq!(data, block(root.0, rank, count), "scatter: {what}");
+
+        world.all_to_all_into(&for_all, &mut all).expect("an alltoall");
+        assert!(all.iter().copied().eq((0..size).flat_map(|from| block(from, rank, count))), "alltoall: {what}");
+
+        world.all_reduce_into(&own, &mut data, sum).expect("an allreduce");
+        assert_eq!(data, total(0, 0..size), "allreduce: {what}");
+        data.copy_from_slice(&own);
+        world.all_reduce_in_place(&mut data, sum).expect("an allreduce");
+        assert_eq!(data, total(0, 0..size), "allreduce in place: {what}");
+
+        data.fill(0);
+        world.reduce_into(&own, if rank == root.0 { &mut data[..] } else { &mut [] }, sum, root).expect("a reduce");
+        assert!(rank != root.0 || data == total(0, 0..size), "reduce: {what}");
+
+        world.reduce_scatter_block_into(&for_all, &mut data, sum).expect("a reduce-scatter");
+        assert_eq!(data, total(rank, 0..size), "reduce-scatter: {what}");
+
+        world.scan_into(&own, &mut data, sum).expect("a scan");
+        assert_eq!(data, total(0, 0..rank + 1), "scan: {what}");
+        data.fill(0);
+        world.exclusive_scan_into(&own, &mut data, sum).expect("a scan");
+        assert_eq!(data, total(0, 0..rank), "exclusive scan: {what}");
+
+        let mut spans = vec![[0; 2]; count];
+        world.all_reduce_into(&vec![[rank; 2]; count], &mut spans, joined).expect("an allreduce");
+        assert_eq!(spans, vec![[0, size - 1]; count], "user operation: {what}");
+        world.barrier().expect("a barrier");
+    }
+    // Misuse is told before anything is shown: the others never notice.
+    let (size, stranger) = (size as usize, Rank(size));
+    let unknown = CollectiveError::UnknownRank { rank: stranger, size: stranger.0 };
+    assert_eq!(world.broadcast_into(&mut [0_u8], stranger), Err(unknown));
+    let length = CollectiveError::Length { needed: 2 * size, given: 1 };
+    assert_eq!(world.all_gather_into(&[1_u8, 2], &mut [0]), Err(length));
+    assert_eq!(
+        world.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
+        Err(CollectiveError::Undefined)
+    );
+    let mut matrix = [0_u8; 12];
+    let column = |rows| ViewMut::new(&mut matrix, 1, Vector::new(rows, 1, 4)).map(|view| view.count());
+    assert_eq!([1, 3, 4].map(column), [Ok(1), Ok(3), Err(CollectiveError::Length { needed: 13, given: 12 })]);
+    let twice = ViewMut::new(&mut matrix, 2, Vector::new(3, 2, 4).resized(1)).map(|view| view.count());
+    assert_eq!(twice, Err(CollectiveError::Overlapping));
+    let mut column = ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 4)).expect("within");
+    let length = CollectiveError::Length { needed: 4, given: 3 };
+    assert_eq!(world.all_reduce_into(&[1_u8; 4], &mut column, sum), Err(length));
+    world.barrier().expect("a barrier");
+}
+
+/// Sixteen rounds of four kinds, all begun before any is waited for, which each rank does in an order of its own.
+fn many_under_way(world: &World) {
+    const ROUNDS: usize = 16;
+    let (rank, size) = (world.rank().0, world.size());
+    let count = |round: usize| [1, 40, 3000, 9000][round % 4];
+    let given: Vec<Vec<i64>> = (0..ROUNDS).map(|round| block(rank, round as u32, count(round))).collect();
+    let mut sums: Vec<Vec<i64>> = given.iter().map(|given| vec![0; given.len()]).collect();
+    let mut all: Vec<Vec<i64>> = given.iter().map(|given| vec![0; size as usize * given.len()]).collect();
+    let mut from_root: Vec<Vec<i64>> = (0..)
+        .zip(&given)
+        .map(|(round, given)| if rank == round % size { given.clone() } else { vec![0; given.len()] })
+        .collect();
+    let factor = 3;
+    let weighted = UserOperation::commutative(move |l: &i64, r: &i64| l.wrapping_add(*r).wrapping_mul(factor) / factor);
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        let buffers = given.iter().zip(&mut sums).zip(&mut all).zip(&mut from_root);
+        for (round, (((given, sum), all), from_root)) in (0..).zip(buffers) {
+            let weighs = round % 2 == 0;
+            requests.push(if weighs {
+                scope.immediate_all_reduce_into(given, sum, weighted)
+            } else {
+                scope.immediate_all_reduce_into(given, sum, SystemOperation::sum())
+            });
+            requests.push(scope.immediate_all_gather_into(given, all));
+            requests.push(scope.immediate_broadcast_into(from_root, Rank(round % size)));
+            requests.push(scope.immediate_barrier());
+        }
+        let mut random = fastrand::Rng::with_seed(rank.into());
+        random.shuffle(&mut requests);
+        // Some end by themselves, when the scope does.
+        for request in requests.into_iter().skip(3) {
+            request.expect("begun").wait().expect("a good end");
+        }
+        world.barrier().expect("a barrier");
+    });
+    for round in 0..ROUNDS {
+        let (count, root) = (count(round), round as u32 % size);
+        let total = (0..count).map(|at| (0..size).map(|from| number(from, round as u32, at)).sum::<i64>());
+        assert!(sums[round].iter().copied().eq(total), "allreduce of round {round}");
+        let everyones = (0..size).flat_map(|from| block(from, round as u32, count));
+        assert!(all[round].iter().copied().eq(everyones), "allgather of round {round}");
+        assert_eq!(from_root[round], block(root, round as u32, count), "broadcast of round {round}");
+    }
+}
+
+/// Blocks of `lengths`, in reverse order, with a gap behind each.
+fn scattered(lengths: &[usize]) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let begin = |length: &usize| {
+        end += length + 1;
+        end - length - 1
+    };
+    let mut at: Vec<usize> = lengths.iter().rev().map(begin).collect();
+    at.reverse();
+    (at, end)
+}
+
+fn blocks_of_any_length(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let own = rank as usize;
+    for unit in [0, 1, 50, 4000] {
+        let root = Rank(unit as u32 % size);
+        // What rank `from` has for rank `to`; every third has nothing.
+        let length = |from: u32, to: u32| ((from + 2 * to) % 3) as usize * unit;
+        let given = |from: u32, to: u32| block(from, to, length(from, to));
+        let lengths: Vec<usize> = (0..size).map(|from| length(from, 0)).collect();
+        let (at, whole) = scattered(&lengths);
+        let mut all = vec![-1; whole];
+        let holds = |all: &[i64], of: &dyn Fn(u32) -> Vec<i64>, at: &[usize]| {
+            (0..size).all(|from| all[at[from as usize]..].starts_with(&of(from)))
+        };
+        let parts = PartitionMut::new(&mut all, &lengths, &at).expect("within");
+        world.all_gather_varcount_into(&given(rank, 0), parts).expect("an allgather");
+        assert!(holds(&all, &|from| given(from, 0), &at), "allgather of {unit}");
+        assert_eq!(all.iter().filter(|value| **value == -1).count(), size as usize, "gaps are left alone");
+
+        all.fill(-1);
+        let parts = PartitionMut::new(&mut all, &lengths, &at).expect("within");
+        world.gather_varcount_into(&given(rank, 0), parts, root).expect("a gather");
+        assert!(rank != root.0 || holds(&all, &|from| given(from, 0), &at), "gather of {unit}");
+
+        (0..size).for_each(|of| all[at[of as usize]..][..lengths[of as usize]].copy_from_slice(&given(of, 0)));
+        let (parts, mut mine) = (Partition::new(&all, &lengths, &at).expect("within"), vec![-1; lengths[own]]);
+        world.scatter_varcount_into(&parts, &mut mine, root).expect("a scatter");
+        assert_eq!(mine, given(rank, 0), "scatter of {unit}");
+
+        let outward: Vec<usize> = (0..size).map(|to| length(rank, to)).collect();
+        let inward: Vec<usize> = (0..size).map(|from| length(from, rank)).collect();
+        let ((out_at, out), (in_at, room)) = (scattered(&outward), scattered(&inward));
+        let (mut out, mut into) = (vec![-1; out], vec![-1; room]);
+        (0..size).for_each(|to| out[out_at[to as usize]..][..outward[to as usize]].copy_from_slice(&given(rank, to)));
+        let parts = Partition::new(&out, &outward, &out_at).expect("within");
+        let room = PartitionMut::new(&mut into, &inward, &in_at).expect("within");
+        world.all_to_all_varcount_into(&parts, room).expect("an alltoall");
+        assert!(holds(&into, &|from| given(from, rank), &in_at), "alltoall of {unit}");
+    }
+    let mut none = [0_i64; 0];
+    let parts = PartitionMut::new(&mut none, &[], &[]).expect("within");
+    let refused = world.all_gather_varcount_into(&[1], parts);
+    assert_eq!(refused, Err(CollectiveError::Length { needed: size as usize, given: 0 }));
+    world.barrier().expect("a barrier");
+}
+
+/// The panic of one rank's function is that of its call; the other one misses it.
+fn panic_in_a_function(world: &World) {
+    let own = world.rank();
+    let spoilt =
+        UserOperation::commutative(move |l: &u64, r: &u64| if own == Rank(0) { panic!("spoilt") } else { l + r });
+    let call = || world.all_reduce_into(&[1_u64; 100], &mut [0; 100], spoilt);
+    let ended = std::panic::catch_unwind(core::panic::AssertUnwindSafe(call));
+    match (own, ended) {
+        (Rank(0), Err(panic)) => assert_eq!(panic.downcast_ref(), Some(&"spoilt")),
+        (_, Ok(ended)) => {
+            let next = ended.and_then(|()| world.barrier());
+            assert!(matches!(next, Err(CollectiveError::Missing { rank: Rank(0), .. })), "{next:?}");
+        }
+        _ => panic!("rank {own} heard nothing"),
+    }
+    println!("caught");
+}
+
+fn disagree(world: &World) {
+    let other = Rank(1 - world.rank().0);
+    let ended = match world.rank() {
+        Rank(0) => world.all_reduce_into(&[1_u32, 2], &mut [0; 2], SystemOperation::sum()),
+        _ => world.all_reduce_into(&[1_u32, 2], &mut [0; 2], SystemOperation::max()),
+    };
+    let Err(CollectiveError::Disagrees { rank, collective: "all_reduce", .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!(rank, other);
+    assert_eq!(world.broadcast_into(&mut [0_u8], Rank(0)), ended, "it stays failed");
+}
+
+/// Nobody sends: those who see it say so, and the others that they are missing. In a room, over messages, and in the World.
+fn take_the_next_for_the_root(world: &World) {
+    let next = Rank((world.rank().0 + 1) % world.size());
+    let other = world.duplicate().expect("another");
+    for (on, count) in [(&other, 8), (&other.duplicate().expect("a third"), 10_000_000), (&**world, 8)] {
+        let ended = on.broadcast_into(&mut vec![0_u8; count], next);
+        let named = match ended {
+            Err(CollectiveError::Disagrees { rank, .. } | CollectiveError::Missing { rank, .. }) => rank,
+            ended => panic!("{ended:?}"),
+        };
+        assert_ne!(named, on.rank());
+        on.barrier().expect_err("it stays failed");
+    }
+}
+
+/// One rank is killed at some time, the others name it.
+fn survive(world: &World, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let size = world.size();
+    let (victim, after) = (Rank(random.u32(..size)), Duration::from_micros(random.u64(200..5000)));
+    let (count, sum) = ([1, 3000, 60_000][seed as usize / 2 % 3], SystemOperation::sum());
+    let (data, mut all, mut one) = (vec![1_i64; size as usize * count], vec![0; size as usize * count], vec![0; count]);
+    if world.rank() == victim {
+        thread::spawn(move || {
+            thread::sleep(after);
+            kill_process(getpid(), Signal::KILL).expect("own process");
+        });
+    }
+    let mut started = Instant::now();
+    let error = loop {
+        started = started.max(Instant::now());
+        let verb = random.u32(..8);
+        let root = Rank(random.u32(..size));
+        let ended = match verb {
+            0 => world.barrier(),
+            1 => world.broadcast_into(&mut one, root),
+            2 => world.all_gather_into(&data[..count], &mut all),
+            3 => world.all_to_all_into(&data, &mut all),
+            4 => world.all_reduce_into(&data[..count], &mut one, sum),
+            5 => world.gather_into(&data[..count], &mut all, root),
+            6 => world.scatter_into(&data, &mut one, root),
+            _ => world.reduce_scatter_block_into(&data, &mut one, sum),
+        };
+        if let Err(error) = ended {
+            break error;
+        }
+    };
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    let CollectiveError::Missing { rank, .. } = error else { panic!("{error:?}") };
+    assert_eq!(rank, victim, "{error}");
+    println!("named");
+}

@@ -1,0 +1,799 @@
+//! Communicators of a job's processes, through the launcher. This program is their rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use program::{expect, run};
+use rustix::process::{Signal, getpid, kill_process};
+use unisono::collective::{CollectiveError, SystemOperation, UserOperation};
+use unisono::{Communicator, CreateError, Failure, Rank, Status, Tag, World};
+
+/// Over which means, and who makes progress.
+const EVERYWHERE: [&str; 6] = [
+    "-n 4 --progress engine",
+    "-n 4 --progress thread",
+    "-n 4 --progress hybrid",
+    "-n 4 --device udp --progress engine",
+    "-n 4 --device udp --progress thread",
+    "-n 4 --device udp --progress hybrid",
+];
+
+/// Longest time until the survivors of a death go on.
+const BOUND: Duration = Duration::from_secs(4);
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("many") => many_on_four(&world),
+            Some("split") => splits(&world),
+            Some("again") => contexts_are_used_again(&world),
+            Some("rooms") => rooms_are_used_again(&world),
+            Some("death") => return death_in_a_room(&world),
+            Some("panic") => panic_in_a_room(&world),
+            Some("refused") => rooms_survive_refusals(&world),
+            Some("misuse") => misuse(&world),
+            Some("messages") => messages_stay_apart(&world),
+            Some("revoke") => revoked(&world),
+            Some("taken") => taken_out_and_revoked(&world),
+            Some("single") => of_one(&world),
+            Some("reused") => revoked_before_and_after(&world),
+            Some("agree") => agree(&world),
+            Some("threads") => threads_make_communicators(&world),
+            Some("late") => return late(world),
+            Some(seed) if seed.parse::<u64>().is_ok() => survive(&world, seed.parse().expect("a number")),
+            part => panic!("{part:?} is no part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("many_collectives_are_under_way_on_four_communicators", || everywhere("many")),
+        ("splits_nest_and_order_by_key", splits_nest_and_order_by_key),
+        ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
+        ("rooms_are_used_again_when_all_have_freed_them", rooms_are_used_again_when_all_have_freed_them),
+        ("a_death_in_one_room_leaves_the_others_alone", a_death_in_one_room_leaves_the_others_alone),
+        ("rooms_are_free_again_after_refusals", || expect(&run("-n 4", "refused"), 0, &[])),
+        ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
+        ("messages_of_communicators_never_mix", || everywhere("messages")),
+        ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
+        ("what_was_taken_out_goes_with_its_communicator", || everywhere("taken")),
+        ("a_communicator_of_one_is_revoked_as_any_other", || expect(&run("-n 2", "single"), 0, &[])),
+        ("a_revocation_is_of_one_communicator", || everywhere("reused")),
+        ("threads_make_communicators_at_once", || everywhere("threads")),
+        ("all_agree", || everywhere("agree")),
+        ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
+        ("misuse_is_a_typed_error", misuse_is_a_typed_error),
+        ("communicators_outlive_the_world_in_vain", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
+        ("ranks_that_were_started_otherwise_are_named", ranks_that_were_started_otherwise_are_named),
+    ])
+}
+
+fn everywhere(part: &str) {
+    for options in EVERYWHERE {
+        expect(&run(options, part), 0, &[]);
+    }
+}
+
+fn splits_nest_and_order_by_key() {
+    for options in ["-n 1", "-n 3", "-n 8", "-n 7 --nodes 2", "-n 6 --device udp --loss 3% --reorder 3%"] {
+        expect(&run(options, "split"), 0, &[]);
+    }
+}
+
+fn contexts_are_used_again_when_they_are_free() {
+    for options in ["-n 2", "-n 3 --device udp"] {
+        expect(&run(options, "again"), 0, &[]);
+    }
+}
+
+fn rooms_are_used_again_when_all_have_freed_them() {
+    for options in ["-n 2", "-n 4", "-n 4 --progress thread", "-n 6 --nodes 2"] {
+        expect(&run(options, "rooms"), 0, &[]);
+    }
+}
+
+fn a_death_in_one_room_leaves_the_others_alone() {
+    for mode in ["engine", "thread", "hybrid"] {
+        let options = format!("-n 4 --device shm --progress {mode} --on-death tell");
+        expect(&run(&options, "death"), 137, &["went on"; 3]);
+    }
+}
+
+fn a_function_panics_in_a_room() {
+    for mode in ["engine", "thread", "hybrid"] {
+        expect(&run(&format!("-n 4 --device shm --progress {mode}"), "panic"), 0, &["heard"; 4]);
+    }
+}
+
+fn survivors_shrink_and_go_on() {
+    for seed in 0..12_u64 {
+        let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
+        let mode = ["engine", "thread", "hybrid"][seed as usize / 3 % 3];
+        let options = format!("-n 5 {means} --progress {mode} --on-death tell");
+        expect(&run(&options, &seed.to_string()), 137, &["went on"; 3]);
+    }
+}
+
+fn misuse_is_a_typed_error() {
+    for options in ["-n 3", "-n 3 --device udp"] {
+        expect(&run(options, "misuse"), 0, &[]);
+    }
+}
+
+/// Every rank is told another tuning, or another device, than rank 0 by its own environment.
+fn ranks_that_were_started_otherwise_are_named() {
+    for (setting, what) in [("UNISONO_ALLGATHER=ring", "algorithms"), ("UNISONO_SILENCE=9s", "a device")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let script =
+            format!("[ $UNISONO_RANK = 1 ] && export {setting}; exec {}", env::current_exe().expect("this").display());
+        command.args(["run", "-n", "3", "--", "sh", "-c", &format!("{script} many")]);
+        let output = command.output().expect("unisono starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(what) && told.contains("Differs { rank: Rank("), "{told}");
+    }
+}
+
+fn value(rank: u32, round: usize, at: usize) -> i64 {
+    i64::from(rank) * 1_000_003 + round as i64 * 7919 + at as i64
+}
+
+/// The buffers of one round on one communicator.
+struct Round {
+    on: usize,
+    round: usize,
+    given: Vec<i64>,
+    sum: Vec<i64>,
+    whole: Vec<i64>,
+    shared: Vec<i64>,
+}
+
+impl Round {
+    fn new(on: usize, communicator: &Communicator, world_rank: u32, round: usize) -> Self {
+        let count = [1, 40, 3000, 9000][round % 4];
+        let given: Vec<i64> = (0..count).map(|at| value(world_rank, round, at)).collect();
+        let is_root = communicator.rank().0 == round as u32 % communicator.size();
+        let shared = if is_root { given.clone() } else { vec![0; count] };
+        Self { on, round, sum: vec![0; count], whole: vec![0; count * communicator.size() as usize], given, shared }
+    }
+
+    fn check(&self, communicator: &Communicator) {
+        let (ranks, what) = (communicator.group(), format!("round {} on {}", self.round, self.on));
+        let of = |rank: Rank| (0..self.given.len()).map(move |at| value(rank.0, self.round, at));
+        assert!(self.whole.iter().copied().eq(ranks.iter().flat_map(of)), "allgather: {what}");
+        let total = (0..self.given.len()).map(|at| ranks.iter().map(|rank| value(rank.0, self.round, at)).sum::<i64>());
+        assert!(self.sum.iter().copied().eq(total), "allreduce: {what}");
+        let root = ranks.world_rank(Rank(self.round as u32 % communicator.size())).expect("a root");
+        assert!(self.shared.iter().copied().eq(of(root)), "broadcast: {what}");
+    }
+}
+
+/// Sixteen collectives of four kinds on each of four communicators, all begun before one is waited for, in an order of each rank's own.
+fn many_on_four(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let reversed = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let parity = world.split_by_color(rank % 2).expect("a split").expect("a member");
+    let copy = reversed.duplicate().expect("a duplicate");
+    assert_eq!((reversed.rank(), parity.rank(), copy.rank()), (Rank(size - 1 - rank), Rank(rank / 2), reversed.rank()));
+    let all: [&Communicator; 4] = [world, &reversed, &parity, &copy];
+    let rounds = (0..4).flat_map(|round| (0..4).map(move |on| (on, round)));
+    let mut rounds: Vec<Round> = rounds.map(|(on, round)| Round::new(on, all[on], rank, round)).collect();
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        for Round { on, round, given, sum, whole, shared } in &mut rounds {
+            let (scope, root) = (scope.on(all[*on]), Rank(*round as u32 % all[*on].size()));
+            requests.push(scope.immediate_all_reduce_into(given, sum, SystemOperation::sum()));
+            requests.push(scope.immediate_all_gather_into(given, whole));
+            requests.push(scope.immediate_broadcast_into(shared, root));
+            requests.push(scope.immediate_barrier());
+        }
+        assert_eq!(requests.len(), 64);
+        fastrand::Rng::with_seed(rank.into()).shuffle(&mut requests);
+        // Some end by themselves, when the scope does.
+        for request in requests.into_iter().skip(3) {
+            request.expect("begun").wait().expect("a good end");
+        }
+    });
+    rounds.iter().for_each(|round| round.check(all[round.on]));
+}
+
+/// The sum of the members' ranks in the World.
+fn sum_of(communicator: &Communicator, world: &World) -> u32 {
+    let mut sum = [0];
+    communicator.all_reduce_into(&[world.rank().0], &mut sum, SystemOperation::sum()).expect("an allreduce");
+    sum[0]
+}
+
+fn splits(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    assert_eq!(sum_of(world, world), (0..size).sum::<u32>());
+    // Halves of halves, down to each alone.
+    let (mut now, mut halves) = (world.duplicate().expect("a duplicate"), 0);
+    while now.size() > 1 {
+        let (low, before) = (now.rank().0 < now.size() / 2, now.group());
+        let next = now.split_by_color(u32::from(low)).expect("a split").expect("a member");
+        let expected = before.iter().filter(|rank| (before.number(*rank).expect("a member").0 < now.size() / 2) == low);
+        assert!(next.group().iter().eq(expected));
+        assert_eq!(sum_of(&next, world), next.group().iter().map(|rank| rank.0).sum::<u32>());
+        // The upper communicator goes; the lower ones stay.
+        (now, halves) = (next, halves + 1);
+    }
+    assert_eq!((now.rank(), now.group().iter().next()), (Rank(0), Some(Rank(rank))));
+    // Who has no color gets nothing; keys order, negative ones first.
+    let key = if rank.is_multiple_of(3) { i32::MIN + rank as i32 } else { i32::MAX - rank as i32 };
+    let odd = world.split_by_color_with_key((rank % 4 != 1).then_some(7), key).expect("a split");
+    assert_eq!(odd.is_some(), rank % 4 != 1);
+    if let Some(odd) = odd {
+        let mut order: Vec<u32> = (0..size).filter(|rank| rank % 4 != 1).collect();
+        order.sort_by_key(|rank| (!rank.is_multiple_of(3), if rank.is_multiple_of(3) { *rank } else { size - rank }));
+        assert!(odd.group().iter().map(|rank| rank.0).eq(order), "{:?}", odd.group());
+        let mut all = vec![0; odd.size() as usize];
+        odd.all_gather_into(&[rank], &mut all).expect("an allgather");
+        assert!(odd.group().iter().map(|rank| rank.0).eq(all));
+    }
+    // By group: all but the last, backwards.
+    let members: Vec<Rank> = (0..size.max(2) - 1).rev().map(Rank).collect();
+    let group = world.group().include(&members).expect("members");
+    let part = world.split_by_subgroup_collective(&group).expect("a communicator");
+    assert_eq!(part.as_ref().map(|part| part.group()), group.number(world.rank()).map(|_| group.clone()));
+    if let Some(part) = part {
+        assert_eq!(part.group().translate(part.rank(), &world.group()), Some(world.rank()));
+        let mut told = [rank];
+        part.broadcast_into(&mut told, Rank(0)).expect("a broadcast");
+        assert_eq!(told, [size.max(2) - 2]);
+        assert_eq!(sum_of(&part, world), (0..size.max(2) - 1).sum::<u32>());
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Many more than there are contexts at a time, while one of them stays in use at one rank only.
+fn contexts_are_used_again(world: &World) {
+    let kept = world.duplicate().expect("a duplicate");
+    let mut last = world.duplicate().expect("a duplicate");
+    for round in 0..10_000_u32 {
+        last = if round % 2 == 0 { world.duplicate() } else { last.duplicate() }.expect("a duplicate");
+        if round % 64 == 0 {
+            let mut sum = [0_u32];
+            last.all_reduce_into(&[round], &mut sum, SystemOperation::sum()).expect("an allreduce");
+            assert_eq!(sum, [round * world.size()]);
+        }
+    }
+    // Freed by some, kept by others: not used again before all have freed it.
+    let mut kept = Some(kept);
+    for round in 0..world.size() {
+        if round == world.rank().0 {
+            kept = None;
+        }
+        let others: Vec<_> = (0..3).map(|_| world.duplicate().expect("a duplicate")).collect();
+        if let Some(kept) = &kept {
+            assert_eq!(kept.size(), world.size());
+        }
+        others.iter().for_each(|other| assert_eq!(sum_of(other, world), (0..world.size()).sum::<u32>()));
+    }
+}
+
+/// One round of three kinds, each waited for.
+fn round_on(communicator: &Communicator, on: usize, world: &World, at: usize) {
+    let mut round = Round::new(on, communicator, world.rank().0, at);
+    communicator.all_reduce_into(&round.given, &mut round.sum, SystemOperation::sum()).expect("an allreduce");
+    communicator.all_gather_into(&round.given, &mut round.whole).expect("an allgather");
+    communicator.barrier().expect("a barrier");
+    let root = Rank(at as u32 % communicator.size());
+    communicator.broadcast_into(&mut round.shared, root).expect("a broadcast");
+    round.check(communicator);
+}
+
+/// More communicators than there are rooms, of groups that overlap, freed in an order of each rank's own, some of them while others still
+/// read what was shown last.
+fn rooms_are_used_again(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let mut random = fastrand::Rng::with_seed(rank.into());
+    let mut kept: Vec<Communicator> = Vec::new();
+    for turn in 0..120_usize {
+        let key = if turn % 3 == 0 { -(rank as i32) } else { 0 };
+        let color = [0, rank % 2, u32::from(rank < size / 2), u32::from(rank == turn as u32 % size)][turn % 4];
+        let made = world.split_by_color_with_key(color, key).expect("a split").expect("a member");
+        round_on(&made, turn, world, turn);
+        let nested = if turn % 5 == 0 { made.duplicate().ok() } else { None };
+        if let Some(nested) = &nested {
+            round_on(nested, turn, world, turn + 1);
+        }
+        // Nobody waits for those who read it.
+        let root = Rank(turn as u32 % made.size());
+        let mut last = if made.rank() == root { [turn; 9] } else { [0; 9] };
+        if made.rank() != root && random.u8(..) < 60 {
+            thread::sleep(Duration::from_micros(random.u64(..2000)));
+        }
+        made.broadcast_into(&mut last, root).expect("a broadcast");
+        assert_eq!(last, [turn; 9]);
+        if turn % 4 < 3 {
+            drop(made);
+        } else {
+            kept.push(made);
+        }
+        if kept.len() == 12 {
+            kept.iter().enumerate().for_each(|(on, one)| round_on(one, on, world, on));
+            random.shuffle(&mut kept);
+            kept.clear();
+        }
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// Rank 1 dies. Those that had a room with it are told in that one; what has none of it goes on.
+fn death_in_a_room(world: &World) -> ExitCode {
+    let rank = world.rank().0;
+    let whole = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let rest = world.split_by_color((rank != 1).then_some(0)).expect("a split");
+    let spare = world.split_by_color((rank != 1).then_some(0)).expect("a split");
+    (0..4).for_each(|at| round_on(&whole, 0, world, at));
+    if rank == 1 {
+        kill_process(getpid(), Signal::KILL).expect("own process");
+    }
+    let (rest, spare) = (rest.expect("a member"), spare.expect("a member"));
+    let error = loop {
+        if let Err(error) = whole.all_reduce_in_place(&mut [1_u64], SystemOperation::sum()) {
+            break error;
+        }
+    };
+    let dead = Rank(whole.size() - 2);
+    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == dead), "{error}");
+    assert!(
+        whole.barrier().is_err() && whole.broadcast_into(&mut [0_u8; 1 << 20], Rank(0)).is_err(),
+        "it stays failed"
+    );
+    (0..4).for_each(|at| round_on(&rest, 1, world, at));
+    // What fails over messages fails in the room, too: a member leaves one for the other.
+    if rank == 0 {
+        spare.revoke();
+    }
+    let ended = loop {
+        if let Err(error) = spare.barrier() {
+            break error;
+        }
+    };
+    assert!(matches!(ended, CollectiveError::Revoked), "{ended}");
+    // A room is free for the survivors although one of its members never freed it.
+    drop((whole, spare));
+    for at in 0..20 {
+        let again = rest.duplicate().expect("a duplicate");
+        round_on(&again, 2, world, at);
+    }
+    println!("went on");
+    ExitCode::SUCCESS
+}
+
+/// What was told while communicators were made.
+static TOLD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Told;
+
+impl Write for Told {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        TOLD.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// More communicators are refused than there are rooms, rank 3 being a member of none: there is a room left.
+fn rooms_survive_refusals(world: &World) {
+    let group = world.group().exclude(&[Rank(3)]).expect("members");
+    let other = group.exclude(&[Rank(0)]).expect("members");
+    for _ in 0..10 {
+        let given = if world.rank() == Rank(2) { &other } else { &group };
+        match world.split_by_subgroup_collective(given) {
+            Ok(None) => assert_eq!(world.rank(), Rank(3)),
+            made => assert!(matches!(made.map(|_| ()), Err(CreateError::Disagrees(_)))),
+        }
+        world.barrier().expect("a barrier");
+    }
+    let told = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG).with_writer(|| Told);
+    let made = tracing::subscriber::with_default(told.finish(), || world.duplicate().expect("a duplicate"));
+    round_on(&made, 0, world, 1);
+    let told = String::from_utf8_lossy(&TOLD.lock().expect("no panic")).into_owned();
+    assert!(told.contains("in_room=true"), "{told}");
+}
+
+/// A function of one rank's panics where every rank combines its share: that rank goes on, and the others miss it there.
+fn panic_in_a_room(world: &World) {
+    let whole = world.duplicate().expect("a duplicate");
+    let own = whole.rank();
+    let spoilt =
+        UserOperation::commutative(move |l: &u64, r: &u64| if own == Rank(1) { panic!("spoilt") } else { l + r });
+    let mut data = vec![1_u64; 5000];
+    let call = || whole.all_reduce_in_place(&mut data, spoilt);
+    let ended = std::panic::catch_unwind(core::panic::AssertUnwindSafe(call));
+    match (own, ended) {
+        (Rank(1), Err(panic)) => assert_eq!(panic.downcast_ref(), Some(&"spoilt")),
+        (_, Ok(Err(CollectiveError::Missing { rank: Rank(1), .. }))) => {}
+        (_, ended) => panic!("rank {own}: {:?}", ended.ok()),
+    }
+    let again = whole.barrier();
+    assert!(matches!(again, Err(CollectiveError::Missing { rank: Rank(1), .. })), "{again:?}");
+    // The rank lives as long as the others have not heard.
+    assert_eq!(sum_of(world, world), (0..world.size()).sum::<u32>());
+    println!("heard");
+}
+
+/// The same tags and lengths on three communicators at a time, received in another order than they were sent.
+fn messages_stay_apart(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let backwards = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
+    let copy = world.duplicate().expect("a duplicate");
+    let all: [&Communicator; 3] = [world, &backwards, &copy];
+    for count in [1, 2, 100, 5000, 40_000] {
+        let content = |on: usize, from: Rank| -> Vec<u64> {
+            (0..count).map(|at| (on as u64) << 40 | u64::from(from.0) << 32 | at).collect()
+        };
+        let given: Vec<Vec<u64>> = (0..3).map(|on| content(on, world.rank())).collect();
+        let mut into = vec![vec![0; count as usize]; 3];
+        world.scope(|scope| {
+            let right = |on: &Communicator| Rank((on.rank().0 + 1) % size);
+            let sends: Vec<_> = (0..3)
+                .map(|on| scope.on(all[on]).immediate_send(&given[on], right(all[on]), Tag(7)).expect("begun"))
+                .collect();
+            for (on, into) in into.iter_mut().enumerate().rev() {
+                let left = Rank((all[on].rank().0 + size - 1) % size);
+                // Any source is any of this communicator's.
+                let source = (on != 1).then_some(left);
+                let receive = scope.on(all[on]).immediate_receive_into(into, source, Tag(7)).expect("begun");
+                let status = receive.wait().expect("a message").expect("its status");
+                assert_eq!((status.source, status.tag, status.bytes), (left, Tag(7), 8 * count as usize));
+            }
+            sends.into_iter().for_each(|send| _ = send.wait().expect("sent"));
+        });
+        for (on, into) in into.iter().enumerate() {
+            let left = all[on].group().world_rank(Rank((all[on].rank().0 + size - 1) % size)).expect("a member");
+            assert_eq!(*into, content(on, left), "{count} on {on}");
+        }
+    }
+    // What comes at the first go is told as any other.
+    for (on, count) in all.into_iter().flat_map(|on| [1, 2, 5, 100].map(|count| (on, count))) {
+        let (left, right) = (Rank((on.rank().0 + size - 1) % size), Rank((on.rank().0 + 1) % size));
+        for room in [count, 1] {
+            on.send(&vec![on.rank().0; count], right, Tag(8)).expect("sent");
+            // It is there, most likely, and nothing has looked.
+            thread::sleep(Duration::from_millis(1));
+            let (mut into, bytes) = (vec![size; room], 4 * count);
+            let received = on.receive_into(&mut into, left, Tag(8));
+            if room < count {
+                assert_eq!(received, Err(Failure::Truncated { bytes: bytes as u64 }));
+            } else {
+                assert_eq!(received, Ok(Status { source: left, tag: Tag(8), bytes }));
+                assert_eq!(into, vec![left.0; count]);
+            }
+        }
+    }
+    assert_eq!(copy.send(&[1_u8], Rank(size), Tag(0)), Err(Failure::UnknownRank(Rank(size))));
+    // Freed by its sender, while its message is on the way or waits: not used again before it is received.
+    if rank == 0 {
+        copy.send(&[41_u32], Rank(1), Tag(9)).expect("sent");
+        drop(copy);
+        for round in 0..50_u32 {
+            let other = world.duplicate().expect("a duplicate");
+            other.send(&[round], Rank(1), Tag(9)).expect("sent");
+        }
+    } else {
+        for round in 0..50_u32 {
+            let (other, mut into) = (world.duplicate().expect("a duplicate"), [0]);
+            if rank == 1 {
+                other.receive_any_into(&mut into, None).expect("a message");
+                assert_eq!(into, [round]);
+            }
+        }
+        let mut into = [0_u32];
+        if rank == 1 {
+            copy.receive_any_into(&mut into, None).expect("a message");
+            assert_eq!(into, [41]);
+        }
+    }
+    world.barrier().expect("a barrier");
+}
+
+/// A communicator that three have freed, and the fourth revokes then, has nothing to do with another one of the same context; and one
+/// that a member revokes before others have begun it is revoked there, too.
+fn revoked_before_and_after(world: &World) {
+    let (rank, last) = (world.rank(), Rank(3));
+    let dropped = world.duplicate().expect("a duplicate");
+    if rank == last {
+        (0..3).for_each(|from| _ = world.receive_into(&mut [0_u8], Rank(from), Tag(1)).expect("it was dropped"));
+        dropped.revoke();
+        (0..3).for_each(|to| world.send(&[0_u8], Rank(to), Tag(2)).expect("sent"));
+    } else {
+        drop(dropped);
+        world.send(&[0_u8], last, Tag(1)).expect("sent");
+        world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
+    }
+    // Time to look at those who do not come.
+    thread::sleep(Duration::from_millis(if rank == Rank(1) { 50 } else { 0 }));
+    world.barrier().expect("a barrier");
+    let few = world.split_by_color(u32::from(rank == last)).expect("a split").expect("a member");
+    for _ in 0..3 {
+        let all = world.duplicate().expect("a duplicate");
+        world.barrier().expect("a barrier");
+        if rank == last {
+            world.receive_into(&mut [0_u8], Rank(0), Tag(1)).expect("they have the other one");
+            all.revoke();
+            (0..3).for_each(|to| world.send(&[0_u8], Rank(to), Tag(2)).expect("sent"));
+            continue;
+        }
+        drop(all);
+        let other = few.duplicate().expect("another one");
+        if rank == Rank(0) {
+            world.send(&[0_u8], last, Tag(1)).expect("sent");
+        }
+        // Behind the revocation.
+        world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
+        assert_eq!(sum_of(&other, world), 3);
+        assert!(!other.is_revoked());
+    }
+    for _ in 0..100 {
+        let early = world.split_by_color(0).expect("a split").expect("a member");
+        if rank == last {
+            early.revoke();
+        } else {
+            let ended = early.receive_into(&mut [0_u8], last, Tag(3)).map(|_| ());
+            assert_eq!(ended, Err(Failure::Revoked));
+        }
+    }
+}
+
+/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
+fn revoked(world: &World) {
+    let kept = world.duplicate().expect("a duplicate");
+    for round in 0..3 {
+        let backwards = kept.split_by_color_with_key(0, -(world.rank().0 as i32)).expect("a split").expect("a member");
+        let on: &Communicator = if round < 2 { &backwards } else { world };
+        assert!(!on.is_revoked());
+        let ended = match on.rank() {
+            Rank(0) => {
+                thread::sleep(Duration::from_millis(30));
+                on.revoke();
+                on.send(&[1_u8], Rank(1), Tag(1))
+            }
+            Rank(1) => on.receive_into(&mut [0_u64; 4], Rank(0), Tag(1)).map(|_| ()),
+            Rank(2) if round == 1 => on.send(&vec![1_u8; 1 << 20], Rank(0), Tag(1)),
+            Rank(2) => on.synchronous_send(&[1_u8], Rank(0), Tag(1)),
+            _ => match on.all_reduce_in_place(&mut [1.0_f64], SystemOperation::sum()) {
+                Err(CollectiveError::Revoked) => Err(Failure::Revoked),
+                other => panic!("{other:?}"),
+            },
+        };
+        assert_eq!(ended, Err(Failure::Revoked), "rank {} of {round}", on.rank());
+        assert!(on.is_revoked());
+        assert_eq!(on.barrier(), Err(CollectiveError::Revoked));
+        assert_eq!(on.broadcast_into(&mut [1_u8], Rank(3)), Err(CollectiveError::Revoked));
+        assert_eq!(on.probe(Rank(2), None).map(|_| ()), Err(Failure::Revoked));
+        assert_eq!(on.receive_any_into(&mut [1_u8], None).map(|_| ()), Err(Failure::Revoked));
+        assert!(matches!(on.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Revoked))));
+        on.revoke();
+        // The others go on.
+        assert_eq!(sum_of(&kept, world), (0..world.size()).sum::<u32>());
+        let (right, left) = ((world.rank().0 + 1) % 4, (world.rank().0 + 3) % 4);
+        let mut into = [0];
+        kept.send(&[round], Rank(right), Tag(1)).expect("sent");
+        kept.receive_into(&mut into, Rank(left), Tag(1)).expect("a message");
+        assert_eq!(into, [round]);
+    }
+}
+
+/// A matched probe has taken the message out that a sender waits for to be received, and its communicator is given up.
+fn taken_out_and_revoked(world: &World) {
+    for length in [8, 200_000] {
+        for is_held in [false, true] {
+            let on = world.duplicate().expect("a duplicate");
+            match world.rank() {
+                Rank(0) => {
+                    let ended = on.synchronous_send(&vec![1_u8; length], Rank(1), Tag(1));
+                    assert_eq!(ended, Err(Failure::Revoked), "{length} bytes, {is_held}");
+                    world.send(&[1_u8], Rank(1), Tag(2)).expect("sent");
+                }
+                Rank(1) => {
+                    let message = on.matched_probe(Rank(0), Tag(1)).expect("a message");
+                    assert_eq!(message.status().bytes, length);
+                    on.revoke();
+                    let message = if is_held { Some(message) } else { None };
+                    world.receive_into(&mut [0_u8], Rank(0), Tag(2)).expect("its sender was told");
+                    let ended = message.map(|message| message.receive_into(&mut vec![0_u8; length]).map(|_| ()));
+                    assert!(ended.is_none_or(|ended| ended == Err(Failure::Revoked)));
+                }
+                _ => {}
+            }
+            world.barrier().expect("a barrier");
+        }
+    }
+}
+
+/// What needs nobody else fails, too.
+fn of_one(world: &World) {
+    let on = world.split_by_color(world.rank().0).expect("a split").expect("a member");
+    let (sum, mut data) = (SystemOperation::sum(), [1_u64]);
+    let (mut kept, mut into) = ([1_u64], [0_u64]);
+    on.scope(|scope| {
+        let mut again = scope.persistent_all_reduce_into(&mut kept, &mut into, sum).expect("prepared");
+        again.start().expect("started");
+        again.wait().expect("a sum");
+        on.revoke();
+        let revoked = Err(CollectiveError::Revoked);
+        assert_eq!([on.barrier(), on.all_reduce_in_place(&mut data, sum), again.start()], [revoked; 3]);
+        let begun = scope.immediate_all_reduce_in_place(&mut data, sum).map(|_| ());
+        assert_eq!([begun, scope.persistent_barrier().map(|_| ())], [revoked; 2]);
+    });
+    let made = on.duplicate().map(|_| ());
+    assert!(matches!(made, Err(CreateError::Collective(CollectiveError::Revoked))), "{made:?}");
+    on.shrink().expect("the others live").barrier().expect("a barrier");
+}
+
+/// Each thread of communicators that are its own: contexts stay apart, and nobody waits for ever.
+fn threads_make_communicators(world: &World) {
+    let parents = [world.duplicate(), world.duplicate(), world.split_by_color(0).map(|all| all.expect("a member"))];
+    let everyone = (0..world.size()).sum::<u32>();
+    thread::scope(|scope| {
+        for parent in parents {
+            let mut last = parent.expect("a communicator");
+            scope.spawn(move || {
+                for round in 0..40_u32 {
+                    let next = if round % 3 == 0 {
+                        last.shrink().expect("survivors")
+                    } else {
+                        last.duplicate().expect("a duplicate")
+                    };
+                    let mut sums = [world.rank().0, round];
+                    next.all_reduce_in_place(&mut sums, SystemOperation::sum()).expect("an allreduce");
+                    assert_eq!(sums, [everyone, round * world.size()]);
+                    last = next;
+                }
+            });
+        }
+    });
+}
+
+fn agree(world: &World) {
+    let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32)).expect("a split").expect("a member");
+    for round in 0..20_u64 {
+        let given = |rank: u32| !(1 << (u64::from(rank) + round));
+        let all = (0..world.size()).fold(u64::MAX, |all, rank| all & given(rank));
+        let on = if round % 2 == 0 { world } else { &backwards as &Communicator };
+        let agreed = on.agree(given(world.rank().0)).expect("an agreement");
+        assert_eq!((agreed.flags, agreed.failed.size()), (all, 0));
+    }
+    let same = backwards.shrink().expect("a communicator");
+    assert_eq!((same.group(), same.rank()), (backwards.group(), backwards.rank()));
+    // Also where nothing else can be done any more.
+    backwards.revoke();
+    assert_eq!(backwards.agree(5).map(|agreed| agreed.flags), Ok(5));
+    let again = backwards.shrink().expect("a communicator");
+    assert_eq!(sum_of(&again, world), (0..world.size()).sum::<u32>());
+    assert_eq!(sum_of(&same, world), (0..world.size()).sum::<u32>());
+}
+
+/// Two ranks are killed amid collectives, one after the other; the others go on without them.
+fn survive(world: &World, seed: u64) {
+    let mut on = None;
+    for death in 0..2_u32 {
+        let mut random = fastrand::Rng::with_seed(2 * seed + u64::from(death));
+        let now: &Communicator = on.as_ref().unwrap_or(world);
+        let (victim, after) = (Rank(random.u32(..now.size())), Duration::from_micros(random.u64(100..8000)));
+        let count = [1, 3000, 60_000][seed as usize % 3];
+        if now.rank() == victim {
+            thread::spawn(move || {
+                thread::sleep(after);
+                kill_process(getpid(), Signal::KILL).expect("own process");
+            });
+        }
+        let mut all = vec![0; now.size() as usize * count];
+        let started = Instant::now();
+        let error = loop {
+            let ended = match random.u32(..4) {
+                0 => now.barrier(),
+                1 => now.broadcast_into(&mut all[..count], Rank(random.u32(..now.size()))),
+                2 => now.all_gather_into(&vec![1_i64; count], &mut all),
+                _ => now.all_reduce_in_place(&mut all, SystemOperation::max()),
+            };
+            if let Err(error) = ended {
+                break error;
+            }
+        };
+        match error {
+            CollectiveError::Missing { rank, .. } => assert_eq!(rank, victim, "{error}"),
+            CollectiveError::Revoked => {}
+            other => panic!("{other:?}"),
+        }
+        now.revoke();
+        let agreed = now.agree(u64::from(now.rank() != victim)).expect("an agreement");
+        assert_eq!(agreed.flags, 1);
+        let next = now.shrink().expect("a communicator");
+        assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+        assert_eq!(next.group(), now.group().exclude(&[victim]).expect("a member"));
+        assert_eq!(now.failed(), now.group().include(&[victim]).expect("a member"));
+        assert_eq!(now.barrier(), Err(CollectiveError::Revoked));
+        let ranks = next.group();
+        for _ in 0..20 {
+            assert_eq!(sum_of(&next, world), ranks.iter().map(|rank| rank.0).sum::<u32>());
+            let (right, left) = ((next.rank().0 + 1) % next.size(), (next.rank().0 + next.size() - 1) % next.size());
+            let mut into = [0];
+            next.send(&[world.rank().0 + death], Rank(right), Tag(3)).expect("sent");
+            let status = next.receive_any_into(&mut into, Some(Tag(3))).expect("a message");
+            assert_eq!(
+                (status.source, into[0] - death),
+                (Rank(left), ranks.world_rank(Rank(left)).expect("a member").0)
+            );
+        }
+        // Nobody dies before everybody has come so far.
+        next.agree(0).expect("an agreement");
+        on = Some(next);
+    }
+    println!("went on");
+}
+
+fn misuse(world: &World) {
+    let (rank, size) = (world.rank(), world.size());
+    let pair = world.split_by_color(u32::from(rank.0 > 1)).expect("a split").expect("a member");
+    // Ranks are the communicator's.
+    let unknown = CollectiveError::UnknownRank { rank: Rank(2), size: pair.size() };
+    assert_eq!(pair.broadcast_into(&mut [0_u8], Rank(2)), Err(unknown));
+    let length = CollectiveError::Length { needed: 2 * pair.size() as usize, given: 1 };
+    assert_eq!(pair.all_gather_into(&[1_u8, 2], &mut [0]), Err(length));
+    assert_eq!(
+        pair.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
+        Err(CollectiveError::Undefined)
+    );
+    // A group of strangers, and groups that differ.
+    let everyone = world.group();
+    let refused = pair.split_by_subgroup_collective(&everyone).map(|_| ());
+    assert!(matches!(refused, Err(CreateError::NotMember(_))), "{refused:?}");
+    let group = if rank.0 == 2 { everyone.exclude(&[Rank(0)]).expect("members") } else { everyone };
+    let refused = world.split_by_subgroup_collective(&group).map(|_| ());
+    assert!(matches!(refused, Err(CreateError::Disagrees(_))), "{refused:?}");
+    // Nothing of that harmed anybody.
+    let whole = world.duplicate().expect("a duplicate");
+    assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
+    // What ranks do not do alike ends on this communicator only, and names its ranks.
+    let backwards = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a split").expect("a member");
+    let count = if rank.0 == 0 { 3 } else { 2 };
+    let ended = backwards.all_reduce_in_place(&mut vec![1_u64; count], SystemOperation::sum());
+    let Err(CollectiveError::Disagrees { rank: named, .. } | CollectiveError::Missing { rank: named, .. }) = ended
+    else {
+        panic!("{ended:?}")
+    };
+    assert!(named.0 < size && named != backwards.rank(), "{named}");
+    assert_eq!(backwards.barrier().err().map(|_| ()), Some(()), "it stays failed");
+    // Also where some of them would go by other means than the others.
+    let odd = rank.0 == 0;
+    for misuse in 0..3 {
+        let other = world.duplicate().expect("a duplicate");
+        let mut data = vec![1_u64; if odd { 200_000 } else { 2 * size as usize }];
+        let ended = match misuse {
+            0 => other.all_reduce_in_place(&mut data, SystemOperation::sum()),
+            1 if odd => other.all_gather_in_place(&mut data[..2 * size as usize]),
+            1 => other.all_gather_into(&[1, 2], &mut data),
+            _ if odd => other.all_gather_into(&[1, 2], &mut data[..2 * size as usize]),
+            _ => other.barrier(),
+        };
+        let is_told = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+        assert!(is_told, "{misuse}: {ended:?}");
+    }
+    assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
+}
+
+fn late(world: World) -> ExitCode {
+    let copy = world.duplicate().expect("a duplicate");
+    let alone = world.split_by_color(world.rank().0).expect("a split").expect("a member");
+    world.finish().expect("a good end");
+    assert_eq!(copy.barrier(), Err(CollectiveError::Ended(Failure::Finished)));
+    assert!(matches!(copy.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Ended(_)))));
+    assert_eq!(alone.size(), 1);
+    assert_eq!(copy.send(&[1_u8], Rank(0), Tag(0)), Err(Failure::Finished));
+    println!("finished");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,133 @@
+//! What the ranks of the tests do. The test program itself is the rank program: its first argument says which.
+
+use core::{net::SocketAddr, time::Duration};
+use std::{env, process::ExitCode, thread, time::Instant};
+use unisono::Rank;
+use unisono::environment::Settings;
+use unisono_bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fresh_incarnation};
+
+const WAIT: Duration = Duration::from_secs(3);
+
+/// `None` when this process is no rank.
+pub(crate) fn play() -> Option<ExitCode> {
+    let settings = Settings::from_environment().expect("good settings");
+    settings.seat?;
+    let part = env::args().nth(1).expect("a part");
+    let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
+    let offer = Offer {
+        incarnation: fresh_incarnation().expect("random"),
+        lanes: [lane; 2],
+        mtu: 1472,
+        digests: Digests::default(),
+    };
+    let mut member = match Membership::join(&settings.join_options().expect("a secret"), offer) {
+        Ok(member) => member,
+        Err(error) => {
+            println!("refused: {error}");
+            return Some(ExitCode::FAILURE);
+        }
+    };
+    if part != "restart" || env::var_os("FORMER_LIFE").is_none() {
+        member.fence(WAIT).expect("all are here");
+    }
+    match part.as_str() {
+        "meet" => meet(member),
+        "told" => survive(member, true),
+        "silent" => survive(member, false),
+        "desert" if member.rank() == Rank(1) => {}
+        "abort" if member.rank() == Rank(1) => member.abort(5),
+        "desert" | "abort" | "linger" => thread::sleep(Duration::from_secs(60)),
+        "cut" => cut(member),
+        "restart" => restart(member),
+        other => panic!("{other} is no part"),
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+fn notice(member: &mut Membership, within: Duration) -> Option<Notice> {
+    let deadline = Instant::now() + within;
+    while Instant::now() < deadline {
+        if let Some(notice) = member.poll() {
+            return Some(notice);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+fn liveness(member: &mut Membership, rank: Rank) -> Liveness {
+    member.ask(rank);
+    match notice(member, WAIT) {
+        Some(Notice::Liveness { rank: about, liveness }) if about == rank => liveness,
+        other => panic!("{other:?} is no answer about rank {rank}"),
+    }
+}
+
+fn meet(mut member: Membership) {
+    let rank = member.rank();
+    member.put(&rank.0.to_le_bytes(), format!("value {rank}").as_bytes(), WAIT).expect("room");
+    member.fence(WAIT).expect("all have put");
+    let next = (rank.0 + 1) % member.size();
+    let value = member.get(&next.to_le_bytes(), WAIT).expect("an answer");
+    assert_eq!(value.as_deref(), Some(format!("value {next}").as_bytes()));
+    assert_eq!(liveness(&mut member, Rank(next)), Liveness::Alive);
+    let lines = member.table().iter().map(|entry| format!("{}@{}", entry.node, entry.lanes[0].ip()));
+    println!("{}", lines.collect::<Vec<_>>().join(" "));
+    member.fence(WAIT).expect("all have asked");
+    member.leave(WAIT).expect("a farewell");
+}
+
+/// Rank 1 dies; the others hear of it, or not.
+fn survive(mut member: Membership, told: bool) {
+    if member.rank() == Rank(1) {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("own process");
+    }
+    let incarnation = member.table()[1].incarnation;
+    let expected = Notice::Died { rank: Rank(1), incarnation, ending: Ending::Signalled(9) };
+    let heard = notice(&mut member, if told { WAIT } else { Duration::from_millis(100) });
+    assert_eq!(heard, told.then_some(expected));
+    assert_eq!(liveness(&mut member, Rank(1)), Liveness::Dead);
+    member.fence(WAIT).expect("the dead are not waited for");
+    println!("survived");
+    member.leave(WAIT).expect("a farewell");
+}
+
+/// The test takes the connection away: the last notice says so.
+fn cut(mut member: Membership) {
+    println!("ready");
+    match notice(&mut member, Duration::from_secs(60)) {
+        Some(Notice::Lost(_)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rank 1 starts itself again and dies; the others meet its new life.
+fn restart(mut member: Membership) {
+    if member.rank() == Rank(1) {
+        if env::var_os("FORMER_LIFE").is_none() {
+            let own = env::current_exe().expect("this program");
+            let again = std::process::Command::new(own).arg("restart").env("FORMER_LIFE", "yes").spawn();
+            thread::sleep(Duration::from_millis(100));
+            drop(again);
+            std::process::exit(9);
+        }
+        member.fence(WAIT).expect("rank 0 has met this life");
+        return member.leave(WAIT).expect("a farewell");
+    }
+    let former = member.table()[1].incarnation;
+    let mut lives = Vec::new();
+    while lives.last() != Some(&"met") {
+        match notice(&mut member, WAIT) {
+            Some(Notice::Died { rank: Rank(1), incarnation, .. }) if incarnation == former => lives.push("died"),
+            Some(Notice::Met { rank: Rank(1), entry }) if entry.incarnation != former => {
+                assert_eq!(member.table()[1], entry);
+                lives.push("met");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    println!("{}", lives.join(" "));
+    member.fence(WAIT).expect("the new life counts");
+    member.leave(WAIT).expect("a farewell");
+}

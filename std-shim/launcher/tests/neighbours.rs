@@ -1,0 +1,317 @@
+//! Messages between processes of one host, some of which die or write garbage. This program is their rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use program::{expect, run};
+use unisono::{Failure, Node, Rank, Tag, World};
+use unisono_shmem::segment::Site;
+
+const TAG: Tag = Tag(3);
+/// Words of a ring that its consumer writes.
+const TAIL: usize = 32;
+/// Longest that a death may go unnoticed while something waits for the dead.
+const BOUND: Duration = Duration::from_secs(3);
+/// Words of messages of every kind: in the entry, in the bulk, announced.
+const KINDS: [usize; 5] = [1, 12, 700, 20_000, 300_000];
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        return play();
+    }
+    program::run_tests(&[
+        ("garbage_everywhere_ends_in_typed_errors", garbage_everywhere_ends_in_typed_errors),
+        ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
+        ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
+        ("what_was_taken_out_goes_with_its_sender", what_was_taken_out_goes_with_its_sender),
+        ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
+        ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
+    ])
+}
+
+fn what_the_dead_had_sent_arrives_and_no_more() {
+    for options in ["-n 3 --on-death tell", "-n 3 --on-death silent", "-n 3 --on-death silent --progress thread"] {
+        expect(&run(&format!("{options} --device shm"), "die"), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
+fn what_was_taken_out_goes_with_its_sender() {
+    for place in ["--device shm", "--device udp", "--nodes 3"] {
+        for options in ["--on-death tell", "--on-death silent --silence 500ms"] {
+            expect(&run(&format!("-n 3 {place} {options}"), "take"), 137, &["0 goes on", "1 goes on"]);
+        }
+    }
+}
+
+fn kill_amid_messages_spares_the_others() {
+    for seed in 0..20 {
+        let progress = ["engine", "thread", "hybrid"][seed % 3];
+        let policy = ["tell", "silent"][seed / 3 % 2];
+        let options = format!("-n 3 --device shm --on-death {policy} --progress {progress}");
+        expect(&run(&options, &format!("storm {seed}")), 137, &["0 goes on", "1 goes on"]);
+    }
+}
+
+fn garbage_in_a_ring_ends_its_writer_alone() {
+    for seed in 0..12 {
+        let output = run("-n 3 --device shm --on-death tell", &format!("scribble {seed}"));
+        expect(&output, 0, &["0 goes on", "2 goes on"]);
+    }
+}
+
+fn garbage_everywhere_ends_in_typed_errors() {
+    for seed in 0..12 {
+        let output = run("-n 3 --device shm --on-death tell", &format!("flood {seed}"));
+        expect(&output, 0, &["0 was told", "2 was told"]);
+    }
+}
+
+fn program_does_not_notice_where_the_others_are() {
+    for options in ["-n 4", "-n 5 --nodes 2", "-n 4 --nodes 2 --progress hybrid", "-n 3 --device udp"] {
+        let ranks: usize = options.split(' ').nth(1).and_then(|ranks| ranks.parse().ok()).expect("a number of ranks");
+        let lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} has heard all")).collect();
+        expect(&run(options, "exchange"), 0, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// As a rank.
+fn play() -> ExitCode {
+    let world = World::join().expect("a world");
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["die"] => die(&world),
+        ["take"] => take(&world),
+        ["scribble", seed] => scribble(&world, seed.parse().expect("a number")),
+        ["flood", seed] => flood(&world, seed.parse().expect("a number")),
+        ["storm", seed] => storm(&world, seed.parse().expect("a number")),
+        ["exchange"] => exchange(&world),
+        _ => panic!("{arguments:?}"),
+    }
+    world.finish().expect("the living finish");
+    ExitCode::SUCCESS
+}
+
+fn data(seed: u32, words: usize) -> Vec<u32> {
+    (0..words as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ seed).collect()
+}
+
+fn receive(world: &World, from: Rank, words: usize, tag: Tag) -> Result<Vec<u32>, Failure> {
+    let mut into = vec![0; words];
+    let status = world.receive_into(&mut into, from, tag)?;
+    assert_eq!((status.source, status.bytes), (from, 4 * words));
+    Ok(into)
+}
+
+/// The last rank sends short messages and dies. The others get them, and then errors; they go on without it.
+fn die(world: &World) {
+    const SHORT: u32 = 5;
+    let (rank, dead) = (world.rank(), Rank(2));
+    if rank == dead {
+        for to in [Rank(0), Rank(1)] {
+            (0..SHORT).for_each(|i| world.send(&data(i, i as usize * 9), to, TAG).expect("sent"));
+        }
+        // Everybody waits by now.
+        receive(world, Rank(0), 1, TAG).expect("arrives");
+        receive(world, Rank(1), 1, TAG).expect("arrives");
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("own process");
+    }
+    world.send(&[7_u32], dead, TAG).expect("sent");
+    let long = data(1, 300_000);
+    if rank == Rank(0) {
+        // It is not received: the dead does not say so.
+        assert_eq!(world.send(&long, dead, TAG), Err(Failure::PeerFailed(dead)));
+    }
+    for i in 0..SHORT {
+        assert_eq!(receive(world, dead, i as usize * 9, TAG), Ok(data(i, i as usize * 9)), "sent before its death");
+    }
+    let started = Instant::now();
+    assert_eq!(receive(world, dead, 1, TAG), Err(Failure::PeerFailed(dead)));
+    assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
+    assert_eq!(world.send(&[1_u32], dead, TAG), Err(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// The last rank's long messages are taken out by a matched probe; then it dies. To receive them names it, in another communicator's
+/// numbers, too.
+fn take(world: &World) {
+    let (rank, dead) = (world.rank(), Rank(2));
+    let reversed = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a communicator").expect("all of them");
+    let long = data(2, 40_000);
+    if rank == dead {
+        world.scope(|scope| {
+            for to in [Rank(0), Rank(1)] {
+                let _ = scope.immediate_send(&long, to, TAG).expect("started");
+                let _ = scope.on(&reversed).immediate_send(&long, Rank(2 - to.0), TAG).expect("started");
+            }
+            scope.flush();
+            // Everybody has taken his.
+            receive(world, Rank(0), 1, Tag(9)).expect("arrives");
+            receive(world, Rank(1), 1, Tag(9)).expect("arrives");
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                .expect("own process");
+        });
+    }
+    let taken = world.matched_probe(dead, TAG).expect("it is there");
+    let there = reversed.matched_probe(Rank(0), None).expect("it is there");
+    assert_eq!(taken.status().bytes, 160_000);
+    world.send(&[rank.0], dead, Tag(9)).expect("sent");
+    assert_eq!(receive(world, dead, 1, Tag(9)), Err(Failure::PeerFailed(dead)));
+    assert_eq!(taken.receive_into(&mut vec![0_u32; 40_000]), Err(Failure::PeerFailed(dead)));
+    assert_eq!(there.receive_into(&mut [0_u32]), Err(Failure::PeerFailed(Rank(0))), "as this communicator numbers it");
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// Messages of every kind go to and from the last rank without end, until it is killed at some moment.
+fn storm(world: &World, seed: u64) {
+    let (rank, dead) = (world.rank(), Rank(2));
+    world.barrier().expect("everybody is there");
+    if rank == dead {
+        let after = Duration::from_micros(fastrand::Rng::with_seed(seed).u64(..40_000));
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("this one");
+        });
+    }
+    let partners = if rank == dead { [Rank(0), Rank(1)].as_slice() } else { &[dead] };
+    let failed = (0_u32..).find_map(|i| {
+        let (words, tag) = (KINDS[(i as usize * 7 + seed as usize) % KINDS.len()], Tag(i % 4));
+        let sent = data(rank.0 ^ i, words);
+        let exchanged = world.scope(|scope| {
+            let start = |to: &Rank| scope.immediate_send(&sent, *to, tag);
+            let requests = partners.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            for partner in partners {
+                assert!(receive(world, *partner, words, tag)? == data(partner.0 ^ i, words), "message {i} is torn");
+            }
+            requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
+        });
+        exchanged.err()
+    });
+    assert_eq!(failed, Some(Failure::PeerFailed(dead)));
+    talk(world, rank, Rank(1 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// Two ranks exchange messages of every kind.
+fn talk(world: &World, rank: Rank, other: Rank) {
+    for words in KINDS {
+        let sent = data(rank.0, words);
+        world.scope(|scope| {
+            let request = scope.immediate_send(&sent, other, TAG).expect("started");
+            assert_eq!(receive(world, other, words, TAG), Ok(data(other.0, words)));
+            request.wait().expect("sent");
+        });
+    }
+}
+
+/// Rank 1 writes random words all over its rings, in both directions. Whoever listens to it is told; the others go on.
+fn scribble(world: &World, seed: u64) {
+    let (rank, wild) = (world.rank(), Rank(1));
+    let node = world.node().expect("ranks of one node");
+    world.barrier().expect("everybody is there");
+    if rank == wild {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for other in [0, 2] {
+            for (from, to) in [(1, other), (other, 1)] {
+                garbage(node, from, to, &mut random);
+            }
+        }
+        // Until the others have seen it: what they write to it is no message any more either.
+        std::thread::sleep(Duration::from_millis(300));
+        return;
+    }
+    let started = Instant::now();
+    let failed = world.receive_into(&mut [0_u8; 100], wild, TAG);
+    assert_eq!(failed, Err(Failure::Corrupted(wild)));
+    assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
+    assert_eq!(world.send(&[1_u8], wild, TAG), Err(Failure::Corrupted(wild)));
+    talk(world, rank, Rank(2 - rank.0));
+    println!("{rank} goes on");
+}
+
+/// Writes random words all over a ring.
+fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
+    let area = node.layout().ring(from, to).expect("ranks of the node");
+    let words = node.segment().words(area.at, area.bytes / 4).expect("an area of the segment");
+    for (word, at) in words.iter().zip(0..) {
+        if at == TAIL {
+            // So far nothing but what the consumer wrote is written over: who that was does not show.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        word.publish(random.u32(..), Site::Plain);
+    }
+}
+
+/// Rank 1 writes random words to random places of the whole segment while the others talk. They may hear nonsense until they
+/// are told.
+fn flood(world: &World, seed: u64) {
+    let (rank, wild) = (world.rank(), Rank(1));
+    let node = world.node().expect("ranks of one node");
+    world.barrier().expect("everybody is there");
+    let started = Instant::now();
+    if rank == wild {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let words = node.segment().words(0, node.layout().bytes() / 4).expect("all of it");
+        // First what carries messages, then the seats, so that there is time to meet the garbage.
+        let used = node.layout().pool(0).map_or(words.len(), |pool| pool.at / 4);
+        while started.elapsed() < Duration::from_millis(60) {
+            let from = if started.elapsed() < Duration::from_millis(30) { 2048 } else { 0 };
+            words[random.usize(from..used)].publish(random.u32(..), Site::Plain);
+        }
+        for seat in [0, 2].map(|other| node.layout().seat(other).expect("a rank of the node")) {
+            words[seat.at / 4 + 9].publish(random.u32(..), Site::Plain);
+        }
+        return;
+    }
+    let other = Rank(2 - rank.0);
+    let told = (0_usize..).find_map(|i| {
+        assert!(started.elapsed() < 2 * BOUND, "nobody tells");
+        // The garbage may have missed what these two have in use. A wait that lasts finds it.
+        if started.elapsed() > Duration::from_millis(300) {
+            return world.receive_into(&mut [0_u8], wild, TAG).err();
+        }
+        let sent = data(rank.0, KINDS[i % KINDS.len()]);
+        let mut into = vec![0_u32; 300_000];
+        let exchanged = world.scope(|scope| {
+            let request = scope.immediate_send(&sent, other, TAG)?;
+            match world.receive_into(&mut into, other, TAG) {
+                Ok(_) | Err(Failure::Truncated { .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+            request.wait().map(|_| ())
+        });
+        exchanged.err().filter(|failure| !matches!(failure, Failure::TooLongForReceive(_)))
+    });
+    assert!(matches!(told, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::Parted(_))), "{told:?}");
+    println!("{rank} was told");
+}
+
+/// Everyone sends messages of every kind to everyone, in order; they are received from anyone.
+fn exchange(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let sent: Vec<Vec<u32>> = KINDS.iter().map(|words| data(rank, *words)).collect();
+    world.scope(|scope| {
+        let mut requests = Vec::new();
+        for (message, number) in sent.iter().zip(0..) {
+            for to in 0..size {
+                requests.push(scope.immediate_send(message, Rank(to), Tag(number)).expect("started"));
+            }
+        }
+        let mut heard = vec![0; size as usize];
+        let mut into = vec![0_u32; 300_000];
+        for _ in 0..size as usize * KINDS.len() {
+            let status = world.receive_any_into(&mut into, None).expect("arrives");
+            let number = &mut heard[status.source.0 as usize];
+            assert_eq!((status.tag, status.bytes), (Tag(*number as u32), 4 * KINDS[*number]), "in order");
+            assert!(into[..KINDS[*number]] == data(status.source.0, KINDS[*number]), "{status:?}");
+            *number += 1;
+        }
+        requests.into_iter().for_each(|request| assert!(request.wait().is_ok()));
+    });
+    println!("{rank} has heard all");
+}

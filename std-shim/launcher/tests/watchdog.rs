@@ -1,0 +1,264 @@
+//! What a job says that hangs. This program is its rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::{ExitCode, Output, exit};
+use std::thread;
+
+use program::{expect, run};
+use unisono::collective::SystemOperation;
+use unisono::{Rank, Tag, World};
+
+/// The code of a job that would hang for ever.
+const HANGS: i32 = 7;
+/// Over shared memory, datagrams, and both.
+const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
+/// Who comes late, of four ranks.
+const LATE: u32 = 2;
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        world.barrier().expect("all are there");
+        sum(&world, 1);
+        match env::args().nth(1).as_deref() {
+            Some("all_reduce") => late(&world, |world| sum(world, 1)),
+            Some("broadcast") => late(&world, |world| broadcast(world, Rank(LATE))),
+            Some("gather") => late(&world, gather),
+            Some("half") => half(&world),
+            Some("receive") => late(&world, receive),
+            Some("elsewhere") => hang(&world, elsewhere),
+            Some("probe") => hang(&world, probe),
+            Some("agreement") => hang(&world, agreement),
+            Some("forms") => hang(&world, forms),
+            Some("slow") => slow(&world),
+            part => panic!("no part {part:?}"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("a_late_rank_is_named", a_late_rank_is_named),
+        ("only_who_waits_says_so", only_who_waits_says_so),
+        ("a_part_of_the_job_names_its_own", a_part_of_the_job_names_its_own),
+        ("a_message_that_does_not_come_is_told", a_message_that_does_not_come_is_told),
+        ("who_is_elsewhere_is_named_with_what_it_does", who_is_elsewhere_is_named),
+        ("forms_that_do_not_match_name_each_other", forms_that_do_not_match_name_each_other),
+        ("nothing_is_said_where_nothing_is_stuck", nothing_is_said_where_nothing_is_stuck),
+    ])
+}
+
+fn a_late_rank_is_named() {
+    at_once(MEANS.into_iter().zip(["engine", "hybrid", "thread"]), |(means, mode)| {
+        for part in ["all_reduce", "broadcast"] {
+            let output = run(&format!("-n 4 {means} --progress {mode} --watchdog 1s"), part);
+            expect(&output, 0, &[]);
+            let does = if mode == "engine" { "does not answer" } else { "is in no call that waits" };
+            let told = lines(&output);
+            for rank in (0..4).filter(|rank| *rank != LATE) {
+                let begins = format!("unisono: rank {rank} waits in {part} ");
+                let ends = format!(" of communicator 0 since 1.SECONDS s; missing: rank {LATE} ({does})");
+                let own: Vec<&String> = told.iter().filter(|line| line.starts_with(&begins)).collect();
+                let one = matches!(own[..], [line] if is_like(line, &ends));
+                assert!(one, "{means}, rank {rank}, {part}: {told:#?}");
+            }
+            assert_eq!(told.len(), 3, "{means}: {told:#?}");
+        }
+    });
+}
+
+fn only_who_waits_says_so() {
+    at_once(MEANS, |means| {
+        let output = run(&format!("-n 3 {means} --watchdog 1s --gather direct"), "gather");
+        expect(&output, 0, &[]);
+        let told = lines(&output);
+        let named = format!("; missing: rank {LATE} (does not answer)");
+        let one = matches!(&told[..], [line] if line.contains("rank 0 waits in gather") && line.ends_with(&named));
+        assert!(one, "{means}: {told:#?}");
+    });
+}
+
+fn a_part_of_the_job_names_its_own() {
+    at_once(MEANS, |means| {
+        let output = run(&format!("-n 4 {means} --watchdog 1s"), "half");
+        expect(&output, 0, &[]);
+        let told = lines(&output);
+        let (begins, named) =
+            ("unisono: rank 0 waits in all_reduce 1 of communicator ", "; missing: rank 2 (does not answer)");
+        let one = matches!(&told[..], [line] if line.starts_with(begins) && line.ends_with(named) && !line.contains("communicator 0"));
+        assert!(one, "{means}: {told:#?}");
+    });
+}
+
+fn a_message_that_does_not_come_is_told() {
+    at_once(MEANS, |means| {
+        let output = run(&format!("-n 3 {means} --watchdog 1s"), "receive");
+        expect(&output, 0, &[]);
+        let told = lines(&output);
+        let waits = format!("unisono: rank 0 waits for a message from rank {LATE} with tag 9 since 1.");
+        let one = matches!(&told[..], [line] if line.starts_with(&waits));
+        assert!(one, "{means}: {told:#?}");
+    });
+}
+
+fn who_is_elsewhere_is_named() {
+    let cases = [
+        ("-n 3 --nodes 2", "elsewhere", 0, "rank 1 (waits for a message from rank 2 with tag 9)"),
+        ("-n 3 --device shm", "elsewhere", 2, "rank 1 (waits for a message from rank 2 with tag 9)"),
+        ("-n 3 --nodes 2", "probe", 0, "rank 1 (probes for a message from rank 2 with tag 9)"),
+        ("-n 3 --device shm", "probe", 2, "rank 1 (probes for a message from rank 2 with tag 9)"),
+        ("-n 3 --nodes 2", "agreement", 0, "rank 1 (waits in an agreement of communicator 0)"),
+        ("-n 3 --device shm", "agreement", 2, "rank 1 (waits in an agreement of communicator 0)"),
+    ];
+    at_once(cases, |(options, part, rank, named)| {
+        let output = run(&format!("{options} --watchdog 500ms"), part);
+        assert_eq!(output.status.code(), Some(HANGS));
+        let told = lines(&output);
+        let begins = format!("unisono: rank {rank} waits in ");
+        let found = told.iter().any(|line| line.starts_with(&begins) && line.contains(named));
+        assert!(found, "{options} {part}: {told:#?}");
+        // So says that one itself.
+        let own = named.replace(" (", " ").replace(')', " since ");
+        assert!(told.iter().any(|line| line.starts_with(&format!("unisono: {own}"))), "{options} {part}: {told:#?}");
+    });
+}
+
+fn forms_that_do_not_match_name_each_other() {
+    let output = run("-n 2 --device shm --watchdog 500ms", "forms");
+    assert_eq!(output.status.code(), Some(HANGS));
+    let told = lines(&output);
+    for (rank, other) in [(0, 1), (1, 0)] {
+        let begins = format!("unisono: rank {rank} waits in all_reduce ");
+        let named = format!("missing: rank {other} (waits in all_reduce ");
+        assert!(told.iter().any(|line| line.starts_with(&begins) && line.contains(&named)), "{told:#?}");
+    }
+}
+
+fn nothing_is_said_where_nothing_is_stuck() {
+    for means in MEANS {
+        let output = run(&format!("-n 4 {means} --watchdog 400ms"), "slow");
+        expect(&output, 0, &[]);
+        assert_eq!(lines(&output), [""; 0], "{means}");
+    }
+}
+
+/// Jobs that sleep most of the time.
+fn at_once<C: Send>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) + Sync) {
+    let run = &run;
+    thread::scope(|scope| cases.into_iter().for_each(|case| _ = scope.spawn(move || run(case))));
+}
+
+/// What the ranks say.
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines().filter(|line| line.contains(" waits ") || line.contains(" probes ")).map(str::to_owned).collect()
+}
+
+/// Whether a line ends so, whatever stands for SECONDS.
+fn is_like(line: &str, ends: &str) -> bool {
+    let (before, after) = ends.split_once("SECONDS").expect("a time");
+    line.ends_with(after) && line.contains(before)
+}
+
+/// One rank comes when the others have waited for long.
+fn late(world: &World, part: impl Fn(&World)) {
+    if world.rank().0 == LATE {
+        thread::sleep(Duration::from_secs(3));
+    }
+    part(world);
+}
+
+/// A job that would hang for ever ends when everyone has said so.
+fn hang(world: &World, part: impl Fn(&World)) {
+    if world.rank() == Rank(0) {
+        thread::spawn(|| {
+            thread::sleep(Duration::from_secs(3));
+            exit(HANGS);
+        });
+    }
+    part(world);
+    unreachable!("it hangs");
+}
+
+fn sum(world: &World, count: usize) {
+    let mut data = vec![world.rank().0; count];
+    world.all_reduce_in_place(&mut data, SystemOperation::sum()).expect("a sum");
+    assert_eq!(data, vec![world.size() * (world.size() - 1) / 2; count]);
+}
+
+fn broadcast(world: &World, root: Rank) {
+    world.broadcast_into(&mut [0_u8; 8], root).expect("a broadcast");
+}
+
+fn gather(world: &World) {
+    let mut all = [0; 3];
+    let into = if world.rank() == Rank(0) { &mut all[..] } else { &mut [] };
+    world.gather_into(&[world.rank().0], into, Rank(0)).expect("a gather");
+}
+
+fn receive(world: &World) {
+    match world.rank().0 {
+        0 => _ = world.receive_into(&mut [0_u8; 4], Rank(LATE), Tag(9)).expect("a message"),
+        LATE => world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent"),
+        _ => {}
+    }
+}
+
+/// Every other rank has a communicator of its own; in one of them a rank comes late, its member 1.
+fn half(world: &World) {
+    let half = world.split_by_color(world.rank().0 % 2).expect("a communicator").expect("everyone has a colour");
+    if world.rank().0 == LATE {
+        thread::sleep(Duration::from_secs(3));
+    }
+    half.all_reduce_into(&[1_u8], &mut [0], SystemOperation::sum()).expect("a sum");
+}
+
+/// One rank waits for a message instead.
+fn elsewhere(world: &World) {
+    if world.rank() == Rank(1) {
+        world.receive_into(&mut [0_u8; 4], Rank(2), Tag(9)).expect("a message");
+    }
+    sum(world, 1);
+}
+
+/// As that, for one to look at.
+fn probe(world: &World) {
+    if world.rank() == Rank(1) {
+        world.probe(Rank(2), Tag(9)).expect("a message");
+    }
+    sum(world, 1);
+}
+
+/// One rank agrees instead.
+fn agreement(world: &World) {
+    if world.rank() == Rank(1) {
+        world.agree(1).expect("an agreement");
+    }
+    sum(world, 1);
+}
+
+/// One rank calls the immediate form where the other calls the blocking one.
+fn forms(world: &World) {
+    // More of those that block, so that neither takes the other's number for its own.
+    (0..3).for_each(|_| sum(world, 1));
+    if world.rank() == Rank(0) {
+        let mut into = [0_u32];
+        world.scope(|scope| {
+            let request = scope.immediate_all_reduce_into(&[0_u32], &mut into, SystemOperation::sum()).expect("begun");
+            request.wait().expect("a sum");
+        });
+    }
+    sum(world, 1);
+}
+
+fn slow(world: &World) {
+    for round in 0..8 {
+        if world.rank().0 == round % world.size() {
+            thread::sleep(Duration::from_millis(150));
+        }
+        sum(world, 1 << (2 * round));
+        world.barrier().expect("a barrier");
+    }
+}

@@ -1,0 +1,6 @@
+//! The memory of an endpoint in a process: the table of registered regions, and the boxed records of the endpoint itself.
+
+extern crate alloc;
+
+pub mod records;
+pub mod region;

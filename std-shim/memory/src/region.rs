@@ -1,0 +1,483 @@
+//! The rim's table of regions: the only holder of addresses that the core's spans name.
+
+mod adapter;
+
+use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use core::{alloc::Layout, error::Error, fmt, mem, ptr::NonNull};
+
+use unisono_core::{
+    device::Memory,
+    span::{Region, Span},
+};
+
+use adapter::{Adapter, Key, Known};
+
+/// Where a span lies: a bounded piece of a live region. Only [`Regions`] makes one.
+///
+/// Whoever registered the memory promised that it outlives every address in use, so a device may read and write these
+/// bytes; nobody makes a reference to them while one may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    start: NonNull<u8>,
+    bytes: usize,
+    key: Key,
+}
+
+// SAFETY: as above; regions are memory of users and of the table, and rings are neither.
+unsafe impl unisono_shmem::lent::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+// SAFETY: as above; the region is registered under its key until it is revoked.
+#[cfg(feature = "verbs")]
+unsafe impl unisono_verbs::ud::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    fn key(self) -> Option<u32> {
+        self.key
+    }
+}
+
+// SAFETY: an address is a number with a length; those who read or write through it answer for races (see its methods).
+unsafe impl Send for Address {}
+// SAFETY: as above: sharing the number touches no memory.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The first byte.
+    pub const fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes lie here.
+    pub const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Copies `from` here, cut to the bytes that lie here.
+    ///
+    /// # Safety
+    /// The region still lives, and no thread, process or posting uses these bytes meanwhile.
+    pub unsafe fn write(self, from: &[u8]) {
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object, since
+        // no reference is made to bytes of a region.
+        unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
+    }
+
+    /// Copies what lies here into `to`, as much as fits.
+    ///
+    /// # Safety
+    /// The region still lives, and no thread, process or device writes these bytes meanwhile.
+    pub unsafe fn read(self, to: &mut [u8]) {
+        let bytes = to.len().min(self.bytes);
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and another object.
+        unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
+    }
+}
+
+/// Bytes of a region, as many as there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The region.
+    pub region: Region,
+    /// The first of them.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+}
+
+impl Extent {
+    /// At most `most` of them from byte `at` on, and at most 2³² − 1.
+    pub fn part(self, at: usize, most: usize) -> Span {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
+        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
+    }
+}
+
+impl From<Span> for Extent {
+    fn from(span: Span) -> Self {
+        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
+    }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegisterError {
+    /// More than `isize::MAX` bytes.
+    TooLarge,
+    /// All 2³² indices are in use or used up.
+    Full,
+    /// The adapter does not take it.
+    Refused,
+    /// The system has no more.
+    NoMemory,
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::TooLarge => "region larger than half the address space",
+            Self::Full => "no free region",
+            Self::Refused => "the adapter refuses the memory",
+            Self::NoMemory => "no memory",
+        })
+    }
+}
+
+impl Error for RegisterError {}
+
+/// Who gives the bytes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Nobody,
+    Caller,
+    Table(Layout),
+}
+
+#[derive(Debug)]
+struct Entry {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Of the current registration, or of the next one while there is none. Starts at 1: the default region never lives.
+    life: u32,
+    alive: bool,
+    owner: Owner,
+    known: Known,
+}
+
+/// Registered memory by index and life. Every call takes constant time.
+///
+/// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
+#[derive(Debug, Default)]
+pub struct Regions {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    adapter: Adapter,
+}
+
+// SAFETY: the pointers are numbers to the table, which reads and writes no region.
+unsafe impl Send for Regions {}
+// SAFETY: as above: shared use only looks numbers up.
+unsafe impl Sync for Regions {}
+
+impl Regions {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
+    }
+
+    /// An empty table whose regions the adapter knows: its own, and the callers' from 32 KiB on.
+    #[cfg(feature = "verbs")]
+    pub const fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
+    }
+
+    /// Registers memory of the caller.
+    ///
+    /// # Safety
+    /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and copy
+    /// with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
+    pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
+        self.insert(start, bytes, Owner::Caller)
+    }
+
+    /// Registers two pieces of the caller's memory, which may be the same, or neither.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    ///
+    /// # Safety
+    /// As of [`register`](Self::register), of both.
+    pub unsafe fn register_both(
+        &mut self,
+        (first, bytes): (NonNull<u8>, usize),
+        (second, other): (NonNull<u8>, usize),
+    ) -> Result<[Region; 2], RegisterError> {
+        // SAFETY: as the caller says.
+        let first = unsafe { self.register(first, bytes) }?;
+        // SAFETY: as the caller says.
+        let second = unsafe { self.register(second, other) }.inspect_err(|_| _ = self.revoke(first))?;
+        Ok([first, second])
+    }
+
+    /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free), even
+    /// when the table is dropped, because a device may still hold addresses.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; where the system has no memory, the process ends.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = layout_of(bytes)?;
+        self.try_allocate(bytes).map_err(|error| match error {
+            RegisterError::NoMemory => handle_alloc_error(layout),
+            _ => error,
+        })
+    }
+
+    /// As [`allocate`](Self::allocate), where one can do without.
+    ///
+    /// # Errors
+    /// [`RegisterError`], [`NoMemory`](RegisterError::NoMemory) among them.
+    pub fn try_allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = layout_of(bytes)?;
+        // SAFETY: the layout is not of zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(RegisterError::NoMemory)?;
+        self.insert(start, bytes, Owner::Table(layout)).inspect_err(|_| {
+            // SAFETY: allocated above with this layout, and named by nobody.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        })
+    }
+
+    /// Ends the region: no address of it is given out any more. Says whether it lived.
+    pub fn revoke(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
+        if !entry.alive || entry.life != region.life() {
+            return false;
+        }
+        entry.alive = false;
+        if entry.owner == Owner::Caller {
+            entry.known = Known::NONE;
+        }
+        match entry.life.checked_add(1) {
+            Some(life) if entry.owner == Owner::Caller => {
+                entry.life = life;
+                self.free.push(region.index());
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Copies what lies in a region of the caller's, and lets the region name the copy from now on: the caller's memory is its own
+    /// again, and what was to be sent from it still is. The copy stays. Says whether the region lived.
+    pub fn keep(&mut self, region: Region) -> bool {
+        let place = region.index() as usize;
+        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.life());
+        let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
+        let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
+        let copied = self.entries.get_mut(copy.index() as usize);
+        let Some((to, known)) = copied.map(|entry| (entry.start, mem::take(&mut entry.known))) else { return false };
+        // SAFETY: both have so many bytes, and live; the copy is nobody else's.
+        unsafe { to.copy_from_nonoverlapping(start, bytes) };
+        if let Some(entry) = self.entries.get_mut(place) {
+            (entry.start, entry.owner, entry.known) = (to, Owner::Nobody, known);
+        }
+        true
+    }
+
+    /// Frees what [`allocate`](Self::allocate) made, revoked before or not. Says whether there was something to free.
+    ///
+    /// # Safety
+    /// No posting, copy or other use of an address of it is unfinished or follows.
+    pub unsafe fn free(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
+        let Owner::Table(layout) = entry.owner else { return false };
+        if entry.life != region.life() {
+            return false;
+        }
+        entry.known = Known::NONE;
+        // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
+        // no address is in use.
+        unsafe { dealloc(entry.start.as_ptr(), layout) };
+        (entry.owner, entry.alive) = (Owner::Nobody, false);
+        if let Some(life) = entry.life.checked_add(1) {
+            entry.life = life;
+            self.free.push(region.index());
+        }
+        true
+    }
+
+    /// What the adapter calls a region that it knows.
+    #[cfg(feature = "verbs")]
+    pub fn key(&self, region: Region) -> Key {
+        let entry = self.entries.get(region.index() as usize)?;
+        if entry.life == region.life() { entry.known.key() } else { None }
+    }
+
+    /// How many regions live.
+    pub fn live(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.alive).count()
+    }
+
+    /// Where an extent lies, and how many bytes it has.
+    pub fn whole(&self, extent: Extent) -> Option<(NonNull<u8>, usize)> {
+        let start = self.address(extent.part(0, 0))?.start;
+        let entry = self.entries.get(extent.region.index() as usize)?;
+        let end = extent.offset.checked_add(extent.bytes)?;
+        (end <= entry.bytes).then_some((start, extent.bytes))
+    }
+
+    fn insert(&mut self, start: NonNull<u8>, bytes: usize, owner: Owner) -> Result<Region, RegisterError> {
+        if bytes > isize::MAX as usize {
+            return Err(RegisterError::TooLarge);
+        }
+        let known = self.adapter.meet(start, bytes, owner)?;
+        let free = self.free.pop();
+        if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
+            *entry = Entry { start, bytes, life: entry.life, alive: true, owner, known };
+            return Ok(Region::new(index, entry.life));
+        }
+        let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
+        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner, known });
+        Ok(Region::new(index, 1))
+    }
+}
+
+impl Memory for Regions {
+    type Address = Address;
+
+    fn address(&self, span: Span) -> Option<Address> {
+        let entry = self.entries.get(span.region.index() as usize)?;
+        let bytes = span.bytes as usize;
+        let end = span.offset.checked_add(bytes)?;
+        if !entry.alive || entry.life != span.region.life() || end > entry.bytes {
+            return None;
+        }
+        // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
+        let start = unsafe { entry.start.add(span.offset) };
+        Some(Address { key: entry.known.key(), start, bytes })
+    }
+}
+
+fn layout_of(bytes: usize) -> Result<Layout, RegisterError> {
+    Layout::from_size_align(bytes.max(1), 64).map_err(|_| RegisterError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(region: Region, offset: usize, bytes: u32) -> Span {
+        Span { region, offset, bytes }
+    }
+
+    #[test]
+    fn spans_inside_have_addresses_and_others_none() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(100).unwrap();
+        let base = regions.address(span(region, 0, 100)).unwrap();
+        assert_eq!(base.bytes(), 100);
+        let inner = regions.address(span(region, 40, 60)).unwrap();
+        assert_eq!(inner.start().as_ptr() as usize, base.start().as_ptr() as usize + 40);
+        assert!(regions.address(span(region, 100, 0)).is_some());
+        for (offset, bytes) in [(0, 101), (41, 60), (101, 0), (usize::MAX, 1), (usize::MAX, u32::MAX), (50, u32::MAX)] {
+            assert_eq!(regions.address(span(region, offset, bytes)), None, "{offset} {bytes}");
+        }
+        let unknown = Region::new(7, 1);
+        assert_eq!(regions.address(span(unknown, 0, 0)), None);
+        assert_eq!(Regions::new().address(Span::default()), None);
+        assert_eq!(regions.address(Span::default()), None);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn bytes_written_are_bytes_read() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(8).unwrap();
+        let (piece, mut seen) = (regions.address(span(region, 2, 4)).unwrap(), [9; 8]);
+        // SAFETY: nobody else knows the region.
+        unsafe { piece.write(&[1, 2, 3, 4, 5, 6]) };
+        // SAFETY: as above.
+        unsafe { regions.address(span(region, 0, 8)).unwrap().read(&mut seen) };
+        assert_eq!(seen, [0, 0, 1, 2, 3, 4, 0, 0]);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn revoked_region_has_no_address_and_its_index_another_life() {
+        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        let start = NonNull::from(&mut bytes).cast();
+        // SAFETY: the array outlives the table and is not used.
+        let first = unsafe { regions.register(start, 16) }.unwrap();
+        assert!(regions.revoke(first) && !regions.revoke(first));
+        // SAFETY: as above.
+        let second = unsafe { regions.register(start, 16) }.unwrap();
+        assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
+        assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
+        assert!(!regions.revoke(first) && regions.live() == 1);
+    }
+
+    #[test]
+    fn where_one_of_two_is_refused_neither_is_registered() {
+        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        let (start, most) = (NonNull::from(&mut bytes).cast(), isize::MAX as usize + 1);
+        for refused in [[most, 16], [16, most]] {
+            let [first, second] = refused.map(|bytes| (start, bytes));
+            // SAFETY: refused, so nothing is ever touched.
+            assert_eq!(unsafe { regions.register_both(first, second) }, Err(RegisterError::TooLarge));
+            assert_eq!(regions.live(), 0);
+        }
+        // SAFETY: the array outlives the table and is not used.
+        assert!(unsafe { regions.register_both((start, 16), (start, 8)) }.is_ok_and(|[first, second]| first != second));
+        assert_eq!(regions.live(), 2);
+    }
+
+    #[test]
+    fn index_with_its_lives_used_up_is_retired() {
+        let mut regions = Regions::new();
+        let first = regions.allocate(1).unwrap();
+        regions.entries[0].life = u32::MAX;
+        let last = Region::new(first.index(), u32::MAX);
+        assert!(regions.address(span(last, 0, 1)).is_some());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(last) });
+        let next = regions.allocate(1).unwrap();
+        assert_eq!((next.index(), next.life()), (1, 1));
+        assert!(regions.address(span(last, 0, 1)).is_none());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(next) });
+    }
+
+    #[test]
+    fn allocated_memory_stays_until_freed() {
+        let mut regions = Regions::new();
+        let region = regions.allocate(0).unwrap();
+        assert!(regions.revoke(region));
+        assert_ne!(
+            regions.allocate(4).unwrap().index(),
+            region.index(),
+            "a revoked slab keeps its index until it is freed"
+        );
+        // SAFETY: no address of it was ever made.
+        assert!(unsafe { regions.free(region) });
+        // SAFETY: as above.
+        assert!(!unsafe { regions.free(region) });
+        assert_eq!(regions.allocate(4).unwrap().index(), region.index());
+    }
+
+    #[test]
+    fn what_is_kept_is_the_copy() {
+        let (mut regions, mut bytes, mut seen) = (Regions::new(), [7_u8; 16], [0; 16]);
+        // SAFETY: the array outlives the region's use of it.
+        let region = unsafe { regions.register(NonNull::from(&mut bytes).cast(), 16) }.unwrap();
+        assert!(regions.keep(region));
+        bytes.fill(9);
+        // SAFETY: nobody writes the copy.
+        unsafe { regions.address(span(region, 0, 16)).unwrap().read(&mut seen) };
+        assert_eq!((seen, bytes), ([7; 16], [9; 16]));
+        assert!(regions.revoke(region) && !regions.keep(region));
+    }
+
+    #[test]
+    fn too_large_is_refused() {
+        assert_eq!(Regions::new().allocate(usize::MAX), Err(RegisterError::TooLarge));
+        // SAFETY: refused, so nothing is ever touched.
+        let refused = unsafe { Regions::new().register(NonNull::dangling(), usize::MAX) };
+        assert_eq!(refused, Err(RegisterError::TooLarge));
+    }
+}

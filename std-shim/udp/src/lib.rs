@@ -1,0 +1,388 @@
+//! The UDP device: two sockets, one for each lane, many datagrams per system call.
+//!
+//! ```text
+//!  post → send ring → (faulty link) → transmitter ─ sendmmsg, UDP_SEGMENT → kernel
+//!  receive ← checksum ← receive pool ─ recvmmsg, UDP_GRO ← kernel          bell ─ ppoll
+//! ```
+//!
+//! A frame is head, payload and a CRC-32C trailer of 4 bytes. The fault injector changes whole frames, beneath the checksum.
+
+extern crate alloc;
+
+mod address_table;
+mod bell;
+mod checksum;
+mod cutting;
+pub mod fault;
+mod faulty_link;
+mod receive_pool;
+mod send_ring;
+mod slab;
+mod socket;
+mod tally;
+mod transmitter;
+
+#[cfg(test)]
+mod tests;
+
+pub use address_table::{Path, PathError, RECORD};
+pub use bell::{Bell, Woken};
+pub use receive_pool::Datagram;
+pub use send_ring::UdpToken;
+pub use tally::{Counter, Tally};
+
+use alloc::{collections::VecDeque, sync::Arc};
+use core::{
+    error::Error,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+use std::io;
+
+use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish};
+use unisono_core::ids::PeerId;
+
+use address_table::AddressTable;
+use checksum::TRAILER;
+use fault::Faults;
+use faulty_link::FaultyLink;
+use receive_pool::{Batch, ReceivePool};
+use send_ring::SendRing;
+use socket::Socket;
+use transmitter::{Answer, BATCH, Transmitter, run_of};
+use unisono_memory::region::Address;
+
+/// Smallest MTU: bytes of UDP payload, header and checksum included.
+pub const MTU_MIN: u32 = 576;
+
+/// Largest MTU: bytes of UDP payload over IPv4.
+pub const MTU_MAX: u32 = 65507;
+
+/// MTU of a link that does not say its own.
+const LINK_MTU: u32 = 1500;
+
+/// Shortest useful timeout: the kernel's and the scheduler's delays are below it.
+const GRANULARITY_NS: u32 = 250_000;
+
+/// How a device is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Address of both sockets. An unspecified IPv6 address takes IPv4 peers too.
+    pub local: IpAddr,
+    /// Ports of the polled and of the interrupt lane; 0 lets the kernel choose.
+    pub ports: [u16; 2],
+    /// Peers that the address table has room for, 20 bytes each.
+    pub peers: u32,
+    /// Largest UDP payload in bytes, header and checksum included. Default: the MTU of the link with the local address − 28
+    /// (IPv6 − 48), at most [`MTU_MAX`].
+    pub mtu: Option<u32>,
+    /// The kernel cuts and joins runs of equal datagrams, where it can.
+    pub gso: bool,
+    /// Early datagrams that can be set aside. Each may keep one buffer: of one MTU, or of 64 KiB with `gso`.
+    pub holdable: u16,
+    /// Bytes of receive memory asked for. The kernel grants at most twice `net.core.rmem_max` without privilege.
+    pub receive_buffer: u32,
+    /// What happens to frames on their way out.
+    pub faults: Faults,
+}
+
+impl Options {
+    /// Defaults for `peers` peers: GSO, 256 datagrams held, 8 MiB asked for, no faults.
+    pub fn new(local: IpAddr, peers: u32) -> Self {
+        Self {
+            local,
+            ports: [0; 2],
+            peers,
+            mtu: None,
+            gso: true,
+            holdable: 256,
+            receive_buffer: 8 << 20,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Why there is no device.
+#[derive(Debug)]
+pub enum BindError {
+    /// Not in [`MTU_MIN`]`..=`[`MTU_MAX`].
+    Mtu(u32),
+    /// The kernel refused a socket.
+    Socket(io::Error),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mtu(mtu) => write!(to, "MTU {mtu} is not within {MTU_MIN}..={MTU_MAX} bytes"),
+            Self::Socket(_) => to.write_str("no UDP socket"),
+        }
+    }
+}
+
+impl Error for BindError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Mtu(_) => None,
+            Self::Socket(error) => Some(error),
+        }
+    }
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+/// One socket with its queues.
+struct Queue {
+    socket: Arc<Socket>,
+    bell: Bell,
+    ring: SendRing,
+    batch: Batch,
+    link: Option<FaultyLink>,
+}
+
+/// A [`Device`] over UDP.
+///
+/// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
+/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::region::Regions::register) says.
+pub struct Udp {
+    polled: Queue,
+    interrupt: Queue,
+    transmitter: Transmitter,
+    pool: ReceivePool,
+    table: AddressTable,
+    tally: Arc<Tally>,
+    facts: VecDeque<Fact>,
+    down: bool,
+    limits: Limits,
+    faulty: bool,
+}
+
+impl Udp {
+    /// Binds both sockets.
+    pub fn bind(options: &Options) -> Result<Self, BindError> {
+        let header = if options.local.is_ipv4() { 28 } else { 48 };
+        let linked =
+            || socket::link_mtu(options.local).unwrap_or(LINK_MTU).saturating_sub(header).clamp(MTU_MIN, MTU_MAX);
+        let mtu = options.mtu.unwrap_or_else(linked);
+        let narrow =
+            u16::try_from(mtu).ok().filter(|_| (MTU_MIN..=MTU_MAX).contains(&mtu)).ok_or(BindError::Mtu(mtu))?;
+        let [polled, interrupt] = options.ports.map(|port| SocketAddr::new(options.local, port));
+        let probe = Socket::bind(SocketAddr::new(options.local, 0), 0, false)?;
+        let gso = options.gso && probe.has_offload();
+        let pool = ReceivePool::new(mtu as usize, options.holdable, gso);
+        let faulty = !options.faults.is_none();
+        let queue = |local, seed| -> Result<Queue, BindError> {
+            let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
+            Ok(Queue {
+                bell: Bell::new(Arc::clone(&socket))?,
+                ring: SendRing::new(mtu as usize, gso),
+                batch: pool.batch(),
+                link: faulty.then(|| FaultyLink::new(Faults { seed, ..options.faults })),
+                socket,
+            })
+        };
+        let seed = options.faults.seed;
+        let (polled, interrupt) = (queue(polled, seed)?, queue(interrupt, !seed)?);
+        let limits = Limits {
+            mtu: mtu - TRAILER as u32,
+            receive_slots: socket::slots(polled.socket.granted, mtu),
+            holdable: options.holdable.into(),
+            granularity_ns: GRANULARITY_NS,
+            lossless: false,
+            interrupts: true,
+        };
+        Ok(Self {
+            polled,
+            interrupt,
+            transmitter: Transmitter::new(gso),
+            pool,
+            table: AddressTable::new(options.peers, narrow, !options.local.is_ipv4()),
+            tally: Arc::default(),
+            facts: VecDeque::new(),
+            down: false,
+            limits,
+            faulty,
+        })
+    }
+
+    /// Where the two sockets are bound, for the others to [`set_path`](Self::set_path). An unspecified address stays one.
+    pub fn local(&self) -> io::Result<Path> {
+        let [polled, interrupt] = [self.polled.socket.local()?, self.interrupt.socket.local()?];
+        Ok(Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() })
+    }
+
+    /// Sets where a peer is. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum included; the smaller of it
+    /// and the device's holds and is told by [`Fact::Path`] when the path is asked for.
+    pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
+        self.table.set(peer, path, mtu)
+    }
+
+    /// The MTU in bytes of UDP payload, header and checksum included: what the others give to [`set_path`](Self::set_path).
+    pub const fn mtu(&self) -> u32 {
+        self.limits.mtu + TRAILER as u32
+    }
+
+    /// How many datagrams of `bytes` bytes, checksum excluded, leave best together: at most `most`, and where the kernel cuts
+    /// runs, whole ones.
+    pub fn batch_of(&self, bytes: usize, most: usize) -> usize {
+        let run = if self.transmitter.cuts() { run_of(bytes.saturating_add(TRAILER)) } else { 1 };
+        let most = most.clamp(1, BATCH);
+        if most < run { most } else { most - most % run }
+    }
+
+    /// To wait for a lane's arrivals without holding the device.
+    pub fn bell(&self, lane: Lane) -> Bell {
+        match lane {
+            Lane::Polled => self.polled.bell.clone(),
+            Lane::Interrupt => self.interrupt.bell.clone(),
+        }
+    }
+
+    /// The counters, readable while the device works.
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Whether there may be something to [`receive`](Device::receive): one call of the kernel, and no more, where nothing is. A faulty
+    /// link counts idle calls of that, and always says yes.
+    pub fn look(&mut self, lane: Lane) -> bool {
+        let queue = match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        };
+        self.faulty || self.pool.look(&mut queue.batch, &queue.socket, &self.tally)
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut Queue {
+        match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        }
+    }
+
+    fn heard(&mut self, answer: Answer) {
+        let down = match answer {
+            Answer::Up => false,
+            Answer::Down => true,
+            Answer::Silent => return,
+        };
+        if down != self.down {
+            self.down = down;
+            self.facts.push_back(if down { Fact::Down } else { Fact::Up });
+        }
+    }
+
+    /// Lets overtaken frames of both lanes leave: after a number of idle polls, or at once.
+    fn flush_idle(&mut self, at_once: bool) {
+        for queue in [&mut self.polled, &mut self.interrupt] {
+            let Some(link) = &mut queue.link else { continue };
+            if at_once || link.is_idle() {
+                let leaving = link.flush_idle();
+                // SAFETY: the frames belong to the link, which is borrowed.
+                unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
+            }
+        }
+    }
+}
+
+impl Device for Udp {
+    type Address = Address;
+    type Token<'a> = UdpToken<'a>;
+    type Received<'a> = Datagram<'a>;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn token(&mut self, lane: Lane) -> Option<UdpToken<'_>> {
+        self.queue(lane).ring.token()
+    }
+
+    fn flush(&mut self, lane: Lane) {
+        let queue = match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        };
+        let posted = queue.ring.sealed();
+        if posted.is_empty() {
+            return;
+        }
+        let leaving = match &mut queue.link {
+            None => posted,
+            // SAFETY: heads lie in the ring; payload was promised to stay until the ticket is completed, which is below.
+            Some(link) => unsafe { link.pass(posted, &self.tally) },
+        };
+        // SAFETY: as above; frames of a faulty link belong to it, and it is borrowed.
+        let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
+        queue.ring.finish();
+        self.heard(answer);
+    }
+
+    fn completed(&mut self, lane: Lane) -> Ticket {
+        self.queue(lane).ring.completed
+    }
+
+    /// `None` may come while more waits in the kernel, as [`arm`](Self::arm) tells.
+    #[inline(always)]
+    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+        let queue = match lane {
+            Lane::Polled => &mut self.polled,
+            Lane::Interrupt => &mut self.interrupt,
+        };
+        match self.pool.next(&mut queue.batch, &queue.socket, &self.tally) {
+            Some(slot) => Some(self.pool.datagram(slot, &self.table)),
+            None => {
+                if self.faulty {
+                    self.flush_idle(false);
+                }
+                None
+            }
+        }
+    }
+
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Address) {
+        self.pool.place(from, start.into(), bytes as usize, to);
+    }
+
+    /// Nothing moves: there are as many buffers beyond the receive batches as datagrams can be held.
+    fn hold(&mut self, _slot: Slot) {}
+
+    fn held(&self, slot: Slot) -> Datagram<'_> {
+        self.pool.datagram(slot, &self.table)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        self.pool.release(slot);
+    }
+
+    fn arm(&mut self, lane: Lane) -> Armed {
+        if self.faulty {
+            self.flush_idle(true);
+        }
+        if self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
+    }
+
+    fn ask(&mut self, wish: Wish) {
+        if let Wish::Resolve(peer) = wish {
+            self.facts.push_back(match self.table.mtu(peer) {
+                Some(mtu) => Fact::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
+                None => Fact::NoPath(peer),
+            });
+        }
+    }
+
+    fn poll_fact(&mut self) -> Option<Fact> {
+        self.facts.pop_front()
+    }
+}
+
+/// Overtaken frames leave with the device: nothing is lost that was not decided to be.
+impl Drop for Udp {
+    fn drop(&mut self) {
+        self.flush_idle(true);
+    }
+}

@@ -1,0 +1,400 @@
+//! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
+
+use core::{ops::RangeInclusive, ptr};
+use std::io;
+
+use unisono_core::device::{HEAD, Received, Slot};
+use unisono_core::ids::PeerId;
+
+use super::{
+    address_table::{AddressTable, Name},
+    checksum::{self, TRAILER},
+    slab::Slab,
+    socket::{Control, Socket, no_message},
+    tally::Tally,
+};
+use unisono_memory::region::Address;
+
+/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 4.
+const BATCH: RangeInclusive<usize> = 4..=64;
+
+/// Bytes of one call that stay in the cache, beside what they are copied to.
+const BATCH_BYTES: usize = 1 << 18;
+
+/// A call that got all it asked for is followed by one that asks for so many times as much.
+const GROWTH: usize = 4;
+
+/// Datagrams that are checked together, and bytes after which no more are: so few are still in the first cache when they are copied.
+const GROUP: usize = 8;
+const GROUP_BYTES: u64 = 1 << 13;
+
+/// Largest message that the kernel joins.
+const JOINED_MAX: usize = 65535;
+
+/// What lies in a buffer.
+#[derive(Clone, Copy)]
+struct Filling {
+    from: Name,
+    bytes: u32,
+    /// Bytes of each datagram but the last, which may be shorter.
+    segment: u32,
+    /// Datagrams of it that are checked and not released, and one while more may come. At 0 the buffer is free.
+    users: u32,
+    truncated: bool,
+}
+
+impl Filling {
+    /// Bytes of the datagram that begins at this byte, checksum excluded; 0 where none does.
+    const fn length(&self, start: usize) -> usize {
+        let (left, segment) = ((self.bytes as usize).saturating_sub(start), self.segment as usize);
+        (if left < segment { left } else { segment }).saturating_sub(TRAILER)
+    }
+}
+
+static EMPTY: Filling = Filling { from: Name::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+
+/// A few checked datagrams, in order of arrival.
+#[derive(Default)]
+struct Sound {
+    slots: [Slot; GROUP],
+    next: usize,
+    count: usize,
+}
+
+impl Sound {
+    fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+
+    fn push(&mut self, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(self.count) {
+            *place = slot;
+            self.count += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.get(self.next..self.count)?.first().copied()?;
+        self.next += 1;
+        Some(slot)
+    }
+}
+
+/// What a lane received and has not handed out yet.
+pub(super) struct Batch {
+    messages: Box<[libc::mmsghdr]>,
+    pieces: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+    /// Buffers filled by the last call, in order of arrival.
+    filled: Vec<u16>,
+    /// Which of them is to be checked next, and the byte in it.
+    next: (usize, u32),
+    /// Checked and not handed out yet.
+    sound: Sound,
+    /// Messages that the next call asks for: few while few come, since the kernel looks once more for each missing one.
+    ask: usize,
+    /// The last call got as many as it asked for: more may wait.
+    full: bool,
+    /// The last batch was one message.
+    single: bool,
+}
+
+// SAFETY: the pointers in the arrays are dead outside `fill`, which writes them before the kernel reads them.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    fn new(size: usize) -> Self {
+        Self {
+            messages: vec![no_message(); size].into_boxed_slice(),
+            pieces: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; size].into_boxed_slice(),
+            controls: vec![Control::NONE; size].into_boxed_slice(),
+            filled: Vec::with_capacity(size),
+            next: (0, 0),
+            sound: Sound::default(),
+            ask: 1,
+            full: false,
+            single: false,
+        }
+    }
+
+    /// The kernel had nothing, or says what went wrong.
+    fn found_nothing(&mut self, tally: &Tally) {
+        if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
+            tally.receive_errors.add(1);
+        }
+        (self.ask, self.full) = (1, false);
+    }
+
+    /// Whether something waits here, or may wait in the kernel.
+    pub(super) fn may_have_more(&self) -> bool {
+        !self.sound.is_empty() || self.next.0 < self.filled.len() || self.full
+    }
+}
+
+/// The buffers of both lanes.
+pub(super) struct ReceivePool {
+    slab: Slab,
+    fillings: Vec<Filling>,
+    /// The last is used next: it is warm.
+    free: Vec<u16>,
+    /// Bytes of each buffer.
+    bytes: usize,
+    batch: usize,
+    joined: bool,
+}
+
+impl ReceivePool {
+    /// Buffers for the batches of both lanes and for `holdable` datagrams set aside: each of these keeps at most one buffer.
+    /// `mtu` includes the checksum. `joined`: the sockets join datagrams.
+    pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
+        let bytes = if joined { JOINED_MAX } else { mtu };
+        let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
+        let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
+        Self {
+            slab: Slab::new(buffers.into(), bytes),
+            fillings: vec![Filling { ..EMPTY }; buffers.into()],
+            free: (0..buffers).rev().collect(),
+            bytes,
+            batch,
+            joined,
+        }
+    }
+
+    /// For one lane of this pool.
+    pub(super) fn batch(&self) -> Batch {
+        Batch::new(self.batch)
+    }
+
+    /// The next datagram with a correct checksum. At most two calls of the kernel and two batches of bad datagrams.
+    ///
+    /// After a batch that was not full, and after one of a single message, `None` comes first: a caller that takes until there
+    /// is nothing more is spared the call that finds nothing.
+    pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
+        self.look(lane, socket, tally);
+        let slot = self.take(lane, tally);
+        if slot.is_some() || !lane.full || lane.single {
+            return slot;
+        }
+        self.fill(lane, socket, tally);
+        self.take(lane, tally)
+    }
+
+    /// Whether a batch waits, sound or not; asks the kernel once when none does.
+    pub(super) fn look(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> bool {
+        if lane.filled.is_empty() {
+            self.fill(lane, socket, tally);
+        }
+        !lane.filled.is_empty()
+    }
+
+    /// The next sound datagram of the batch. When there is none, the batch is empty afterwards.
+    fn take(&mut self, lane: &mut Batch, tally: &Tally) -> Option<Slot> {
+        while lane.sound.is_empty() && lane.next.0 < lane.filled.len() {
+            self.check(lane, tally);
+        }
+        let slot = lane.sound.pop();
+        if slot.is_none() {
+            lane.single = lane.filled.len() == 1;
+            lane.filled.clear();
+            lane.next = (0, 0);
+        }
+        slot
+    }
+
+    /// Checks the next few datagrams together: one checksum is a chain of dependent steps, several overlap.
+    fn check(&mut self, lane: &mut Batch, tally: &Tally) {
+        let (mut bad, mut short, mut bytes) = (0, 0, 0);
+        lane.sound = Sound::default();
+        while lane.sound.count < GROUP && bytes < GROUP_BYTES {
+            let Some(buffer) = lane.filled.get(lane.next.0).copied() else { break };
+            let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
+            let start = lane.next.1;
+            let length = filling.segment.min(filling.bytes.saturating_sub(start));
+            if start + length >= filling.bytes || length == 0 {
+                lane.next = (lane.next.0 + 1, 0);
+            } else {
+                lane.next.1 = start + length;
+                filling.users += 1;
+            }
+            let frame = self.slab.get(buffer.into(), start as usize, length as usize);
+            let parts = frame.and_then(|frame| frame.split_last_chunk::<TRAILER>());
+            match parts {
+                _ if filling.truncated => tally.truncated.add(1),
+                None => short += 1,
+                Some((body, trailer)) if checksum::of(body) != *trailer => bad += 1,
+                Some((body, _)) => {
+                    bytes += body.len() as u64;
+                    lane.sound.push(slot_of(buffer, start));
+                    continue;
+                }
+            }
+            self.release(slot_of(buffer, start));
+        }
+        tally.received.add(lane.sound.count as u64);
+        tally.received_bytes.add(bytes);
+        if bad + short > 0 {
+            tally.bad_checksum.add(bad);
+            tally.too_short.add(short);
+        }
+    }
+
+    /// Asks the kernel for a batch.
+    fn fill(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
+        let ask = lane.ask.min(self.free.len());
+        match ask {
+            0 => {
+                (lane.ask, lane.full) = (1, false);
+                return;
+            }
+            1 => return self.fill_one(lane, socket, tally),
+            _ => {}
+        }
+        let fillings = self.fillings.as_mut_ptr();
+        let arrays = lane.messages.iter_mut().zip(lane.pieces.iter_mut()).zip(lane.controls.iter_mut());
+        for (((message, piece), control), buffer) in arrays.zip(self.free.iter().rev().copied()).take(ask) {
+            let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { continue };
+            *piece = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: self.bytes };
+            // SAFETY: the index of an existing buffer.
+            let filling = unsafe { fillings.add(buffer.into()) };
+            let header = &mut message.msg_hdr;
+            // SAFETY: as above; only the address of a field is taken.
+            header.msg_name = unsafe { &raw mut (*filling).from }.cast();
+            header.msg_namelen = Name::BYTES;
+            header.msg_iov = piece;
+            header.msg_iovlen = 1;
+            header.msg_flags = 0;
+            (header.msg_control, header.msg_controllen) =
+                if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
+        }
+        let messages = lane.messages.as_mut_ptr();
+        // SAFETY: the first `ask` messages name pieces of free buffers, their names and controls, which this exclusive borrow keeps.
+        let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        let Ok(got @ 1..) = usize::try_from(got) else {
+            return lane.found_nothing(tally);
+        };
+        tally.receive_calls.add(1);
+        lane.full = got == ask;
+        lane.ask = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
+        let Batch { messages, controls, filled, .. } = lane;
+        for (message, control) in messages.iter().zip(controls.iter()).take(got) {
+            let header = &message.msg_hdr;
+            let segment = if self.joined { control.joined_from(header.msg_controllen as _) } else { None };
+            self.keep(filled, message.msg_len, segment, header.msg_flags & libc::MSG_TRUNC != 0);
+        }
+    }
+
+    /// The next free buffer holds a message of so many bytes, joined from segments or not.
+    fn keep(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
+        let Some(buffer) = self.free.pop() else { return };
+        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        filling.bytes = bytes.min(self.bytes as u32);
+        filling.segment = segment.unwrap_or(filling.bytes);
+        (filling.truncated, filling.users) = (truncated, 1);
+        filled.push(buffer);
+    }
+
+    /// As that, for one message: a shorter path through the kernel, which looks at less still where none are joined.
+    fn fill_one(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
+        let Some(buffer) = self.free.last().copied() else { return };
+        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { return };
+        let (start, from) = (start.as_ptr().cast(), (&raw mut filling.from).cast());
+        let (bytes, truncated, segment);
+        if self.joined {
+            let mut piece = libc::iovec { iov_base: start, iov_len: self.bytes };
+            let mut control = Control::NONE;
+            let mut message = no_message().msg_hdr;
+            (message.msg_name, message.msg_namelen) = (from, Name::BYTES);
+            (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+            (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), Control::BYTES as _);
+            // SAFETY: the piece of a free buffer, its name and room for a control message, which live until it returns.
+            bytes = unsafe { libc::recvmsg(socket.fd(), &raw mut message, libc::MSG_DONTWAIT) };
+            truncated = message.msg_flags & libc::MSG_TRUNC != 0;
+            segment = control.joined_from(message.msg_controllen as _);
+        } else {
+            let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, Name::BYTES);
+            // SAFETY: as above.
+            bytes = unsafe { libc::recvfrom(socket.fd(), start, self.bytes, flags, from.cast(), &raw mut named) };
+            (truncated, segment) = (usize::try_from(bytes).is_ok_and(|bytes| bytes > self.bytes), None);
+        }
+        let Ok(bytes) = u32::try_from(bytes) else { return lane.found_nothing(tally) };
+        tally.receive_calls.add(1);
+        (lane.full, lane.ask) = (true, GROWTH.min(self.batch));
+        self.keep(&mut lane.filled, bytes, segment, truncated);
+    }
+
+    /// A datagram that is handed out.
+    #[inline(always)]
+    pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
+        let (buffer, start) = parts(slot);
+        let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);
+        let bytes = filling.length(start);
+        let head = self.slab.get(buffer, start, bytes.min(HEAD)).unwrap_or_default();
+        Datagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
+    }
+
+    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: Address) {
+        let (buffer, at) = parts(from);
+        let length = self.fillings.get(buffer).map_or(0, |filling| filling.length(at));
+        if start.checked_add(bytes).is_none_or(|end| end > length) || bytes > to.bytes() {
+            return;
+        }
+        if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
+            // SAFETY: the address lies in a live region, whose owner lets devices write to it; the buffers are no region.
+            unsafe { to.write(piece) };
+        }
+    }
+
+    /// Gives one datagram back; the buffer is free when all of it are.
+    pub(super) fn release(&mut self, slot: Slot) {
+        let (buffer, _) = parts(slot);
+        let Some(filling) = self.fillings.get_mut(buffer) else { return };
+        if filling.users == 1 {
+            self.free.extend(u16::try_from(buffer));
+        }
+        filling.users = filling.users.saturating_sub(1);
+    }
+}
+
+/// Names the datagram that begins at this byte of the buffer.
+const fn slot_of(buffer: u16, start: u32) -> Slot {
+    Slot((buffer as u32) << 16 | start)
+}
+
+/// The buffer and the byte where the datagram begins.
+fn parts(slot: Slot) -> (usize, usize) {
+    ((slot.0 >> 16) as usize, (slot.0 & 0xffff) as usize)
+}
+
+/// A datagram that arrived with a correct checksum.
+pub struct Datagram<'a> {
+    slot: Slot,
+    bytes: u32,
+    head: &'a [u8],
+    from: &'a Name,
+    table: &'a AddressTable,
+}
+
+impl Received for Datagram<'_> {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    fn head(&self) -> &[u8] {
+        self.head
+    }
+
+    fn is_from(&self, peer: PeerId) -> bool {
+        self.table.is(peer, self.from)
+    }
+
+    /// Unknown: a stamp costs a control message per datagram.
+    fn age_ns(&self) -> Option<u32> {
+        None
+    }
+}

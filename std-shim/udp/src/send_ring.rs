@@ -1,0 +1,179 @@
+//! The send entries of a lane: heads, and payloads copied behind them, in one slab; and what was posted since the last flush.
+
+use core::{ptr::NonNull, slice};
+
+use unisono_core::device::{HEAD, Ticket, Token, Transmit};
+
+use super::{
+    checksum::{self, TRAILER},
+    slab::Slab,
+    transmitter::{BATCH, Datagram, Piece, run_of},
+};
+use unisono_memory::region::Address;
+
+/// Payload bytes up to which copying is cheaper than gathering. Measured (benches `udp`): a run of copied frames is one piece
+/// to the kernel, a run of gathered ones two for each.
+const COPIED: usize = 2048;
+
+/// Postings whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
+const GROUP: usize = 8;
+
+/// Free entries, postings and the tickets of a lane.
+///
+/// Frames lie one behind the other: head, copied payload, checksum, next head. Where the payload is not copied, the checksum
+/// and the next head still touch and are one piece of a run.
+pub(super) struct SendRing {
+    frames: Slab,
+    /// Where the next head goes.
+    cursor: usize,
+    posted: Vec<Datagram>,
+    /// Of these, how many have their checksum.
+    sealed: usize,
+    last: Ticket,
+    pub(super) completed: Ticket,
+    /// Largest frame, checksum included.
+    mtu: usize,
+    /// The kernel cuts runs: one that does not fit whole is left to the next batch.
+    whole_runs: bool,
+    /// Length of the datagrams of the present run, and how many of them the run still takes.
+    run: (usize, usize),
+}
+
+// SAFETY: the pieces posted point into the ring's own slab and to lent payload, which whoever registered it lets any
+// thread read.
+unsafe impl Send for SendRing {}
+
+impl SendRing {
+    pub(super) fn new(mtu: usize, whole_runs: bool) -> Self {
+        Self {
+            frames: Slab::new(1, BATCH * (HEAD + COPIED.min(mtu) + TRAILER) + HEAD),
+            cursor: 0,
+            posted: Vec::with_capacity(BATCH),
+            sealed: 0,
+            last: Ticket::default(),
+            completed: Ticket::default(),
+            mtu,
+            whole_runs,
+            run: (0, 0),
+        }
+    }
+
+    /// A free entry, or `None` while the ring is full.
+    pub(super) fn token(&mut self) -> Option<UdpToken<'_>> {
+        let left = BATCH - self.posted.len();
+        let cut = self.whole_runs && matches!(self.run, (bytes, 0) if left < run_of(bytes)) && left < BATCH;
+        (left > 0 && !cut).then_some(UdpToken { ring: self })
+    }
+
+    /// A datagram of `bytes` bytes joins the present run, or begins one.
+    fn count_run(&mut self, bytes: usize) {
+        self.run = match self.run {
+            (same, left @ 1..) if same == bytes => (same, left - 1),
+            _ => (bytes, run_of(bytes) - 1),
+        };
+    }
+
+    /// The postings, each with its checksum.
+    pub(super) fn sealed(&mut self) -> &[Datagram] {
+        self.seal();
+        &self.posted
+    }
+
+    /// Writes the checksums that are missing.
+    fn seal(&mut self) {
+        for datagram in self.posted.iter().skip(self.sealed) {
+            let Piece { start, bytes } = datagram.first;
+            // SAFETY: a frame, or the head of one, in the slab, which is borrowed exclusively.
+            let first = unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+            match datagram.rest {
+                None => {
+                    if let Some((body, trailer)) = first.split_last_chunk_mut::<TRAILER>() {
+                        *trailer = checksum::of(body);
+                    }
+                }
+                Some([payload, trailer]) => {
+                    // SAFETY: lent memory that the caller of `post` promised to keep and not to change until its ticket is
+                    // completed, which it is not before `finish`.
+                    let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
+                    let sum = checksum::of_parts(first, payload);
+                    // SAFETY: the trailer behind the head in the slab.
+                    unsafe { trailer.start.cast::<[u8; TRAILER]>().write(sum) };
+                }
+            }
+        }
+        self.sealed = self.posted.len();
+    }
+
+    /// The postings have left or are lost.
+    pub(super) fn finish(&mut self) {
+        self.posted.clear();
+        self.sealed = 0;
+        self.cursor = 0;
+        self.run = (0, 0);
+        self.completed = self.last;
+    }
+}
+
+/// A free send entry of a UDP device.
+pub struct UdpToken<'a> {
+    ring: &'a mut SendRing,
+}
+
+impl Token for UdpToken<'_> {
+    type Address = Address;
+
+    fn ticket(&self) -> Ticket {
+        self.ring.last.next()
+    }
+
+    fn head(&mut self) -> &mut [u8; HEAD] {
+        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEAD).expect("room for as many heads as entries");
+        head.try_into().expect("as many bytes as asked for")
+    }
+
+    /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    fn post(self, transmit: &Transmit, payload: Option<Address>) {
+        let ring = self.ring;
+        let head = usize::from(transmit.head).min(HEAD);
+        let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
+        let lent = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
+        // SAFETY: the address lies in a live region and the caller of `post` promised that nobody changes these bytes.
+        let payload = unsafe { payload_bytes(payload, lent) };
+        let copied = if lent <= COPIED { lent } else { 0 };
+        let end = head + copied;
+        if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
+            && copied == lent
+        {
+            to.copy_from_slice(payload);
+        }
+        let piece = |start, bytes| {
+            let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
+            Piece { start, bytes }
+        };
+        let (first, rest) = if copied == lent {
+            (piece(0, end + TRAILER), None)
+        } else {
+            let payload = Piece { start: NonNull::from(payload).cast(), bytes: lent };
+            (piece(0, head), Some([payload, piece(head, TRAILER)]))
+        };
+        ring.cursor += end + TRAILER;
+        ring.posted.push(Datagram { to: transmit.to, at: transmit.at, first, rest, bytes: head + lent + TRAILER });
+        ring.last = ring.last.next();
+        ring.count_run(head + lent + TRAILER);
+        if ring.posted.len() - ring.sealed == GROUP {
+            ring.seal();
+        }
+    }
+}
+
+/// The payload as bytes, to be dropped before anybody may write to it.
+///
+/// # Safety
+/// The address lies in a live region of at least `bytes` bytes that nobody changes meanwhile.
+unsafe fn payload_bytes<'a>(payload: Option<Address>, bytes: usize) -> &'a [u8] {
+    match payload {
+        // SAFETY: the caller's promise.
+        Some(address) => unsafe { slice::from_raw_parts(address.start().as_ptr(), bytes) },
+        None => &[],
+    }
+}
