@@ -134,7 +134,8 @@ impl Process {
         self.received_at_once(peer, bytes, told)
     }
 
-    /// The matching machine has accepted a message of `bytes` bytes; `told` is its answer.
+    /// Finishes the receive of a message of `bytes` bytes, after the matching machine's answer: `None` for a protocol
+    /// violation, else whether deferred work waits.
     #[inline(always)]
     fn received_at_once(&mut self, peer: PeerId, bytes: usize, told: Option<bool>) -> Option<usize> {
         match told {
