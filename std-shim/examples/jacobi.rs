@@ -1,5 +1,5 @@
-//! Laplace's equation on a square, by Jacobi's method: every rank has a rectangle of the grid, and exchanges its edges with
-//! its neighbours while it works on the inside.
+//! Laplace's equation on a square, by Jacobi's method: every rank has a rectangle of the grid, and exchanges its edges
+//! with its neighbours while it computes the interior.
 //!
 //! ```text
 //! cargo build -p unisono --example jacobi
@@ -13,15 +13,15 @@ use core::ops::Range;
 use unisono::collective::SystemOperation;
 use unisono::{Failure, Rank, Tag, World, wait_all};
 
-/// Inner points of the grid per side; the boundary is around them.
+/// Inner points of the grid per side, without the boundary.
 const N: usize = 24;
-/// The largest change of a point at which the grid is said to be at rest.
+/// The largest change of a point at which the iteration stops.
 const AT_REST: f64 = 1e-9;
-/// Sweeps between two looks at whether it is.
+/// Sweeps between two checks for that.
 const SWEEPS: usize = 10;
 const SWEEPS_MAX: usize = 20_000;
 
-/// Sides of a rectangle: north, west, east, south. The one across from side s is side 3 − s.
+/// Number of sides of a rectangle: north, west, east, south. Side 3 − s is opposite side s.
 const SIDES: usize = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut error = [part.error()];
     world.all_reduce_in_place(&mut error, SystemOperation::max())?;
-    // A sweep leaves cos(π / (N + 1)) of the slowest error: the change divided by the rest is what is left.
+    // A sweep reduces the slowest error by the factor cos(π / (N + 1)): the remaining error is the change divided by 1 minus it.
     let bound = AT_REST / (1.0 - (PI / (N + 1) as f64).cos());
     if error[0].is_nan() || error[0] > bound {
         return Err(format!("after {sweeps} sweeps, a point is off by {:e}", error[0]).into());
@@ -58,28 +58,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The solution that the boundary belongs to: x² − y², for which the difference scheme is exact.
+/// The solution of the boundary problem: x² − y², for which the difference scheme is exact.
 fn solution(row: usize, column: usize) -> f64 {
     let at = |index: usize| index as f64 / (N + 1) as f64;
     at(column).powi(2) - at(row).powi(2)
 }
 
-/// Rows and columns of ranks, as square as can be.
+/// Rows and columns of ranks, as square as possible.
 fn shape(size: usize) -> [usize; 2] {
     let rows = (1..=size.isqrt()).rev().find(|rows| size.is_multiple_of(*rows)).unwrap_or(1);
     [rows, size / rows]
 }
 
-/// A rank's rectangle of the grid, with what is around it: boundary, or the neighbours' edges.
+/// A rank's rectangle of the grid, with the surrounding points: boundary, or the neighbours' edges.
 struct Part {
     rows: usize,
     columns: usize,
-    /// Where its first row and column lie in the whole grid, what is around it included.
+    /// Row and column of its first surrounding point in the whole grid.
     from: [usize; 2],
     neighbours: [Option<Rank>; SIDES],
     now: Vec<f64>,
     next: Vec<f64>,
-    /// Copies of its own edges, to be sent, and the neighbours', as they arrive.
+    /// Copies of its own edges, to be sent, and the neighbours' edges, as they arrive.
     edges: [Vec<f64>; SIDES],
     halo: [Vec<f64>; SIDES],
 }
@@ -126,7 +126,7 @@ impl Part {
         row * (self.columns + 2) + column
     }
 
-    /// The points of an edge, its own ones (`depth` 1), or those beyond it (`depth` 0).
+    /// Indices of the points of an edge (`depth` 1), or of the points beyond it (`depth` 0).
     fn side(&self, side: usize, depth: usize) -> impl Iterator<Item = usize> + use<> {
         let (rows, columns) = (self.rows, self.columns);
         let width = columns + 2;
@@ -145,13 +145,13 @@ impl Part {
             let own = self.side(side, 1);
             self.edges[side].iter_mut().zip(own).for_each(|(edge, at)| *edge = self.now[at]);
         }
-        // Lent to the requests, which end with the scope.
+        // Borrowed by the requests, which end with the scope.
         let (mut halo, edges) = (core::mem::take(&mut self.halo), core::mem::take(&mut self.edges));
         let inside = world.scope(|scope| {
             let mut requests = Vec::with_capacity(2 * SIDES);
             for (side, (halo, edge)) in halo.iter_mut().zip(&edges).enumerate() {
                 let Some(neighbour) = self.neighbours[side] else { continue };
-                // What comes from the north was sent to the south.
+                // The message from the north was sent southwards.
                 requests.push(scope.immediate_receive_into(halo, neighbour, Tag(SIDES as u32 - 1 - side as u32))?);
                 requests.push(scope.immediate_send(edge, neighbour, Tag(side as u32))?);
             }

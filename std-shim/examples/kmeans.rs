@@ -1,4 +1,4 @@
-//! k-means: every rank has its share of the points; the sums that the next centres are made of are added up over all ranks.
+//! k-means clustering: every rank has its share of the points; an allreduce adds up the sums for the next centres.
 //!
 //! ```text
 //! cargo build -p unisono --example kmeans
@@ -17,10 +17,10 @@ const ROOT: Rank = Rank(0);
 
 type Point = [f64; 2];
 
-/// Around which the points were scattered: what is to be found again.
+/// The centres around which the points are scattered, and which the program is to find.
 const CENTRES: [Point; K] = [[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0], [5.0, 20.0]];
 
-/// What the members of a cluster add up to: x, y, and how many they are.
+/// The sum of a cluster's members: x, y, and their number.
 type Sum = [f64; 3];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (rank, size) = (world.rank().0 as usize, world.size() as usize);
     let points: Vec<Point> = (rank * POINTS / size..(rank + 1) * POINTS / size).map(point).collect();
 
-    // The root begins with some points as centres, and tells the others.
+    // The root chooses some points as initial centres, and broadcasts them.
     let mut centres = [[0.0; 2]; K];
     if world.rank() == ROOT {
         centres = core::array::from_fn(point);
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let sum = &mut sums[nearest(&centres, point)];
             *sum = [sum[0] + point[0], sum[1] + point[1], sum[2] + 1.0];
         }
-        // Everyone gets the same bits, so that everyone goes on, or stops, with the others.
+        // Every rank gets the same bits, so that all ranks continue or stop together.
         world.all_reduce_in_place(sums.as_flattened_mut(), SystemOperation::sum())?;
 
         let before = centres;
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Point `i`, whichever rank asks: in a square of side 9 around its centre.
+/// Point `i`, the same on every rank: in a square of side 9 around its centre.
 fn point(i: usize) -> Point {
     let mut random = fastrand::Rng::with_seed(i as u64);
     CENTRES[i % K].map(|at| at + 9.0 * random.f64() - 4.5)
@@ -77,7 +77,7 @@ fn nearest(centres: &[Point; K], point: &Point) -> usize {
     (0..K).min_by(by_distance).unwrap_or(0)
 }
 
-/// Squared.
+/// The squared distance.
 fn distance(a: &Point, b: &Point) -> f64 {
     (a[0] - b[0]).powi(2) + (a[1] - b[1]).powi(2)
 }

@@ -1,4 +1,4 @@
-//! C = A · B: rows of A are scattered, B is broadcast, rows of C are gathered.
+//! Matrix product C = A · B: rows of A are scattered, B is broadcast, rows of C are gathered.
 //!
 //! ```text
 //! cargo build -p unisono --example matmul
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = world.size() as usize;
     let is_root = world.rank() == ROOT;
 
-    // Blocks are of equal length: the last ranks may have rows of zeros below the matrix.
+    // Blocks have equal lengths: the last ranks may have rows of zeros below the matrix.
     let rows = N.div_ceil(size);
     let mut a = Vec::new();
     let mut b = vec![0.0; N * N];
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Row by row, and B by rows, too: every inner loop runs along memory.
+/// Multiplies row by row, with B by rows, too: every inner loop runs along memory.
 fn multiply(a: &[f64], b: &[f64], c: &mut [f64]) {
     for (a, c) in a.chunks_exact(N).zip(c.chunks_exact_mut(N)) {
         for (a, b) in a.iter().zip(b.chunks_exact(N)) {
@@ -55,7 +55,7 @@ fn multiply(a: &[f64], b: &[f64], c: &mut [f64]) {
     }
 }
 
-/// With A = (i + k) and B = (k − j), C = Σ k² + (i − j) Σ k − i j N. Whole numbers, exact in doubles.
+/// With A = (i + k) and B = (k − j), C = Σ k² + (i − j) Σ k − i j N: whole numbers, exact in doubles.
 fn check(c: &[f64]) -> Result<(), String> {
     let (sum, squares) = ((0..N).sum::<usize>() as f64, (0..N).map(|k| k * k).sum::<usize>() as f64);
     for (at, found) in c.iter().take(N * N).enumerate() {

@@ -1,4 +1,4 @@
-//! π by quadrature: every rank sums its share of the intervals, a reduction adds the shares up.
+//! π by quadrature: every rank sums its share of the intervals, and a reduction adds up the shares.
 //!
 //! ```text
 //! cargo build -p unisono --example pi
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = World::join()?;
     let (rank, size) = (u64::from(world.rank().0), u64::from(world.size()));
 
-    // The root decides, the others need not know how.
+    // The root reads the argument and broadcasts it.
     let mut intervals = [0_u64];
     if world.rank() == ROOT {
         intervals[0] = env::args().nth(1).map_or(Ok(1_000_000), |argument| argument.parse())?;
@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     world.broadcast_into(&mut intervals, ROOT)?;
     let [intervals] = intervals;
 
-    // The area under 4 / (1 + x²) between 0 and 1, by the midpoint rule. Rank r takes intervals r, r + size, r + 2 size, …
+    // The area under 4 / (1 + x²) between 0 and 1, by the midpoint rule.
+    // Rank r takes the intervals r, r + size, r + 2 size, …
     let width = 1.0 / intervals as f64;
     let own = (rank..intervals).step_by(size as usize).map(|i| {
         let x = (i as f64 + 0.5) * width;
@@ -38,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     world.reduce_into(&share, &mut pi, SystemOperation::sum(), ROOT)?;
 
     if world.rank() == ROOT {
-        // The rule's error is at most width² / 24 times the largest second derivative, which is 8; and that of rounding.
+        // The rule's error is at most width² / 24 times the largest second derivative, which is 8, plus rounding
+        // errors.
         let (error, bound) = ((pi[0] - PI).abs(), width * width / 3.0 + 1e-11);
         if error.is_nan() || error > bound {
             return Err(format!("π is not {}: the error {error:e} exceeds {bound:e}", pi[0]).into());

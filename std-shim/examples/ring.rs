@@ -1,4 +1,4 @@
-//! A token goes round the ranks, and each adds its number: the first program to run on a new machine.
+//! A token travels around the ranks, and each adds its rank: the first program to run on a new machine.
 //!
 //! ```text
 //! cargo build -p unisono --example ring
@@ -16,13 +16,13 @@ const LAPS: u64 = 100;
 fn main() -> Result<(), Box<dyn Error>> {
     let world = World::join()?;
     let (rank, size) = (world.rank().0, world.size());
-    // Of one rank, both neighbours are itself.
+    // With one rank, both neighbours are the rank itself.
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
 
     let started = Instant::now();
     let mut token = [0_u64];
     for _ in 0..LAPS {
-        // Somebody has to begin, or all would wait for each other.
+        // One rank has to send first, or all would wait for each other.
         if rank == 0 {
             world.send(&token, next, TOKEN)?;
             world.receive_into(&mut token, previous, TOKEN)?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err(format!("the token came back as {}, not {expected}", token[0]).into());
         }
         let hop = started.elapsed() / u32::try_from(LAPS * size)?;
-        println!("{LAPS} laps of {size} ranks: the token is {expected}, {hop:?} per hop");
+        println!("{LAPS} rounds of {size} ranks: the token is {expected}, {hop:?} per hop");
     }
     world.finish()?;
     Ok(())

@@ -1,4 +1,5 @@
-//! π by quadrature, although a rank is killed amid it: the others shrink, find out what is done, and go on.
+//! π by quadrature, although a rank is killed meanwhile: the others shrink the communicator, agree on what is done, and
+//! continue.
 //!
 //! ```text
 //! cargo build -p unisono --example survivors
@@ -17,7 +18,7 @@ const ROUNDS: u64 = 100;
 /// Intervals of a round.
 const INTERVALS: u64 = 10_000;
 const WIDTH: f64 = 1.0 / (ROUNDS * INTERVALS) as f64;
-/// Who is killed, and before which round.
+/// The rank that is killed, and the round before which it is.
 const VICTIM: Rank = Rank(1);
 const LAST: u64 = ROUNDS / 2;
 
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         match sum(now, round) {
             Ok(sum) => sums.push(sum),
             Err(CollectiveError::Missing { .. } | CollectiveError::Revoked) => {
-                // Whoever waits for a rank that has stopped here need not wait any more.
+                // Releases the ranks that wait for one that has failed here.
                 now.revoke();
                 survivors = Some(go_on(now, &mut sums)?);
             }
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let now = survivors.as_ref().unwrap_or(&world);
     let (pi, left) = (sums.iter().sum::<f64>(), now.size());
-    // The rule's error is at most width² / 24 times the largest second derivative, which is 8; and that of rounding.
+    // The rule's error is at most width² / 24 times the largest second derivative, which is 8, plus rounding errors.
     let (error, bound) = ((pi - PI).abs(), WIDTH * WIDTH / 3.0 + 1e-11);
     if error.is_nan() || error > bound {
         return Err(format!("π is not {pi}: the error {error:e} exceeds {bound:e}").into());
@@ -68,7 +69,7 @@ fn sum(members: &Communicator, round: u64) -> Result<f64, CollectiveError> {
     Ok(sum[0])
 }
 
-/// Those that live, who all have the same sums: some may have got a round's, others not.
+/// Makes a communicator of the live ranks, and truncates the sums to the rounds that all of them have completed.
 fn go_on(broken: &Communicator, sums: &mut Vec<f64>) -> Result<Communicator, AgreeError> {
     let mut left = broken.shrink()?;
     loop {

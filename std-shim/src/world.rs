@@ -1,4 +1,4 @@
-//! A process's view of its job: who it is, and messages to and from the others.
+//! A process's handle on its job: joining it, its rank and size, and the communicator of all ranks.
 //!
 //! ```no_run
 //! use unisono::{Rank, Tag, World};
@@ -15,8 +15,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A World may be used from several threads at once, its requests from others than began them: one lock guards it, and is held while a
-//! call makes progress. Only collectives are begun by one thread at a time, as all ranks do so in the same order.
+//! A World may be used from several threads at once, and a request may be completed by another thread than the one that
+//! started it: one lock guards the process state and is held while a call makes progress. Only collectives must be
+//! started by one thread at a time, since all ranks start them in the same order.
 
 pub mod collective;
 mod communicator;
@@ -74,9 +75,9 @@ use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer
 use unisono_memory::records::Sizes;
 use unisono_udp::{BindError, Tally};
 
-/// How long a process waits for the others at the end: as long as it takes them.
+/// How long `finish` waits for the other ranks before it gives up: effectively without limit.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
-/// Most time that the last words to the others take.
+/// Longest time that the shutdown messages to the other ranks take.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;
@@ -84,53 +85,54 @@ const PANICKED: i32 = 101;
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// This process is that rank of the job already, and has not finished.
-    #[error("this process has joined its job already")]
+    /// This process has joined the job as this rank already, and has not finished.
+    #[error("this process has joined its job already: finish the first World before joining again")]
     Joined,
-    /// The environment is wrong.
+    /// An environment variable is malformed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The device's feature is not part of this version.
-    #[error("this program was built without unisono's feature {0} (docs/verbs.md)")]
+    /// The selected device was not compiled in.
+    #[error("this program was built without unisono's feature {0}: rebuild with it (docs/verbs.md)")]
     Device(DeviceChoice),
-    /// There is no socket.
-    #[error("no datagram device: {0}")]
+    /// No socket could be bound.
+    #[error("cannot open the datagram device: {0}")]
     Bind(#[from] BindError),
-    /// There is no adapter, or it cannot be used.
+    /// No RDMA adapter was found, or it cannot be used.
     #[cfg(feature = "verbs")]
-    #[error("no RDMA device: {0}")]
+    #[error("cannot open the RDMA device: {0}")]
     Adapter(#[from] unisono_verbs::ud::OpenError),
-    /// Faults are asked for, which the device cannot inject.
-    #[error("datagrams of the device verbs cannot be damaged on purpose: use --device udp")]
+    /// Fault injection is requested on a device that does not support it.
+    #[error("the verbs device cannot inject faults: use --device udp")]
     Faults,
-    /// The system refuses a socket, a thread or randomness.
-    #[error("the system refuses: {0}")]
+    /// The operating system refuses a socket, a thread or random bytes.
+    #[error("the operating system refuses a resource: {0}")]
     System(#[from] std::io::Error),
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// Ranks were not started alike.
-    #[error("rank {rank} was started with {what} that differ from this rank's")]
+    /// Ranks were started with different settings.
+    #[error("rank {rank} was started with {what} that differ from this rank's: start all ranks alike")]
     Differs {
-        /// A rank that differs.
+        /// A rank whose settings differ.
         rank: Rank,
-        /// In what.
+        /// Which settings differ.
         what: &'static str,
     },
-    /// The shared memory of the node cannot be used.
+    /// The node's shared memory cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
 
-/// A job that this process is part of. Dropping it finishes; in a panic it gives up instead, which the others are told.
+/// A job that this process is a rank of. Dropping it finishes the job as [`finish`](Self::finish) does; when it is
+/// dropped by a panic it aborts the job instead, and the other ranks' calls fail.
 ///
-/// It is the [`Communicator`] of all processes.
+/// It dereferences to the [`Communicator`] of all ranks.
 pub struct World {
     communicator: Communicator,
     thread: Option<JoinHandle<()>>,
     tally: Arc<Tally>,
     finished: bool,
-    /// Given back behind all else.
+    /// Released last, after everything else has shut down.
     _seat: Taken,
 }
 
@@ -144,7 +146,8 @@ impl Deref for World {
 }
 
 impl World {
-    /// Joins the job that the environment (`UNISONO_*`) names; without one, a job of this process alone.
+    /// Joins the job that the environment (`UNISONO_*`) describes; without these variables, a job of this process
+    /// alone.
     ///
     /// # Errors
     /// [`WorldError`].
@@ -152,7 +155,7 @@ impl World {
         Self::join_as(&Settings::from_environment()?)
     }
 
-    /// Joins the job that the settings name.
+    /// Joins the job that the settings describe.
     ///
     /// # Errors
     /// [`WorldError`].
@@ -193,7 +196,7 @@ impl World {
                 None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
             },
         };
-        // Before anything can arrive: what ends the World closes them.
+        // Set before any message can arrive: the end of the World closes the barriers of these areas.
         let on_node = node.as_ref().and_then(|node| collective::NodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
             world.way = on_node.as_ref().map(collective::NodeGroup::way);
@@ -216,22 +219,22 @@ impl World {
         Ok(Self { communicator, thread, tally, finished: false, _seat: seat })
     }
 
-    /// The memory that this process shares with the other ranks of its node.
+    /// The memory that this process shares with the other ranks of its node, if there is any.
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
     }
 
-    /// What the endpoint has counted so far.
+    /// The endpoint's counters since the start.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
     }
 
-    /// What the device counts.
+    /// The counters of the UDP device.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The device that messages to a rank go by: `shm`, or that of datagrams.
+    /// The device that carries messages to a rank: `shm`, or the datagram device.
     pub fn device_to(&self, rank: Rank) -> DeviceChoice {
         if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.name() }
     }
@@ -241,26 +244,28 @@ impl World {
         self.shared.lock().device.limits().mtu as usize
     }
 
-    /// Makes progress once, and tells whether everything that was sent has arrived.
+    /// Makes progress once, and returns whether everything that was sent has arrived.
     pub fn is_flushed(&self) -> bool {
         let mut process = self.shared.lock();
         self.shared.progress(&mut process);
         process.is_flushed()
     }
 
-    /// Ends this process's part: waits until everything it sent has arrived, or its receiver is gone or receives nothing any more, and
-    /// everybody who lives has come to this point. From now on what other threads begin on its communicators, and receives of theirs
-    /// that have met no message, end with [`Failure::Finished`].
+    /// Ends this process's part in the job. Waits until everything that it sent has arrived, or its receiver has failed
+    /// or receives no more, and until every live rank has called this. From the start of the call, whatever other
+    /// threads start on its communicators fails with [`Failure::Finished`], and so do their receives that have matched
+    /// no message.
     ///
     /// # Errors
-    /// [`Failure::Aborted`] when the job was ended meanwhile. Deaths are told to those whose requests they end.
+    /// [`Failure::Aborted`] when the job was aborted meanwhile. A rank's failure is reported only by the requests that
+    /// it ends.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Failure> {
         self.finished = true;
-        // Who waits for it in a collective is to hear of it, and not to keep it waiting at the fence.
+        // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
         if let Some(node) = &self.node {
             node.retire();
         }
@@ -270,7 +275,7 @@ impl World {
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
-        // The job may have been ended meanwhile.
+        // The job may have been aborted meanwhile.
         self.shared.tell(&mut process, Process::hear);
         process.endpoint.leave();
         process.part(false);
@@ -299,7 +304,7 @@ impl World {
         }
     }
 
-    /// Waits for everybody else at the end, and keeps answering meanwhile.
+    /// Waits until all other ranks have reached the fence, and answers them meanwhile.
     fn fence(&self) -> Result<(), AwaitError> {
         let Some(mut membership) = self.shared.lock().membership.take() else { return Ok(()) };
         let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.bell());
@@ -321,7 +326,7 @@ impl World {
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
             let joined = thread.join();
-            debug_assert!(joined.is_ok(), "the progress thread does not panic");
+            debug_assert!(joined.is_ok(), "the progress thread panicked");
         }
     }
 }
@@ -335,12 +340,12 @@ impl Drop for World {
             self.give_up();
             self.stop();
         } else if let Err(error) = self.end() {
-            tracing::error!(%error, "the job did not finish well");
+            tracing::error!(%error, "the job did not finish cleanly");
         }
     }
 }
 
-/// Whether all ranks were started alike. If not, each finds one that was not started as it was.
+/// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.
 fn compare(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
     let other = (0..).zip(table).find(|(_, entry)| entry.digests != own);
     other.map_or(Ok(()), |(rank, entry)| {
@@ -350,14 +355,14 @@ fn compare(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
     })
 }
 
-/// The address that the others reach this process at: the one that it reaches the rendezvous server from.
+/// The address at which the other ranks reach this process: the source address of its route to the rendezvous server.
 fn local_address(settings: &Settings) -> IpAddr {
     let Some(place) = &settings.bootstrap else { return Ipv4Addr::LOCALHOST.into() };
     let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(reach));
     reached.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }
 
-/// The source address of datagrams to `there`; nothing is sent.
+/// The source address of datagrams to `there`; sends nothing.
 fn reach(there: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { core::net::Ipv6Addr::UNSPECIFIED.into() };
@@ -366,5 +371,5 @@ fn reach(there: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// The lifetime of a scope is invariant.
+/// Makes the lifetime of a scope invariant.
 type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;

@@ -1,9 +1,9 @@
-//! Collectives: what all ranks of the job do together, under the names that Rust's MPI users know.
+//! Collectives of a communicator, with names as in rsmpi.
 //!
-//! All ranks call the same collectives in the same order, with the same lengths, root, type and operation; who does not is told so.
-//! Blocks lie in rank order. Ranks that share the memory of one node show each other their data there; other jobs follow a schedule
-//! (`unisono_core::schedule`), by rings between ranks of a node and by datagrams between others. A [`Scope`](super::Scope) begins
-//! collectives that go on while the caller does something else.
+//! All members call the same collectives in the same order, with the same lengths, root, type and operation; a member
+//! that does not gets an error. Blocks are in rank order. Where all members share the memory of one node, they exchange
+//! data there; otherwise a schedule (`unisono_core::schedule`) is executed by messages, through rings between ranks of
+//! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
 mod call;
 mod complex;
@@ -52,10 +52,11 @@ use call::Call;
 use unisono_bootstrap::Rank;
 
 impl Communicator {
-    /// Waits until every rank has called this.
+    /// Waits until every rank has called this (`MPI_Barrier`).
     ///
     /// # Errors
-    /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective fails.
+    /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective of this
+    /// communicator fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         match &self.on_node {
@@ -64,7 +65,7 @@ impl Communicator {
         }
     }
 
-    /// The root's `data` replaces everyone else's.
+    /// Copies the root's `data` to the `data` of all other ranks (`MPI_Bcast`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -82,7 +83,8 @@ impl Communicator {
         self.run(self.call_broadcast(data, root)?, Moves)
     }
 
-    /// Everyone's `data`, in rank order, to the root's `into`; the others' `into` is left alone and may be empty.
+    /// Gathers every rank's `data`, in rank order, in the root's `into`, which has size × `data` elements
+    /// (`MPI_Gather`). Other ranks' `into` is unused and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -98,7 +100,8 @@ impl Communicator {
         self.run(self.call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
-    /// Block i of the root's `data` to rank i's `into`; the others' `data` is not looked at and may be empty.
+    /// Copies block i of the root's `data`, which has size × `into` elements, to rank i's `into` (`MPI_Scatter`). Other
+    /// ranks' `data` is unused and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -114,7 +117,8 @@ impl Communicator {
         self.run(self.call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
-    /// Everyone's `data`, in rank order, to everyone's `into`.
+    /// Gathers every rank's `data`, in rank order, in every rank's `into`, which has size × `data` elements
+    /// (`MPI_Allgather`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -129,7 +133,8 @@ impl Communicator {
         self.run(self.call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
     }
 
-    /// Block j of rank i's `data` to block i of rank j's `into`.
+    /// Copies block j of rank i's `data` to block i of rank j's `into`; both have the same number of elements, a
+    /// multiple of size (`MPI_Alltoall`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -144,7 +149,8 @@ impl Communicator {
         self.run(self.call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
     }
 
-    /// Everyone's `data`, combined, to the root's `into`; the others' `into` is left alone and may be empty.
+    /// Reduces every rank's `data`, element by element, to the root's `into`, which is as long (`MPI_Reduce`). Other
+    /// ranks' `into` is unused and may be empty.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -162,7 +168,8 @@ impl Communicator {
         self.combine(self.call_reduce(data.as_view(), into.as_view_mut(), &operation, root)?, operation)
     }
 
-    /// Everyone's `data`, combined, to everyone's `into`: the same bits everywhere.
+    /// Reduces every rank's `data`, element by element, to every rank's `into`, which is as long (`MPI_Allreduce`). All
+    /// ranks get the same bits.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -179,7 +186,7 @@ impl Communicator {
         self.combine(self.call_all_reduce(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
-    /// As [`all_reduce_into`](Self::all_reduce_into), in place.
+    /// As [`all_reduce_into`](Self::all_reduce_into), where the result replaces `data` (`MPI_IN_PLACE`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -195,7 +202,8 @@ impl Communicator {
         self.combine(self.call_all_reduce_in_place(data.as_view_mut(), &operation)?, operation)
     }
 
-    /// Block i of everyone's `data`, combined, to rank i's `into`.
+    /// Reduces block i of every rank's `data`, which has size × `into` elements, to rank i's `into`
+    /// (`MPI_Reduce_scatter_block`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -212,7 +220,7 @@ impl Communicator {
         self.combine(self.call_reduce_scatter(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
-    /// The `data` of ranks 0 to i, combined, to rank i's `into`.
+    /// Reduces the `data` of ranks 0 to i to rank i's `into`, which is as long (`MPI_Scan`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -229,7 +237,8 @@ impl Communicator {
         self.combine(self.call_scan(Verb::Scan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
-    /// The `data` of ranks 0 to i − 1, combined, to rank i's `into`; rank 0's is left alone.
+    /// Reduces the `data` of ranks 0 to i − 1 to rank i's `into`, which is as long (`MPI_Exscan`); rank 0's `into` is
+    /// unchanged.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -254,7 +263,7 @@ impl Communicator {
         match &self.on_node {
             Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
                 let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));
-                // There was no memory for packing, which the others know nothing of.
+                // This rank had no memory for packing, which the others cannot know.
                 if ended == Err(CollectiveError::TooLong) {
                     on_node.fail(self, CollectiveError::TooLong);
                 }

@@ -1,4 +1,4 @@
-//! The processes that communicate with each other apart from others: messages between them, what they do together.
+//! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
 mod create;
 mod recover;
@@ -32,45 +32,47 @@ use super::{FAREWELL, PANICKED};
 use crate::node::Node;
 use unisono_bootstrap::Rank;
 
-/// Rounds of progress that a send makes before it offers what may not leave, if it is the first.
+/// Rounds of progress that a send makes while it has no header credit, before it announces the message anyway.
 const ROUNDS: u32 = 1024;
 
-/// Pauses between two looks whether a full carrier has room.
+/// Spins between two attempts to send through a full ring or window.
 const PAUSES: u32 = 32;
 
-/// Processes of the job, numbered from 0 on. Messages and collectives are called on it.
+/// A group of ranks of the job, numbered from 0 on, on which messages are exchanged and collectives are called.
 pub struct Communicator {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Option<Arc<Node>>,
-    /// Where all members share memory, which is all ranks of the job, or they have a room.
+    /// The shared-memory collectives, where all members share memory and are all ranks of the job, or have a
+    /// communicator slot.
     pub(super) on_node: Option<NodeGroup>,
     pub(super) context: u32,
-    /// What its messages of two ranks name.
+    /// The context that its point-to-point messages carry.
     pub(super) named: Context,
     pub(super) members: Group,
-    /// Agreements so far.
+    /// Number of agreements since it was made.
     pub(super) rounds: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
 
 impl Communicator {
-    /// This process's number within it.
+    /// This process's rank in the communicator.
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Its processes.
+    /// Number of ranks in the communicator.
     pub const fn size(&self) -> u32 {
         self.size
     }
 
-    /// Whether more ranks than processors share this host, as far as is known: then who waits lets others run.
+    /// Whether this host runs more ranks than it has processors, if that is known: then waiting ranks yield the
+    /// processor.
     pub fn is_crowded(&self) -> bool {
         self.shared.crowded
     }
 
-    /// Its members, in order.
+    /// The group of its members, in order.
     pub fn group(&self) -> Group {
         self.members.clone()
     }
@@ -80,8 +82,8 @@ impl Communicator {
         self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_near(rank.into()))
     }
 
-    /// Bytes of the largest message that needs no receive to be posted before it leaves, whoever it is for: it travels in one
-    /// datagram, or in one piece of a ring.
+    /// Bytes of the largest message that is sent without waiting for its receive (eager), whatever the destination: it
+    /// fits in one datagram, or in one entry of a ring.
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
@@ -90,8 +92,8 @@ impl Communicator {
         near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
     }
 
-    /// Sends a message and waits until the buffer is free. A short message is copied; one that exceeds
-    /// [`eager_limit`](Self::eager_limit) waits for the receive.
+    /// Sends a message and waits until the buffer is free (`MPI_Send`). A short message is copied; one longer than
+    /// [`eager_limit`](Self::eager_limit) waits for its receive.
     ///
     /// # Errors
     /// [`Failure`].
@@ -113,7 +115,7 @@ impl Communicator {
         self.shared.lock().send_at_once(bytes, self.named, to, tag)
     }
 
-    /// What does not leave at the first go.
+    /// The general path, for a message that cannot leave at once.
     #[inline(never)]
     fn send_otherwise(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
         let posting = Posting { context: self.named, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
@@ -123,7 +125,7 @@ impl Communicator {
         }
     }
 
-    /// As [`send`](Self::send), and waits until the message has met its receive.
+    /// As [`send`](Self::send), and waits until a receive has matched the message (`MPI_Ssend`).
     ///
     /// # Errors
     /// [`Failure`].
@@ -135,7 +137,8 @@ impl Communicator {
         }
     }
 
-    /// As [`send`](Self::send), where the receive is known to be posted. Nothing is made of that: it may be wrong.
+    /// As [`send`](Self::send), where the receive is known to be posted (`MPI_Rsend`). It is sent like a standard send,
+    /// so that a wrong assumption does no harm.
     ///
     /// # Errors
     /// [`Failure`].
@@ -143,11 +146,12 @@ impl Communicator {
         self.send(data, to, tag)
     }
 
-    /// Receives the next message from `source`, or from anyone; with `tag`, or with any.
+    /// Receives the next message from `source`, or from any rank; with `tag`, or with any (`MPI_Recv`). Returns its
+    /// source, tag and length in bytes, which may be less than the buffer's.
     ///
     /// # Errors
-    /// [`Failure`]; after [`Failure::Truncated`] what lies in `data` is unspecified. A rank that dies meanwhile ends a receive from anyone,
-    /// since it may be the one that is waited for.
+    /// [`Failure`]; after [`Failure::Truncated`] the contents of `data` are unspecified. A rank that dies meanwhile
+    /// ends a receive from any rank, since it may be the one that is waited for.
     pub fn receive_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
@@ -179,17 +183,17 @@ impl Communicator {
         self.shared.lock().receive_at_once(into, self.named, source, tag)
     }
 
-    /// What does not come at the first go, or may come from several.
+    /// The general path, for a message that has not arrived yet, or may come from any rank.
     #[inline(never)]
     fn receive_otherwise(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
         let request = self.start_receive(into, self.wanted(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
-    /// As [`receive_into`](Self::receive_into), from anyone.
+    /// As [`receive_into`](Self::receive_into), from any rank.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`receive_into`](Self::receive_into).
     pub fn receive_any_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
@@ -198,56 +202,58 @@ impl Communicator {
         self.receive_into(data, None, tag)
     }
 
-    /// Memory for `count` values, all bytes zero. What is sent from it to a rank of this node is copied once, by the receiver.
+    /// Allocates memory for `count` values, all bytes zero (`MPI_Alloc_mem`). A message sent from it to a rank of this
+    /// node is copied once, by the receiver.
     ///
     /// # Errors
-    /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's where there is none.
+    /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is
+    /// shared.
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
         let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
         Buffer::new(pool.as_ref(), count)
     }
 
-    /// Lends buffers to requests that end within `body`: when it returns, all of them have. When it panics while some are under
-    /// way, this process gives up: they end, and the others are told that it failed.
+    /// Runs `body` with a [`Scope`] for nonblocking operations, all of which have ended when this returns. If `body`
+    /// panics while some are pending, this process aborts: they end, and the other ranks are notified of its failure.
     ///
-    /// Sends are collected and leave together: when 64 or 256 KiB wait, with the next call that waits or tests, or with
-    /// [`Scope::flush`].
+    /// Sends are batched: they are transmitted when 64 sends or 256 KiB are queued, by the next call that waits or
+    /// tests, or by [`Scope::flush`].
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         run(self, body)
     }
 
-    /// Whether a collective may begin at all, as far as this rank knows.
+    /// Whether a collective may start, to the knowledge of this rank.
     pub(super) fn may_begin(&self) -> Result<(), CollectiveError> {
         self.shared.lock().may_begin(self.context)
     }
 
-    /// The job's rank of a member.
+    /// The rank in the job of a member.
     pub(super) fn world_rank(&self, rank: Rank) -> Result<Rank, Failure> {
         self.members.world_rank(rank).ok_or(Failure::UnknownRank(rank))
     }
 
-    /// A message to a member.
+    /// The arguments of a send to a member.
     pub(super) fn posting(&self, to: Rank, tag: Tag, mode: Mode, leaves: Leaves) -> Result<Posting, Failure> {
         Ok(Posting { context: self.named, to: self.world_rank(to)?, tag, mode, leaves })
     }
 
-    /// What a receive or a probe asks for.
+    /// The pattern of a receive or a probe.
     pub(super) fn pattern(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
         let source = source.map(|source| self.world_rank(source)).transpose()?.map(PeerId::from);
         Ok(Pattern { context: self.named, source, tag: tag.map(|tag| MessageTag(tag.0)) })
     }
 
-    /// As that, to be received.
+    /// The same pattern, as the target of a receive.
     pub(super) fn wanted(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Wanted, Failure> {
         self.pattern(source, tag).map(Wanted::Like)
     }
 
-    /// A message as this communicator numbers its sender.
+    /// A status with the source's rank in this communicator.
     pub(super) fn own_status(&self, status: Status) -> Status {
         Status { source: self.members.number(status.source).unwrap_or(status.source), ..status }
     }
 
-    /// A failure as this communicator numbers its members; who ends the job keeps its number there.
+    /// A failure with the peer's rank in this communicator; the rank that aborted the job keeps its rank in the job.
     pub(super) fn own_failure(&self, failure: Failure) -> Failure {
         self.own_failure_if(failure, || self.is_revoked())
     }
@@ -257,7 +263,7 @@ impl Communicator {
         match failure {
             Failure::PeerFailed(rank) => Failure::PeerFailed(number(rank)),
             Failure::Parted(rank) => Failure::Parted(number(rank)),
-            // Who has heard of it takes nothing any more.
+            // A receiver that knows of the revocation takes no message any more.
             Failure::TooLongForReceive(_) if is_revoked() => Failure::Revoked,
             Failure::TooLongForReceive(rank) => Failure::TooLongForReceive(number(rank)),
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
@@ -266,18 +272,19 @@ impl Communicator {
         }
     }
 
-    /// Waits for a request of this communicator's.
+    /// Waits for a request on this communicator.
     pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
         self.ended(&started, self.shared.wait(&started, |process| process.take_ended(&started)))
     }
 
-    /// How a request has ended. In one piece with who asks: what is written in parts and read whole stalls the processor.
+    /// The result of a request, in terms of this communicator. Inlined into its callers: a struct that is written in
+    /// parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
     pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
         self.ended_if(started, ended, || self.is_revoked())
     }
 
-    /// As that, for whoever has the lock.
+    /// As [`ended`](Self::ended), for the holder of the lock.
     pub(super) fn ended_while(
         &self,
         process: &Process,
@@ -295,14 +302,14 @@ impl Communicator {
         is_revoked: impl Fn() -> bool,
     ) -> Result<Status, Failure> {
         match (ended, started.what) {
-            // It may have been dropped by who had heard of it, and told of that before.
+            // The receiver may have dropped the message after it had forwarded the revocation.
             (Ok(_), Doing::Send { .. }) if is_revoked() => Err(Failure::Revoked),
             (Ok(status), _) => Ok(self.own_status(status)),
             (Err(failure), _) => Err(self.own_failure_if(failure, is_revoked)),
         }
     }
 
-    /// Starts a send, and notes it before anyone else has the lock.
+    /// Starts a send, and records it before any other thread has the lock.
     #[inline]
     pub(super) fn start_send<R>(
         &self,
@@ -336,7 +343,7 @@ impl Communicator {
                 Err(SendFailure::Full) => {
                     self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
-                    // Who looks for each place that becomes free takes the line from who frees them.
+                    // Polling for every freed entry would take the cache line from the peer that frees them.
                     (0..PAUSES).for_each(|_| core::hint::spin_loop());
                     self.shared.yield_if_crowded();
                 }
@@ -344,7 +351,7 @@ impl Communicator {
         }
     }
 
-    /// As [`start_send`](Self::start_send).
+    /// As [`start_send`](Self::start_send), for a receive.
     #[inline]
     pub(super) fn start_receive<R>(
         &self,
@@ -366,7 +373,7 @@ impl Communicator {
         Ok(note(&mut process, Started { request, region, peer, what: Doing::Receive { source: peer, tag } }))
     }
 
-    /// Ends everything that is under way because of a panic, and tells the others.
+    /// Ends everything under way because of a panic, and notifies the other ranks.
     pub(super) fn give_up(&self) {
         if let Some(node) = &self.node {
             node.retire();

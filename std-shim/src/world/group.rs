@@ -1,58 +1,58 @@
-//! Ordered lists of ranks of the job, as MPI has them: what communicators are made of.
+//! Groups: ordered lists of ranks of the job, as in MPI, from which communicators are made.
 
 use alloc::sync::Arc;
 use core::fmt;
 
 use unisono_bootstrap::Rank;
 
-/// Why there is no such group.
+/// Why a group cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GroupError {
-    /// A number that no member has.
-    #[error("there is no rank {rank} among {size}")]
+    /// A rank that the group does not have.
+    #[error("there is no rank {rank} in a group of {size}")]
     UnknownRank {
-        /// The number that was asked for.
+        /// The rank that was asked for.
         rank: Rank,
         /// Members of the group.
         size: u32,
     },
-    /// A number that is listed twice.
+    /// A rank that is listed twice.
     #[error("rank {0} is listed twice")]
     Twice(Rank),
 }
 
-/// Ranks of the job, each at most once, numbered from 0 on in their order. Cloned by reference.
+/// Ranks of the job, each at most once, numbered from 0 on in their order. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Group(Members);
 
 #[derive(Clone)]
 enum Members {
-    /// All of a job of so many.
+    /// All ranks of a job of this size.
     All(u32),
     Listed(Arc<Listed>),
 }
 
 struct Listed {
-    /// By number.
+    /// Ranks of the job, by number in the group.
     ranks: Box<[Rank]>,
-    /// Their numbers, by rank.
+    /// Numbers in the group, sorted by rank of the job.
     numbers: Box<[(Rank, u32)]>,
 }
 
 impl Group {
-    /// Everyone of a job of so many.
+    /// All ranks of a job of this size.
     pub(super) const fn all(size: u32) -> Self {
         Self(Members::All(size))
     }
 
-    /// Of different ranks.
+    /// A group of distinct ranks.
     pub(super) fn of(ranks: Vec<Rank>) -> Self {
         let mut numbers: Box<[_]> = ranks.iter().copied().zip(0..).collect();
         numbers.sort_unstable();
         Self(Members::Listed(Arc::new(Listed { ranks: ranks.into(), numbers })))
     }
 
-    /// Members.
+    /// Number of members.
     pub fn size(&self) -> u32 {
         match &self.0 {
             Members::All(size) => *size,
@@ -60,7 +60,7 @@ impl Group {
         }
     }
 
-    /// The job's rank of the member with this number.
+    /// The rank in the job of the member with this number.
     #[inline]
     pub fn world_rank(&self, number: Rank) -> Option<Rank> {
         match &self.0 {
@@ -69,7 +69,7 @@ impl Group {
         }
     }
 
-    /// The number of a rank of the job, if it is a member.
+    /// The number in the group of a rank of the job, if it is a member.
     #[inline]
     pub fn number(&self, world_rank: Rank) -> Option<Rank> {
         match &self.0 {
@@ -81,12 +81,13 @@ impl Group {
         }
     }
 
-    /// The number in `other` of this group's member `rank`. `None`: there is none, or it is no member of the other.
+    /// The number in `other` of this group's member `rank` (`MPI_Group_translate_ranks`). `None`: there is no such
+    /// member, or it is no member of `other`.
     pub fn translate(&self, rank: Rank, other: &Self) -> Option<Rank> {
         other.number(self.world_rank(rank)?)
     }
 
-    /// The job's ranks, in order.
+    /// The ranks in the job of all members, in order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> {
         (0..self.size()).filter_map(|number| self.world_rank(Rank(number)))
     }
@@ -139,7 +140,7 @@ impl Group {
     }
 }
 
-/// The same ranks in the same order.
+/// Equal: the same ranks in the same order.
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
         self.size() == other.size() && self.iter().eq(other.iter())

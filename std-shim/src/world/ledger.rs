@@ -1,7 +1,8 @@
-//! What a scope has lent on one communicator.
+//! The user buffers that a scope's requests use on one communicator.
 //!
-//! Any thread begins and ends requests. Each of these calls has the World's lock, so that the same lock guards the ledger, too: what
-//! is lent is noted before anyone else can end it, and struck out in the turn that takes its memory back.
+//! Any thread starts and completes requests. Each of these calls holds the World's lock, which therefore guards this
+//! table, too: a request is recorded before any other thread can complete it, and released under the same lock as its
+//! buffer.
 
 use core::num::NonZeroUsize;
 
@@ -12,7 +13,7 @@ use super::process::{Outcome, Process};
 use super::progress::{Awaits, Started};
 use super::request::{Failure, Status};
 
-/// All that one scope has lent on this communicator.
+/// All requests of one scope on one communicator.
 pub(super) struct Ledger<'env> {
     pub(super) communicator: &'env Communicator,
     entries: Beside<Entries>,
@@ -20,19 +21,20 @@ pub(super) struct Ledger<'env> {
 
 #[derive(Default)]
 struct Entries {
-    /// Those that have ended are `None`.
+    /// `None` where the request has ended.
     started: Vec<Option<Started>>,
     free: Vec<usize>,
     begun: Begun,
 }
 
-/// Where a request is noted, counted from 1 on. The request alone keeps it, so that nobody waits for it twice. One word, for it is
-/// handed on with every request: what is written in parts and read whole stalls the processor.
+/// The index of a recorded request, counted from 1 on. Only the request holds it, so that nobody waits for it twice.
+/// One word, since it is passed on with every request: a struct that is written in parts and read whole stalls the
+/// processor (store forwarding).
 #[derive(Clone, Copy)]
 pub(super) struct Lent(NonZeroUsize);
 
 impl Lent {
-    /// It ended well at once and is not noted; nobody was told.
+    /// The request completed at once and was not recorded; its result was not reported yet.
     pub(super) const AT_ONCE: Self = Self(NonZeroUsize::MAX);
 
     pub(super) fn is_at_once(&self) -> bool {
@@ -45,14 +47,14 @@ impl<'env> Ledger<'env> {
         Self { communicator, entries: Beside::default() }
     }
 
-    /// For whoever has the lock, and therefore its process.
+    /// The entries, for the holder of the lock, and therefore of its process.
     #[inline]
     fn entries<'a>(&'a self, process: &'a mut Process) -> &'a mut Entries {
         // SAFETY: they are reached here alone, under the lock of this communicator's World.
         unsafe { self.communicator.shared.beside(process, &self.entries) }
     }
 
-    /// Notes a request.
+    /// Records a request.
     #[inline]
     pub(super) fn lend(&self, process: &mut Process, started: Started) -> Lent {
         let Entries { started: all, free, .. } = self.entries(process);
@@ -67,7 +69,7 @@ impl<'env> Ledger<'env> {
         Lent(NonZeroUsize::MIN.saturating_add(place))
     }
 
-    /// What was noted, unless it was struck out.
+    /// The handle of a request, unless it was released.
     #[inline]
     pub(super) fn started(&self, process: &mut Process, Lent(place): &Lent) -> Option<Started> {
         self.entries(process).started.get(place.get() - 1).copied().flatten()
@@ -82,8 +84,8 @@ impl<'env> Ledger<'env> {
         }
     }
 
-    /// How a request has ended, if it has: then its memory is its owner's again. In one piece with who asks: what is written in parts
-    /// and read whole stalls the processor.
+    /// Returns how a request has ended, if it has, and releases it and its buffer. Inlined into its callers: a struct
+    /// that is written in parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
     fn take_ended(&self, process: &mut Process, lent: &Lent, started: &Started) -> Option<Result<Status, Failure>> {
         let ended = process.take_ended(started)?;
@@ -91,14 +93,14 @@ impl<'env> Ledger<'env> {
         Some(ended)
     }
 
-    /// How a request has ended, if it has; it stays noted.
+    /// Returns how a request has ended, if it has; it stays recorded.
     pub(super) fn look(&self, process: &mut Process, lent: &Lent) -> Option<Result<Status, Failure>> {
         let started = self.started(process, lent)?;
         let ended = process.requests.result(started.request)?;
         Some(self.communicator.ended_while(process, &started, ended))
     }
 
-    /// Strikes a request out if it has ended. Whether its memory is its owner's: it has, or is not noted.
+    /// Releases a request if it has ended. Returns whether its buffer is free: it has ended, or is not recorded.
     pub(super) fn settle(&self, process: &mut Process, lent: &Lent) -> bool {
         let started = self.started(process, lent);
         started.is_none_or(|started| self.take_ended(process, lent, &started).is_some())
@@ -119,7 +121,7 @@ impl<'env> Ledger<'env> {
         self.communicator.ended(&started, ended)
     }
 
-    /// Makes progress once; tells whether and how the request has ended, and strikes it out if so.
+    /// Makes progress once; returns how the request has ended, if it has, and releases it.
     pub(super) fn test(&self, lent: &Lent) -> Option<Result<Status, Failure>> {
         let shared = &self.communicator.shared;
         let started = self.started(&mut shared.lock(), lent)?;
@@ -127,14 +129,14 @@ impl<'env> Ledger<'env> {
         Some(self.communicator.ended(&started, ended))
     }
 
-    /// Makes progress once; tells whether the request has ended.
+    /// Makes progress once; returns whether the request has ended.
     pub(super) fn is_done(&self, lent: &Lent) -> bool {
         let shared = &self.communicator.shared;
         let started = self.started(&mut shared.lock(), lent);
         started.is_none_or(|started| shared.is_done(&started))
     }
 
-    /// Takes a receive back, and strikes it out, if it has met no message.
+    /// Cancels a receive that has matched no message, and releases it.
     pub(super) fn cancel(&self, lent: &Lent) -> bool {
         let mut process = self.communicator.shared.lock();
         let started = self.started(&mut process, lent);
@@ -159,7 +161,7 @@ impl<'env> Ledger<'env> {
         })
     }
 
-    /// Takes out all that is left.
+    /// Removes everything that is left.
     pub(super) fn close(&self) -> (Vec<Started>, Begun) {
         let mut process = self.communicator.shared.lock();
         let Entries { started, begun, .. } = core::mem::take(self.entries(&mut process));

@@ -1,4 +1,4 @@
-//! The device that a process's datagrams travel by, as the job was started: UDP sockets, or an adapter's UD queue pairs.
+//! The datagram device of a process, selected by the settings: UDP sockets, or the UD queue pairs of an RDMA adapter.
 
 use alloc::sync::Arc;
 use core::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::environment::{DeviceChoice, Settings};
 use unisono_memory::region::{Address, Regions};
 use unisono_udp::{Options, Path, Tally, Udp};
 
-/// Datagrams of a flush that is worth its doorbell.
+/// Datagrams that are worth one doorbell.
 #[cfg(feature = "verbs")]
 const CHAIN: usize = 64;
 
@@ -26,7 +26,7 @@ pub(super) enum Link {
     Verbs(Box<ud::Ud<Address>>),
 }
 
-/// Evaluates the same for whichever device there is.
+/// Evaluates the same expression for either device.
 macro_rules! each {
     ($of:ident, $it:expr, $inner:ident => $what:expr) => {
         match $it {
@@ -37,7 +37,7 @@ macro_rules! each {
     };
 }
 
-/// As [`each`], for devices whose answers differ in type: each goes into the variant of its name.
+/// As [`each`], for results whose types differ: wraps each in the variant of its device.
 macro_rules! wrapped {
     ($link:expr, $of:ident, $device:ident => $what:expr) => {
         match $link {
@@ -49,7 +49,7 @@ macro_rules! wrapped {
 }
 
 impl Link {
-    /// The device that the settings ask for.
+    /// Opens the device that the settings select.
     pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, WorldError> {
         let transport = &settings.transport;
         let size = settings.seat.map_or(1, |seat| seat.size);
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Where it is, as bootstrap tells the others.
+    /// Its addresses, as bootstrap publishes them.
     pub(super) fn lanes(&self) -> std::io::Result<[SocketAddr; 2]> {
         match self {
             Self::Udp(device) => {
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Sets where a peer is, as bootstrap told. Says why not.
+    /// Sets a peer's addresses, as bootstrap reports them. Returns why they are refused.
     pub(super) fn set_path(&mut self, peer: PeerId, lanes: [SocketAddr; 2], mtu: u32) -> Result<(), String> {
         match self {
             Self::Udp(device) => {
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// How many datagrams of `bytes` bytes leave best together: at most `most`.
+    /// Number of datagrams of `bytes` bytes that are best transmitted together: at most `most`.
     pub(super) fn batch_of(&self, bytes: usize, most: usize) -> usize {
         match self {
             Self::Udp(device) => device.batch_of(bytes, most),
@@ -120,12 +120,12 @@ impl Link {
         }
     }
 
-    /// Whether there may be something to receive on the polled lane: cheaper to ask than a round.
+    /// Whether the polled queue may have something to receive: cheaper than a round of progress.
     pub(super) fn look(&mut self) -> bool {
         each!(Self, self, device => device.look(Lane::Polled))
     }
 
-    /// Whether it is gone, and will never carry anything again.
+    /// Whether the device is gone for good.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Udp(_) => false,
@@ -143,22 +143,22 @@ impl Link {
         }
     }
 
-    /// Waits until nothing is posted that names the region: its memory goes back to its owner.
+    /// Waits until no posted send refers to the region, whose memory returns to its owner.
     pub(super) fn settle(&mut self, regions: &Regions, region: Region) {
         match self {
-            // A flush copies.
+            // UDP copies when it flushes.
             Self::Udp(_) => _ = (regions, region),
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => regions.key(region).into_iter().for_each(|key| device.settle(key)),
         }
     }
 
-    /// To wait for a lane's arrivals.
+    /// The waiter for a queue's arrivals.
     pub(super) fn bell(&self, lane: Lane) -> Bell {
         wrapped!(self, Bell, device => device.bell(lane))
     }
 
-    /// What UDP counts; nothing of other devices.
+    /// The counters of UDP; zeros for other devices.
     pub(super) fn tally(&self) -> Arc<Tally> {
         match self {
             Self::Udp(device) => device.tally(),
@@ -168,7 +168,7 @@ impl Link {
     }
 }
 
-/// Waits for the arrivals of one lane.
+/// Waits for the arrivals of one queue.
 #[derive(Clone, Debug)]
 pub(super) enum Bell {
     Udp(unisono_udp::Bell),
@@ -177,12 +177,12 @@ pub(super) enum Bell {
 }
 
 impl Bell {
-    /// Blocks until something arrives, somebody rings or the time is over.
+    /// Blocks until something arrives, another thread wakes it, or the time is over.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
         each!(Bell, self, bell => drop(bell.wait(timeout)))
     }
 
-    /// Ends a wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub(super) fn ring(&self) {
         each!(Bell, self, bell => bell.ring())
     }
@@ -214,7 +214,7 @@ impl Token for LinkToken<'_> {
     }
 }
 
-/// A datagram of either device.
+/// A received datagram of either device.
 pub(super) enum LinkDatagram<'a> {
     Udp(unisono_udp::Datagram<'a>),
     #[cfg(feature = "verbs")]
@@ -314,7 +314,7 @@ impl Device for Link {
     }
 }
 
-/// The ranks of a node share its adapters evenly.
+/// Opens the adapter of this rank: the ranks of a node share its adapters evenly.
 #[cfg(feature = "verbs")]
 fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     if !settings.transport.faults.is_none() {
@@ -327,28 +327,28 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let options = ud::Options { queues, ..ud::Options::new(size, queue_key(settings)) };
     let device = ud::Ud::new(&domain, &options)?;
     if let Some(error) = device.refused() {
-        tracing::warn!(adapter = domain.name(), %error, "no queues of our own");
+        tracing::warn!(adapter = domain.name(), %error, "cannot map the adapter queues, using libibverbs");
     }
     tracing::info!(adapter = domain.name(), "queues {}", device.writer());
     Ok(Link::Verbs(Box::new(device)))
 }
 
-/// The job's Q_Key, from its secret. A process by itself has none, and no peers.
+/// The job's Q_Key, derived from its secret. A process by itself has none, and no peers.
 #[cfg(feature = "verbs")]
 fn queue_key(settings: &Settings) -> u32 {
     let proof = settings.secret.as_ref().map(|secret| secret.prove(settings.job.as_str(), b"queue key", &[]));
     proof.map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([a, b, c, d]))
 }
 
-/// Queue pairs as bootstrap's table has them: the GID with RoCE's port, and an address of the discard prefix (RFC 6666) that ends in
-/// the two queue pair numbers, 24 bits each.
+/// Queue pair addresses as bootstrap's table holds them: the GID with RoCE's port, and an address of the discard prefix
+/// (RFC 6666) that ends in the two queue pair numbers, 24 bits each.
 #[cfg(feature = "verbs")]
 mod lanes {
     use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
     use unisono_verbs::ud::{Gid, Path};
 
-    /// Of RoCE v2.
+    /// The UDP port of RoCE v2.
     const PORT: u16 = 4791;
 
     pub(super) fn of(path: &Path) -> [SocketAddr; 2] {

@@ -1,13 +1,14 @@
-//! A lock that costs the thread that uses it alone next to nothing.
+//! A biased lock: next to free for the one thread that uses it alone.
 //!
-//! A locked instruction waits until everything written before has left the processor's store buffer: behind a copied payload
-//! 20 ns and more, at each end of each call. So the first thread that locks becomes the *owner*. It enters by a store and a
-//! load, in Dekker's way: say that it is inside, see that nobody else wants the lock. The fence that this takes between the
-//! two is paid by the others: they queue, say that they want the lock, and have the kernel run a barrier on every processor
-//! that runs this process (`membarrier(2)`); from then on the owner, too, queues until they are done.
+//! A locked instruction waits until all earlier stores have left the processor's store buffer, which is slow after a
+//! copied payload, at both ends of every call. Therefore the first thread that locks becomes the *owner*. It enters
+//! with a store and a load, as in Dekker's algorithm: it announces that it is inside, and checks that no other thread
+//! wants the lock. The other threads pay for the fence that this needs between the two: they queue, announce that they
+//! want the lock, and have the kernel execute a barrier on every processor that runs this process (`membarrier(2)`).
+//! From then on the owner queues, too, until they are done.
 //!
-//! Where threads take turns the barriers would cost more than they save: after some locks by others that are not rare, or
-//! where the kernel has no such barrier, the queue decides for everyone.
+//! Where threads take turns, the barriers would cost more than they save: after [`OTHERS`] frequent acquisitions by
+//! other threads, or where the kernel has no such barrier, the queue decides for all threads.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -17,23 +18,23 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
-/// Locks by others than the owner that end its privilege.
+/// Acquisitions by other threads that end the owner's privilege.
 const OTHERS: u32 = 64;
-/// Nobody owns the lock yet; nobody does any more.
+/// States of `owner`: no thread owns the lock yet; no thread does any more.
 const NOBODY: usize = 0;
 const NO_MORE: usize = usize::MAX;
-/// Turns that a thread spins while the owner is inside, before it lets others run.
+/// Iterations for which a thread spins while the owner is inside, before it yields.
 const SPINS: u32 = 64;
 
-/// The lock around a value.
+/// A lock around a value.
 pub(super) struct Lock<T> {
     owner: AtomicUsize,
-    /// The owner is inside without having queued.
+    /// Whether the owner is inside without having queued.
     inside: AtomicBool,
-    /// Others that want the lock or have it; 1 more when there is no owner any more.
+    /// Number of other threads that want the lock or have it; one more when there is no owner any more.
     wanted: AtomicU32,
     queue: RawMutex,
-    /// Locks by others that are not rare. Written by whoever has the queue.
+    /// Number of frequent acquisitions by other threads. Written by the holder of the queue.
     others: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -41,7 +42,7 @@ pub(super) struct Lock<T> {
 // SAFETY: the value is reached by one thread at a time, as by a mutex.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// What the lock around another value guards, too.
+/// A value that the lock around another value guards, too.
 #[derive(Default)]
 pub(super) struct Beside<T>(UnsafeCell<T>);
 
@@ -53,13 +54,13 @@ unsafe impl<T: Send> Sync for Beside<T> {}
 enum Entered {
     AsOwner,
     Queued,
-    /// Queued, and inside: a second lock by the same thread waits for ever, as for any other lock.
+    /// Queued, and marked inside: a second acquisition by the same thread deadlocks, as with any other lock.
     QueuedAsOwner,
-    /// Queued, and holding the owner off.
+    /// Queued, while the owner is held off.
     Instead,
 }
 
-/// Access to the value while it lives.
+/// Access to the value while the guard exists.
 pub(super) struct Guard<'a, T> {
     lock: &'a Lock<T>,
     entered: Entered,
@@ -84,32 +85,32 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The lock, if this thread owns it and nobody else wants it.
+    /// Acquires the lock if this thread owns it and no other thread wants it.
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<Inside<'_, T>> {
-        // Made only if it is entered: whoever drops one leaves.
+        // Constructed only after entering, since dropping it leaves.
         self.enter_as_owner().then(|| Inside { lock: self, here: PhantomData })
     }
 
-    /// Waits for the lock. A thread that has it waits for ever.
+    /// Waits for the lock. Deadlocks in a thread that already holds it.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_, T> {
         let entered = if self.enter_as_owner() { Entered::AsOwner } else { self.queue(false) };
         Guard { lock: self, entered, here: PhantomData }
     }
 
-    /// For a thread that locks a thousand times a second at most: does not count against the owner.
+    /// For a thread that locks at most a thousand times a second: does not count against the owner.
     pub(super) fn lock_rarely(&self) -> Guard<'_, T> {
         Guard { lock: self, entered: self.queue(true), here: PhantomData }
     }
 
-    /// Access to what is beside the value, by whoever has that.
+    /// Access to a cell that this lock guards, for the holder of the value.
     ///
     /// # Safety
     /// It is always reached by this, and beside this lock.
     ///
     /// # Panics
-    /// The value is another lock's.
+    /// When `value` is another lock's.
     #[inline]
     pub(super) unsafe fn beside<'a, U>(&self, value: &'a mut T, beside: &'a Beside<U>) -> &'a mut U {
         assert!(core::ptr::eq(value, self.value.get()), "the value of this lock");
@@ -120,12 +121,12 @@ impl<T> Lock<T> {
 
     #[inline(always)]
     fn enter_as_owner(&self) -> bool {
-        // Acquire: an owner that has ended may have left its place in memory to this thread.
+        // Acquire: an owner that has ended may have left its address to this thread.
         if self.owner.load(Ordering::Relaxed) != this_thread() || self.inside.load(Ordering::Acquire) {
             return false;
         }
         self.inside.store(true, Ordering::Relaxed);
-        // The barrier of whoever wants the lock makes these two orders one: either it sees the store, or this its wish.
+        // The barrier of the other thread orders both: either it sees this store, or this thread sees its request.
         compiler_fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Acquire) == 0 {
             return true;
@@ -156,14 +157,14 @@ impl<T> Lock<T> {
                 if others < OTHERS {
                     return Entered::Instead;
                 }
-                // What is wanted now stays wanted: the former owner queues for good.
+                // The request stays set: the former owner queues for good.
                 self.owner.store(NO_MORE, Ordering::Relaxed);
                 Entered::Queued
             }
         }
     }
 
-    /// From now on the owner queues; waits until it is not inside.
+    /// Makes the owner queue from now on, and waits until it is not inside.
     fn hold_off(&self) {
         self.wanted.fetch_add(1, Ordering::SeqCst);
         run_barrier();
@@ -175,7 +176,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// Access by the owner, who did not queue.
+/// Access by the owner, which did not queue.
 pub(super) struct Inside<'a, T> {
     lock: &'a Lock<T>,
     here: PhantomData<*const ()>,
@@ -239,7 +240,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Tells threads apart that live at the same time.
+/// An id of the calling thread, unique among the threads that exist at the same time.
 #[inline]
 fn this_thread() -> usize {
     thread_local! {
@@ -248,25 +249,25 @@ fn this_thread() -> usize {
     PLACE.with(|place| core::ptr::from_ref(place).addr())
 }
 
-/// Whether the kernel runs barriers for this process from now on.
+/// Registers this process for the kernel's barrier. Returns whether there is one.
 fn has_barrier() -> bool {
     // SAFETY: reads and writes no memory of this process.
     unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
 }
 
-/// Every thread of this process that runs passes a full barrier before this returns.
+/// Executes a full barrier on every running thread of this process.
 fn run_barrier() {
     // SAFETY: reads and writes no memory of this process.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
-    // It does not fail once it is registered (membarrier(2)); who cannot have it must not go on.
-    assert_eq!(answer, 0, "the kernel runs no barrier any more");
+    // It cannot fail once registered (membarrier(2)); without it, mutual exclusion is lost.
+    assert_eq!(answer, 0, "membarrier(2) failed although it is registered");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two words that only a lock keeps equal.
+    /// Two words that only the lock keeps equal.
     type Pair = [u64; 2];
 
     fn turn(pair: &mut Pair) {
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn only_the_owner_enters_and_not_while_others_want_the_lock() {
         let lock = Lock::new([0; 2]);
-        assert!(lock.enter().is_none(), "nobody owns it yet");
+        assert!(lock.enter().is_none(), "no thread owns it yet");
         drop(lock.lock());
         for _ in 0..2 {
             let inside = lock.enter().expect("the first that locked");
@@ -368,7 +369,7 @@ mod tests {
         let inside = lock.enter().expect("the owner");
         assert!(lock.enter().is_none(), "it is inside");
         assert!(std::thread::scope(|scope| scope.spawn(|| lock.enter().is_none()).join().unwrap_or(false)));
-        assert!(lock.inside.load(Ordering::Relaxed), "who does not enter does not leave for the owner");
+        assert!(lock.inside.load(Ordering::Relaxed), "a thread that did not enter must not leave for the owner");
         drop(inside);
         lock.wanted.fetch_add(1, Ordering::Relaxed);
         assert!(lock.enter().is_none());

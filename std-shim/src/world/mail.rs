@@ -1,7 +1,8 @@
-//! What lies above the endpoint while it is driven: the first byte of a message's head says whose it is.
+//! Dispatch of the endpoint's messages by the first byte of their headers.
 //!
-//! Below 16: messages between two ranks (core, `message::admission`); from 16 on: messages of collectives (core, `message::steps`),
-//! what the watchdog asks (`watchdog/words.rs`), and what is said of communicators (`process/retire.rs`).
+//! Below 16: point-to-point messages (core, `message::admission`). From 16 on: messages of collectives (core,
+//! `message::steps`), questions of hang reports (`watchdog/words.rs`), and status messages about communicators
+//! (`process/retire.rs`).
 
 use core::cell::RefCell;
 
@@ -15,7 +16,7 @@ use super::mailbox::{Arrival, Errand, Mailbox};
 use super::request::Requests;
 use unisono_memory::region::Regions;
 
-/// What the endpoint's messages are handled with.
+/// The handler of the endpoint's messages, with the parts of the process that they concern.
 pub(super) struct Mail<'a> {
     pub(super) mailbox: &'a mut Mailbox,
     pub(super) requests: &'a mut Requests,
@@ -40,7 +41,7 @@ impl Above for Mail<'_> {
                 }
             },
             Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
-            // No process of ours says nothing.
+            // No correct process sends an empty message.
             None => Verdict::Release,
         }
     }

@@ -1,7 +1,9 @@
-//! Messages that have not met their receives, those whose payload may still be asked for, and receives that wait.
+//! The memory of point-to-point matching: buffers of unexpected messages, posted receives, and sends whose payload may
+//! still be asked for.
 //!
-//! What is matched and what may be kept is the core's ([`admission`](unisono_core::message::point_to_point)); here is the memory: one
-//! place per header for a short payload, one pool for longer ones, and what is lent to each request.
+//! The core's matching machine ([`admission`](unisono_core::message::point_to_point)) decides what matches and what may be
+//! buffered. This module holds the memory: one slot per header for a short payload, one pool for longer ones, and the
+//! user buffer of each request.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
@@ -19,37 +21,37 @@ use unisono_bootstrap::Rank;
 use unisono_memory::records::{ProcessMessages, buckets};
 use unisono_memory::region::{Extent, Regions};
 
-/// Bytes of a slot of the pool.
+/// Bytes of a slot of the pool for unexpected payloads.
 const SLOT: usize = 1 << 14;
-/// Bytes of the pool unless said otherwise.
+/// Bytes of the pool, unless the settings choose otherwise.
 pub(super) const POOL: usize = 1 << 20;
-/// Messages from held ones that matched probes may take beyond those.
+/// Messages that matched probes may have removed, in addition to the unexpected ones.
 const SPARE: usize = 64;
-/// Requests that there are records for at first.
+/// Initial number of records for requests.
 const REQUESTS: usize = 256;
 
-/// A receive that has not ended: one line of a cache.
+/// A receive that has not ended, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Receiving {
     pub(super) into: Extent,
     pub(super) state: State,
-    /// `None`: any.
+    /// `None`: any source.
     pub(super) source: Option<PeerId>,
     pub(super) context: Context,
-    /// Pieces of memory that were granted for it and are not filled; whether that is all of it.
+    /// Granted parts of its buffer that are not filled yet, and whether they are all of it.
     pub(super) parts: u16,
     pub(super) is_granted: bool,
 }
 
 const _: () = assert!(size_of::<Option<Receiving>>() == 64);
 
-/// How far a receive is.
+/// The state of a posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
-    /// It has met no message.
+    /// It has matched no message.
     Waits(ReceiveId),
-    /// It has met this one.
+    /// It has matched this message.
     Met { envelope: Envelope, bytes: u64 },
 }
 
@@ -64,7 +66,7 @@ impl Receiving {
         Self { into, state, source: None, context: Context(0), parts: 0, is_granted: false }
     }
 
-    /// The message that it has met.
+    /// The message that it has matched, if any.
     pub(super) const fn met(&self) -> Option<point_to_point::Status> {
         match self.state {
             State::Waits(_) => None,
@@ -72,7 +74,7 @@ impl Receiving {
         }
     }
 
-    /// Its name as long as it has met none.
+    /// Its id in the matching machine, until it has matched.
     pub(super) const fn waits(&self) -> Option<ReceiveId> {
         match self.state {
             State::Waits(id) => Some(id),
@@ -81,25 +83,25 @@ impl Receiving {
     }
 }
 
-/// What is to be done once the carriers are free again.
+/// Work to be done once the endpoint or the ring is free again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Errand {
-    /// Memory is to be granted for a message, from this byte on.
+    /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
-    /// Copy what a rank of this node announced.
+    /// Copy the message that a rank of this node announced.
     Fetch { from: PeerId, place: note::Place, into: Extent, fetched: usize, ends: Fetched },
-    /// The peer granted memory for a message of ours.
+    /// Transmit a message for which the peer granted memory.
     Place { to: PeerId, parcel: u32, placement: PlacementId, key: Key, more: bool },
-    /// The peer has taken a message of ours, or could not.
+    /// The peer has taken a message of this rank, or could not.
     Sent { parcel: u32, failure: Option<Failure> },
-    /// The peer says what no rank says.
+    /// The peer violated the protocol.
     GiveUp { peer: PeerId },
 }
 
-/// What ends when a message was fetched.
+/// The receive that ends when a message was fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fetched {
-    /// A collective's, which has this number at its sender.
+    /// A collective's; `sending` is its index at the sender.
     Step {
         sending: u32,
         request: u32,
@@ -110,11 +112,11 @@ pub(super) enum Fetched {
     },
 }
 
-/// What is to be done with the payload of what arrived.
+/// What is to be done with the payload of an arrived message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
     Nothing,
-    /// Copy it, from byte `start` on, there.
+    /// Copy it to this span, from byte `start` on.
     Place {
         to: Span,
         start: usize,
@@ -122,19 +124,19 @@ pub(super) enum Arrival {
     Nonsense,
 }
 
-/// All messages of a process.
+/// The point-to-point messages of a process.
 pub(super) struct Mailbox {
     pub(super) machine: ProcessMessages,
     pub(super) parcels: Parcels,
     pub(super) errands: VecDeque<Errand>,
-    /// Grants that have found no record at the endpoint. They are not asked about again until it has one: there may be thousands.
+    /// Grants that found no free record in the endpoint. They are retried only when it has one: there may be thousands.
     pub(super) late_grants: VecDeque<Errand>,
-    /// By their request.
+    /// By request.
     receives: Vec<Option<Receiving>>,
-    /// How many of them there are, and how many wait for each rank.
+    /// Number of posted receives, and of those from each rank.
     receiving: usize,
     awaited: Box<[u32]>,
-    /// Bytes that each peer's carrier takes behind a head.
+    /// Most bytes that each peer's transport carries after a header.
     limits: Box<[u32]>,
     records: [usize; 2],
     slot: usize,
@@ -149,10 +151,10 @@ impl Mailbox {
         let mut allocate = |bytes: usize| regions.allocate(bytes);
         let slots = pool.checked_div(slot).unwrap_or(0);
         let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT)?)));
-        // Reserved, not used yet: the system has it, or cannot run the job.
+        // Reserved, not used yet: a system without this memory cannot run the job.
         let (pool, shorts) = memory.unwrap_or_default();
         let mut seed = [0; 4];
-        // What is not random is only easier to be crowded on purpose.
+        // Without randomness, peers can only fill buckets on purpose more easily.
         let _ = getrandom::fill(&mut seed);
         let config = Config { headers, short: SHORT as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
         let lent = Lent {
@@ -163,7 +165,7 @@ impl Mailbox {
             slots: vec![0; slots].into(),
             buckets: [buckets(REQUESTS), buckets(messages), buckets(REQUESTS)],
         };
-        let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("enough is lent") };
+        let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("the tables are large enough") };
         Self {
             machine,
             parcels: Parcels::new(size),
@@ -180,7 +182,7 @@ impl Mailbox {
         }
     }
 
-    /// How many bytes this peer's carrier takes behind a head.
+    /// Most bytes that this peer's transport carries after a header.
     pub(super) fn limit(&self, peer: PeerId) -> u32 {
         self.limits.get(peer.0 as usize).copied().unwrap_or(0)
     }
@@ -191,7 +193,7 @@ impl Mailbox {
         }
     }
 
-    /// More records for receives. False: there are as many as can be.
+    /// Adds records for receives. Returns false at the maximum.
     pub(super) fn add_receives(&mut self) -> bool {
         let [receives, _] = &mut self.records;
         let more = receives.saturating_mul(2);
@@ -200,7 +202,7 @@ impl Mailbox {
         lent
     }
 
-    /// As that, for sends.
+    /// As [`add_receives`](Self::add_receives), for sends.
     pub(super) fn add_sends(&mut self) -> bool {
         let [_, sends] = &mut self.records;
         let more = sends.saturating_mul(2);
@@ -209,7 +211,7 @@ impl Mailbox {
         lent
     }
 
-    /// A receive that has not ended.
+    /// Adds a receive that has not ended.
     #[inline(always)]
     pub(super) fn put(&mut self, request: u32, receiving: Receiving) {
         self.receiving += 1;
@@ -220,7 +222,7 @@ impl Mailbox {
         }
     }
 
-    /// As that, where there is no place yet.
+    /// As [`put`](Self::put), beyond the end of the table.
     #[cold]
     fn put_behind(&mut self, request: u32, receiving: Receiving) {
         self.receives.resize(request as usize, None);
@@ -244,7 +246,7 @@ impl Mailbox {
         Some(receiving)
     }
 
-    /// As that: its memory alone.
+    /// As [`take`](Self::take), returning only its buffer.
     #[inline(always)]
     fn take_into(&mut self, request: u32) -> Option<Extent> {
         let place = self.receives.get_mut(request as usize)?;
@@ -255,7 +257,7 @@ impl Mailbox {
         Some(into)
     }
 
-    /// Whether something waits for this rank: its word, or its message.
+    /// Whether a send to this rank or a receive from it is pending.
     pub(super) fn needs(&self, peer: PeerId) -> bool {
         self.parcels.are_towards(peer) || self.awaited.get(peer.0 as usize).is_some_and(|count| *count > 0)
     }
@@ -265,7 +267,7 @@ impl Mailbox {
         self.receiving > 0
     }
 
-    /// Receives like this that have met no message, by request.
+    /// The unmatched receives that satisfy `is`, by request.
     pub(super) fn waiting(&self, is: impl Fn(&Receiving) -> bool) -> Vec<(u32, ReceiveId)> {
         let waits = |(request, receiving): (u32, &Option<Receiving>)| {
             let receiving = receiving.as_ref().filter(|receiving| is(receiving))?;
@@ -274,20 +276,20 @@ impl Mailbox {
         (0..).zip(&self.receives).filter_map(waits).collect()
     }
 
-    /// Asks the receivers of what is on its way to tell whether it is kept, once each.
+    /// Asks the receivers of pending sends to acknowledge them, once each.
     pub(super) fn ask_for_parcels(&mut self) {
         let Self { machine, parcels, .. } = self;
         parcels.ask(|to| machine.flush(to));
     }
 
-    /// Whether something is to be done.
+    /// Whether deferred work or an action of the machine waits.
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         !self.errands.is_empty() || !self.machine.is_still()
     }
 
-    /// Receives a message; the request is started. False: nothing will come of it, since what was taken out went with its sender, or
-    /// there are no more records.
+    /// Posts a receive for a started request. Returns false if it can never complete: the probed message went with its
+    /// sender, or there are no more records.
     #[inline(always)]
     pub(super) fn receive(
         &mut self,
@@ -316,7 +318,7 @@ impl Mailbox {
         true
     }
 
-    /// A receive has met a message that was there.
+    /// A receive has matched a message that was there.
     #[inline(never)]
     fn meet(&mut self, met: &Met, into: Extent, request: u32, requests: &mut Requests, regions: &Regions) {
         match *met {
@@ -339,7 +341,7 @@ impl Mailbox {
         }
     }
 
-    /// A receive waits for its message, which is not there. False: there are no more records.
+    /// Posts a receive that matches no message yet. Returns false if there are no more records.
     #[inline(always)]
     fn wait_for(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
         let id = loop {
@@ -354,8 +356,8 @@ impl Mailbox {
         true
     }
 
-    /// As [`handle`](Self::handle) of a short message that meets a receive which waits for it: where its payload goes. `None`: nothing
-    /// was done.
+    /// As [`handle`](Self::handle), for a short message that matches a posted receive: returns where its payload goes.
+    /// `None`: nothing was done.
     #[inline(always)]
     pub(super) fn handle_expected(
         &mut self,
@@ -375,8 +377,8 @@ impl Mailbox {
         Some(into.part(0, bytes))
     }
 
-    /// A head of a message of `bytes` bytes, head and payload, of which these are the first ones; `without` bytes of it do not stand
-    /// before the payload.
+    /// Handles a header. The message has `bytes` bytes, header and payload, of which `head` are the first; `without`
+    /// bytes of it do not precede the payload in memory.
     pub(super) fn handle(
         &mut self,
         from: PeerId,
@@ -389,7 +391,8 @@ impl Mailbox {
         self.follow(from, outcome, bytes, without, requests)
     }
 
-    /// What came of a head: `bytes` bytes came with it, of which the first `without` were not there.
+    /// Applies the machine's answer to a header that came with `bytes` bytes, of which the first `without` do not
+    /// precede the payload in memory.
     pub(super) fn follow(
         &mut self,
         from: PeerId,
@@ -434,7 +437,7 @@ impl Mailbox {
         }
     }
 
-    /// A granted piece of a receive's memory, or a collective's, is filled.
+    /// A granted part of a receive's buffer, or a collective's, is filled.
     pub(super) fn fill(&mut self, request: u32, requests: &mut Requests) {
         if message_of(request).is_some() {
             let nobody = Status { source: Rank(0), tag: Tag(0), bytes: 0 };
@@ -447,14 +450,15 @@ impl Mailbox {
         }
     }
 
-    /// The whole of a receive's message is there.
+    /// The whole message of a receive has arrived.
     pub(super) fn arrive(&mut self, request: u32, requests: &mut Requests) {
         if let Some((receiving, met)) = self.take(request).and_then(|receiving| Some((receiving, receiving.met()?))) {
             requests.finish(request, ended(&met, receiving.into.bytes));
         }
     }
 
-    /// A peer is gone. Returns the requests that end with it, a collective's among them; parcels are marked.
+    /// A peer has failed or finished. Returns the requests that end with it, a collective's among them, and marks the
+    /// sends to it.
     pub(super) fn lose(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
         let mut ended = Vec::new();
         self.machine.lose(peer, anyone, |lost| {
@@ -481,7 +485,7 @@ impl Mailbox {
         ended
     }
 
-    /// Memory of a kept payload.
+    /// The memory of an unexpected payload.
     fn kept(&self, place: Place, bytes: u32) -> Span {
         let (region, i, each) = match place {
             Place::Short(message) => (self.shorts, message, SHORT),
@@ -491,11 +495,11 @@ impl Mailbox {
     }
 }
 
-/// What is received.
+/// What a receive asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
     Like(Pattern),
-    /// A message that a matched probe has taken, and who sent it.
+    /// A message that a matched probe has removed, and its sender.
     Matched(MessageId, PeerId),
 }
 
@@ -503,18 +507,18 @@ fn address(regions: &Regions, span: Span) -> Option<unisono_memory::region::Addr
     unisono_core::device::Memory::address(regions, span)
 }
 
-/// A message as its receiver is told.
+/// The status of a message as its receiver sees it.
 pub(super) fn told(status: &point_to_point::Status) -> Status {
     let point_to_point::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
     Status { source: source.into(), tag: Tag(tag.0), bytes: bytes as usize }
 }
 
-/// How a receive with so much room ends.
+/// The result of a receive into a buffer of `room` bytes.
 pub(super) fn ended(status: &point_to_point::Status, room: usize) -> Result<Status, Failure> {
     if status.bytes > room as u64 { Err(Failure::Truncated { bytes: status.bytes }) } else { Ok(told(status)) }
 }
 
-/// The table of regions as the endpoint's drive and the messages above it both use it.
+/// The table of regions, shared by the endpoint's driver and the handler of its messages.
 #[derive(Debug)]
 pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
 

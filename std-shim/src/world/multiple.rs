@@ -1,8 +1,8 @@
-//! Several requests at once: until one has ended, or some, or all (MPI's multiple completions).
+//! Completion of several requests: wait or test until any, some or all have ended (MPI's multiple completions).
 //!
-//! Each function takes [`Request`]s and [`Loan`](super::Loan)s of one World, by reference: they tell how each ended once, and skip
-//! those that have told it, also one that stands there twice. What of them is under way stays so. Which they are is asked once, at the
-//! beginning.
+//! Each function takes [`Request`]s and [`Loan`](super::Loan)s of one World, by reference. It reports the end of each
+//! request once, and skips requests that were reported before, also one that is listed twice. Pending requests stay
+//! pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
 
 use alloc::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::progress::{Shared, Started};
 use super::request::{Failure, RequestFailed, Status};
 use super::scope::{Request, Stage};
 
-/// Which request has ended well, and what its `wait` would have said.
+/// The index of a request that ended well, and the value that its `wait` would return.
 type Ended = (usize, Option<Status>);
 
-/// Waits until one of the requests has ended; tells which, counted from 0, and how. `None`: all have told how they ended, or there are
-/// none. Of several that have ended it is the first in their order: one that is always replaced by another can keep those behind it from
-/// their turn, as [`wait_some`] does not.
+/// Waits until one of the requests has ended. Returns its index, counted from 0, and the value that its `wait` would
+/// return; `None` when all were reported before, or there are none. Of several that have ended it takes the first in
+/// order, so that a request that is always replaced can starve those after it; [`wait_some`] avoids that.
 ///
 /// ```
 /// use unisono::{Tag, World, wait_any};
@@ -24,11 +24,11 @@ type Ended = (usize, Option<Status>);
 /// let world = World::join()?;
 /// let mut buffers = [[0_u32; 4]; 3];
 /// world.scope(|scope| {
-///     let lend = |buffer| scope.lend(buffer, world.rank(), None);
-///     let mut loans = buffers.iter_mut().map(|buffer| lend(buffer)).collect::<Result<Vec<_>, _>>()?;
+///     let post = |buffer| scope.lend(buffer, world.rank(), None);
+///     let mut requests = buffers.iter_mut().map(|buffer| post(buffer)).collect::<Result<Vec<_>, _>>()?;
 ///     (0..3).try_for_each(|number| world.send(&[number; 4], world.rank(), Tag(number)))?;
-///     while let Some((index, status)) = wait_any(&loans)? {
-///         let (_, buffer) = loans.swap_remove(index).wait();
+///     while let Some((index, status)) = wait_any(&requests)? {
+///         let (_, buffer) = requests.swap_remove(index).wait();
 ///         assert_eq!(status.map(|status| status.tag), Some(Tag(buffer[0])));
 ///     }
 ///     Ok::<(), Box<dyn core::error::Error>>(())
@@ -37,7 +37,7 @@ type Ended = (usize, Option<Status>);
 /// ```
 ///
 /// # Errors
-/// [`RequestFailed`]: the one that has ended failed. Called again it tells of the others.
+/// [`RequestFailed`]: the request that ended has failed. Another call reports the others.
 pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Option<Ended>, RequestFailed> {
@@ -47,7 +47,7 @@ pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// Makes progress once; `None` where [`wait_any`] would wait, else what it would say.
+/// Makes progress once. Returns `None` where [`wait_any`] would wait, else its result.
 pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Option<Ended>, RequestFailed>> {
@@ -58,10 +58,10 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// Waits until at least one of the requests has ended; tells of all that have, in their order. Nothing: all have told how they ended,
-/// or there are none.
+/// Waits until at least one of the requests has ended. Returns all that have, in order, each with the value that its
+/// `wait` would return; an empty list when all were reported before, or there are none.
 ///
-/// Requests and loans together are taken as requests:
+/// Requests and receives that return their buffers are combined as requests:
 ///
 /// ```
 /// use unisono::{Request, Tag, World, wait_some};
@@ -69,21 +69,21 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
 /// world.scope(|scope| {
-///     let loan = scope.lend(&mut received, world.rank(), Tag(1))?;
+///     let receive = scope.lend(&mut received, world.rank(), Tag(1))?;
 ///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
-///     let all: [&Request<'_>; 2] = [loan.as_ref(), &send];
+///     let all: [&Request<'_>; 2] = [receive.as_ref(), &send];
 ///     let mut left = all.len();
 ///     while left > 0 {
 ///         left -= wait_some(all)?.len();
 ///     }
-///     assert_eq!(loan.wait().1, sent);
+///     assert_eq!(receive.wait().1, sent);
 ///     Ok::<(), Box<dyn core::error::Error>>(())
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`RequestFailed`]: the first of them that failed. Called again it tells of the others that have ended.
+/// [`RequestFailed`]: the first one that failed. Another call reports the others that have ended.
 pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Ended>, RequestFailed> {
@@ -93,7 +93,7 @@ pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// Makes progress once; `None` where [`wait_some`] would wait, else what it would say.
+/// Makes progress once. Returns `None` where [`wait_some`] would wait, else its result.
 pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<Ended>, RequestFailed>> {
@@ -104,7 +104,7 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// Waits until all requests have ended, or one has failed. Tells how each ended, in their order, as its `wait` would have.
+/// Waits until all requests have ended, or one has failed. Returns the values that their `wait` would return, in order.
 ///
 /// ```
 /// use unisono::{Tag, World, wait_all};
@@ -123,9 +123,9 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// ```
 ///
 /// # Errors
-/// [`RequestFailed`], at once: the first that failed. The others can be waited for, as if they had not been; what they need may be that
-/// this failure is answered, as by [`revoke`](super::Communicator::revoke). A send that had ended well on a communicator that was revoked
-/// since is told, as `Revoked`, with another failure or when all have ended.
+/// [`RequestFailed`], at once: the first one that failed. The others can still be waited for; they may need the failure
+/// to be handled, as by [`revoke`](super::Communicator::revoke). A send that ended well on a communicator that was
+/// revoked since is reported as `Revoked`, together with another failure or when all have ended.
 pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Option<Status>>, RequestFailed> {
@@ -138,7 +138,7 @@ pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// Makes progress once; `None` where [`wait_all`] would wait, else what it would say.
+/// Makes progress once. Returns `None` where [`wait_all`] would wait, else its result.
 pub fn test_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
@@ -149,19 +149,19 @@ pub fn test_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     }
 }
 
-/// At least one request, all of one World. They were asked for once, before the lock: what a program's iterator and its `AsRef` do may
-/// change from call to call, and may need the lock.
+/// At least one request, all of one World. Collected once, before the lock is taken: the program's iterator and its
+/// `AsRef` may change from call to call, and may need the lock.
 struct Several<'a, 'scope> {
     requests: Vec<&'a Request<'scope>>,
     shared: &'a Shared,
 }
 
-/// A look at them until all have ended.
+/// Repeated checks until all have ended.
 struct All<'a, 'scope> {
     requests: &'a [&'a Request<'scope>],
-    /// From the first one on that is under way.
+    /// The requests from the first pending one on.
     rest: &'a [&'a Request<'scope>],
-    /// Failures of this process when they were looked for among these.
+    /// Number of failures in this process when these requests were last checked for one.
     failures: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ impl<'a, 'scope: 'a> Several<'a, 'scope> {
         }
     }
 
-    /// Waits until a look finds what it looks for.
+    /// Waits until `look` returns a result.
     fn wait<R>(&self, mut look: impl FnMut(&mut Process) -> Option<R>) -> R {
         let mut process = self.shared.lock();
         if let Some(found) = look(&mut process) {
@@ -191,7 +191,7 @@ impl<'a, 'scope: 'a> Several<'a, 'scope> {
         })
     }
 
-    /// Makes progress once, and looks.
+    /// Makes progress once, and checks.
     fn test<R>(&self, look: impl FnOnce(&mut Process) -> Option<R>) -> Option<R> {
         let mut process = self.shared.lock();
         self.shared.progress(&mut process);
@@ -258,7 +258,7 @@ impl All<'_, '_> {
             }
             self.rest = rest;
         }
-        // A send that ended well may have been dropped by who has revoked its communicator since.
+        // A send that ended well may have been dropped by a receiver that has revoked the communicator since.
         if let Some(failed) = failed(self.requests, process) {
             return Some(Err(failed));
         }
@@ -270,7 +270,7 @@ impl All<'_, '_> {
     }
 }
 
-/// The first that has failed; somebody is told.
+/// The first request that has failed, which counts as reported.
 fn failed(requests: &[&Request<'_>], process: &mut Process) -> Option<RequestFailed> {
     requests.iter().enumerate().find_map(|(index, request)| match request.stage(process) {
         Stage::Ended(Err(failure)) => {

@@ -1,6 +1,6 @@
-//! The other ranks of this node, and the rings to and from them.
+//! Shared-memory transport: the other ranks of this node, and the rings to and from them.
 //!
-//! What they say to each other: [`unisono_shmem::note`].
+//! The notes of ring entries are defined in [`unisono_shmem::note`].
 
 mod pace;
 mod pool;
@@ -34,13 +34,14 @@ pub(super) use source::{Nonce, Source};
 use unisono_bootstrap::Rank;
 use unisono_memory::region::{Address, Extent, Regions};
 
-/// Bytes of the longest message that is copied through the ring, when it lies in the segment and announcing it saves a copy.
+/// Bytes of the longest message that is copied through the ring although it lies in the segment, where announcing it
+/// would save a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
 
-/// A message that was announced.
+/// The announcement of a message (RTS): where its payload lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Announced {
-    /// The sender's number for it.
+    /// The sender's index for it.
     pub(super) sending: u32,
     pub(super) bytes: u32,
     pub(super) place: Place,
@@ -56,7 +57,7 @@ impl Announced {
         };
         let mut bytes = [0; Self::BYTES];
         let (low, high) = (at as u32, (at >> 32) as u32);
-        // Tells what somebody else wrote over it: its sender would wait for ever.
+        // Detects an announcement that another process has overwritten, whose sender would wait forever.
         let mixed = self.sending ^ self.bytes.rotate_left(8) ^ low ^ high.rotate_left(16);
         let check = mixed.wrapping_add(what + 1).wrapping_mul(0x9e37_79b9);
         let words = [self.sending, what, self.bytes, check, low, high];
@@ -66,7 +67,7 @@ impl Announced {
         bytes
     }
 
-    /// `None`: nobody announces that.
+    /// Parses an announcement. `None`: no correct peer writes it.
     pub(super) fn of(payload: Cells<'_>) -> Option<Self> {
         let bytes: [u8; Self::BYTES] = private(payload)?;
         let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -81,7 +82,7 @@ impl Announced {
     }
 }
 
-/// What waits for room in a ring, in order.
+/// An entry that waits for room in a ring, in order.
 #[derive(Clone, Copy, Debug)]
 enum Queued {
     Short {
@@ -89,7 +90,7 @@ enum Queued {
         bytes: [u8; INLINE],
         length: usize,
     },
-    /// A head of messages, and its payload.
+    /// A point-to-point header and its payload.
     Eager {
         head: MessageHead,
         from: Span,
@@ -102,22 +103,22 @@ enum Queued {
     },
 }
 
-/// A message on its way in fragments.
+/// A message in transmission as fragments.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// The receiver's number for it.
+    /// The receiver's index for it.
     placing: u32,
     from: Extent,
     sent: usize,
     request: u32,
 }
 
-/// Another rank of the node.
+/// A shared-memory peer: another rank of the node.
 pub(super) struct Neighbour {
     pub(super) peer: PeerId,
     pub(super) local: u32,
     pub(super) incarnation: Incarnation,
-    /// Why it takes no part any more.
+    /// Why it takes no more part.
     pub(super) ended: Option<Failure>,
     /// Its memory, where the system lets this process read it.
     pub(super) source: Option<Source>,
@@ -144,43 +145,43 @@ impl Neighbour {
         self.inward.ahead()
     }
 
-    /// The next entry, if it has come there.
+    /// The next entry, if it has arrived at `ahead`.
     #[inline(always)]
     pub(super) fn look_at(&mut self, ahead: &Ahead<'static>) -> Result<Option<Entry<'static>>, Corrupted> {
         self.inward.look_at(ahead)
     }
 
-    /// Whether there is one; one load.
+    /// Whether there is an entry; one load.
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         self.inward.has_news()
     }
 
-    /// The entry is done with.
+    /// Consumes the entry.
     #[inline(always)]
     pub(super) fn take(&mut self) {
         self.inward.take();
         self.sleepers.wake(self.inward.shown());
     }
 
-    /// Whether nothing is ahead of what is sent now.
+    /// Whether nothing is queued before the next send.
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether the next short message has room.
+    /// Whether the ring has room for the next short message.
     #[inline(always)]
     pub(super) fn has_room(&mut self) -> bool {
         self.queue.is_empty() && self.outward.has_room()
     }
 
-    /// Whether what it wrote about what it has taken can be.
+    /// Whether the peer's consumer index is plausible.
     fn is_believable(&mut self) -> bool {
         self.outward.is_believable()
     }
 
-    /// Whether what this rank wrote to the rings still stands there.
+    /// Whether the words that this rank wrote to the rings are intact.
     fn is_intact(&mut self) -> bool {
         self.outward.is_intact() && self.inward.is_intact()
     }
@@ -190,7 +191,8 @@ impl Neighbour {
         self.queue.is_empty() && self.streams.is_empty()
     }
 
-    /// Room for the next short message, and what its note counts from. [`woke`](Self::woke) follows.
+    /// Room for the next short message, and the state that its note is encoded against. The caller calls
+    /// [`woke`](Self::woke) afterwards.
     #[inline(always)]
     pub(super) fn room(&mut self) -> Option<(Room<'_, 'static>, &mut Settled)> {
         if !self.queue.is_empty() {
@@ -220,7 +222,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// As [`put`](Self::put), after what waits; waits itself if there is no room.
+    /// As [`put`](Self::put), after the queued entries; queues the message if there is no room.
     pub(super) fn tell(&mut self, note: [u32; 2], payload: &[u8]) -> Result<(), Corrupted> {
         if self.is_clear() {
             match self.put(note, payload) {
@@ -236,13 +238,13 @@ impl Neighbour {
         Ok(())
     }
 
-    /// As [`tell`](Self::tell), a head without payload.
+    /// As [`tell`](Self::tell), for a header without payload.
     pub(super) fn tell_head(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
         self.settled.say(head);
         self.tell([HEAD, check(head.as_ref())], head.as_ref())
     }
 
-    /// Puts a head and the payload of `bytes` bytes.
+    /// Puts a header, and a payload of `bytes` bytes.
     ///
     /// # Safety
     /// The bytes are valid and nobody changes them.
@@ -257,7 +259,7 @@ impl Neighbour {
         unsafe { self.put_with([HEADED, check(head.as_ref())], head.as_ref(), from, bytes) }
     }
 
-    /// Puts a payload of `bytes` bytes, and a few others beside it.
+    /// Puts a payload of `bytes` bytes, followed by the few bytes of `back`.
     ///
     /// # Safety
     /// As for [`put_eager`](Self::put_eager).
@@ -278,7 +280,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// Puts a collective's message of `bytes` bytes, which `gather` hands over part by part.
+    /// Puts a collective's message of `bytes` bytes, which `gather` yields in parts.
     pub(super) fn put_step(
         &mut self,
         head: &Head,
@@ -316,12 +318,12 @@ impl Neighbour {
         Ok(())
     }
 
-    /// Puts this message of a collective once there is room.
+    /// Queues a collective's message until there is room.
     pub(super) fn queue_step(&mut self, head: Head, from: Span, request: u32) {
         self.queue.push_back(Queued::Step { head, from, request });
     }
 
-    /// Announces a message of a collective.
+    /// Announces a collective's message.
     pub(super) fn announce_step(&mut self, head: &Head, message: Announced) -> Result<(), Corrupted> {
         let (mut bytes, head) = ([0; INLINE], head.as_ref());
         for (into, byte) in bytes.iter_mut().zip(head.iter().copied().chain(message.to_bytes())) {
@@ -330,18 +332,19 @@ impl Neighbour {
         self.tell([STEP_ANNOUNCE, 0], bytes.get(..head.len() + Announced::BYTES).unwrap_or_default())
     }
 
-    /// Puts this head and its payload once there is room.
+    /// Queues a header and its payload until there is room.
     pub(super) fn queue(&mut self, head: MessageHead, from: Span, request: u32) {
         self.settled.say(&head);
         self.queue.push_back(Queued::Eager { head, from, request });
     }
 
-    /// Sends this in fragments.
+    /// Sends a message in fragments.
     pub(super) fn stream(&mut self, placing: u32, from: Extent, request: u32) {
         self.streams.push_back(Stream { placing, from, sent: 0, request });
     }
 
-    /// Puts what waits, as long as there is room. Tells which requests have ended by that; says whether anything moved.
+    /// Puts queued entries and fragments as long as there is room. Reports the requests that end by it through `ended`;
+    /// returns whether anything moved.
     pub(super) fn flush(&mut self, regions: &Regions, mut ended: impl FnMut(u32)) -> Result<bool, Corrupted> {
         let mut moved = false;
         loop {
@@ -402,25 +405,26 @@ impl Neighbour {
         FRAGMENT_BYTES.min(self.longest()) as usize
     }
 
-    /// Bytes of the longest piece.
+    /// Bytes of the longest ring entry.
     #[inline]
     pub(super) fn longest(&self) -> u32 {
         self.outward.longest()
     }
 
-    /// Puts lent bytes; nothing if they are no longer lent, since their request has ended otherwise.
+    /// Puts bytes of a user buffer; nothing if their request has ended otherwise and the buffer is no longer
+    /// registered.
     fn put_span(&mut self, note: [u32; 2], from: Span, regions: &Regions) -> Result<(), PutError> {
         let Some(address) = regions.address(from) else { return Ok(()) };
         // SAFETY: the region lives, so its bytes are lent.
         unsafe { self.put_piece(note, address.start(), from.bytes) }
     }
 
-    /// The word that changes when something comes, or if something waits for room, when there is room.
+    /// The word that changes when an entry arrives, or, if entries are queued, when there is room.
     pub(super) fn awaited(&self) -> (&'static Word, u32) {
         if self.is_flushed() { self.inward.awaited() } else { self.outward.awaited() }
     }
 
-    /// Its end. Returns the requests that end with it.
+    /// Ends the peer's part. Returns the requests that end with it.
     pub(super) fn end(&mut self, failure: Failure) -> Vec<u32> {
         self.ended = Some(failure);
         let queued = self.queue.drain(..).filter_map(|queued| match queued {
@@ -430,7 +434,7 @@ impl Neighbour {
         queued.chain(self.streams.drain(..).map(|stream| stream.request)).collect()
     }
 
-    /// Wakes who sleeps until something is put.
+    /// Wakes the peer if it sleeps until something is put.
     #[inline(always)]
     pub(super) fn woke(&self) {
         if self.sleepers.may_sleep()
@@ -441,7 +445,7 @@ impl Neighbour {
     }
 }
 
-/// Copies a payload to where `room` bytes are, as much as fits.
+/// Copies a payload to a buffer of `room` bytes, as much as fits.
 ///
 /// # Safety
 /// They are valid, and nobody else uses them.
@@ -457,28 +461,28 @@ pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) 
     }
 }
 
-/// The ranks of this node.
+/// The shared-memory transport of a process.
 pub(super) struct Near {
     pub(super) node: Arc<Node>,
-    /// By their number on the node; nothing for this process itself, and for those that never came.
+    /// By rank on the node; `None` for this process itself, and for ranks that never joined.
     pub(super) neighbours: Box<[Option<Neighbour>]>,
     pub(super) pool: Arc<Pool>,
-    /// A core for every rank.
+    /// Whether every rank has a core.
     pub(super) spins: bool,
-    /// How many there are.
+    /// Number of peers.
     pub(super) met: u32,
-    /// The rank of the first, if they follow each other.
+    /// The rank of the node's first one, if its ranks are consecutive.
     first: Option<u32>,
-    /// Who is asked next whether it lives.
+    /// The peer whose liveness is checked next.
     asked: usize,
-    /// Since when what this rank wrote does not stand, and no neighbour shows nonsense of its own. Nanoseconds.
+    /// Since when the words that this rank wrote are not intact, while no peer has violated the protocol. Nanoseconds.
     pub(super) overwritten: Option<u64>,
-    /// The others read it at its address.
+    /// The peers read it at its address.
     _nonce: Box<Nonce>,
 }
 
 impl Near {
-    /// The rings of a node, and a greeting to everybody there.
+    /// Connects to the rings of a node, and sends a greeting to all ranks there.
     pub(super) fn new(node: Arc<Node>) -> Option<Self> {
         let (segment, layout, local) = (node.segment(), node.layout(), node.local());
         let nonce = Box::new(Nonce::new());
@@ -500,7 +504,7 @@ impl Near {
                 streams: VecDeque::new(),
                 settled: Settled::default(),
             };
-            // Fresh rings have room; garbage in one is found when it is looked at.
+            // Fresh rings have room; a corrupted one is detected when it is polled.
             let _ = neighbour.put([HELLO, 0], &nonce.greeting());
             Some(neighbour)
         };
@@ -523,7 +527,7 @@ impl Near {
         })
     }
 
-    /// The neighbour with this rank.
+    /// The peer with this rank.
     #[inline(always)]
     pub(super) fn of(&mut self, peer: PeerId) -> Option<&mut Neighbour> {
         let local = match self.first {
@@ -538,7 +542,7 @@ impl Near {
         self.of(peer).filter(|neighbour| neighbour.ended.is_none())
     }
 
-    /// As [`of`](Self::of), to look at.
+    /// As [`of`](Self::of), shared.
     pub(super) fn at(&self, peer: PeerId) -> Option<&Neighbour> {
         let local = self.node.local_of(peer.into())?;
         self.neighbours.get(local as usize)?.as_ref()
@@ -548,31 +552,32 @@ impl Near {
         self.node.segment()
     }
 
-    /// Greets a neighbour's process back: whether its memory can be read.
+    /// Answers a peer's greeting: tests whether its memory can be read.
     pub(super) fn source(&self, local: u32, greeting: Cells<'_>) -> Option<Source> {
         Source::probe(self.node.pid(local)?, &private::<{ Nonce::GREETING }>(greeting)?)
     }
 
-    /// The neighbour that is next to be asked whether it lives.
+    /// The next peer whose liveness is to be checked.
     pub(super) fn next_asked(&mut self) -> Option<PeerId> {
         self.asked = (self.asked + 1) % self.neighbours.len().max(1);
         self.neighbours.get(self.asked)?.as_ref().map(|neighbour| neighbour.peer)
     }
 
-    /// Bytes of the longest message that every ring takes without its being announced.
+    /// Bytes of the longest message that every ring takes without an announcement.
     pub(super) fn eager_limit(&self) -> usize {
         let longest = self.neighbours.iter().flatten().map(|neighbour| neighbour.longest() as usize).min();
         longest.unwrap_or(EAGER_LIMIT).min(EAGER_LIMIT)
     }
 
-    /// Neighbours whose words hold what they cannot have written.
+    /// Peers whose ring words hold values that they cannot have written.
     pub(super) fn unbelievable(&mut self) -> Vec<PeerId> {
         let listening = self.neighbours.iter_mut().flatten().filter(|neighbour| neighbour.ended.is_none());
         listening.filter_map(|neighbour| (!neighbour.is_believable()).then_some(neighbour.peer)).collect()
     }
 
-    /// Whether what this rank wrote still stands in the segment. If not, somebody writes where he should not, what was sent may
-    /// never be seen, and nothing there can be trusted. Looks at what others have not taken yet.
+    /// Whether the words that this rank wrote to the segment are intact. If not, another process writes where it must
+    /// not: sent messages may never be seen, and nothing in the segment can be trusted. Checks entries that are not
+    /// consumed yet.
     pub(super) fn is_intact(&mut self) -> bool {
         let mut listening = self.neighbours.iter_mut().flatten().filter(|neighbour| neighbour.ended.is_none());
         self.node.is_intact() && listening.all(Neighbour::is_intact)

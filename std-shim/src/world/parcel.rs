@@ -1,4 +1,4 @@
-//! Messages on their way whose payload is still needed.
+//! Sends whose payload is still needed: announced messages, and messages in transmission.
 
 use unisono_core::ids::PeerId;
 
@@ -6,31 +6,31 @@ use super::request::Failure;
 use super::small::Cell;
 use unisono_memory::region::Extent;
 
-/// A message whose payload may be asked for, or is being read.
+/// A send whose payload may be asked for, or is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parcel {
     pub(super) to: PeerId,
     pub(super) payload: Extent,
     pub(super) owner: Owner,
-    /// Operations of the endpoint, and places in a ring's queue, that read it.
+    /// Operations of the endpoint and entries of a ring's queue that read its payload.
     pub(super) uses: u32,
-    /// It is not asked for any more.
+    /// Whether its payload will not be asked for any more.
     pub(super) is_over: bool,
     pub(super) failure: Option<Failure>,
-    /// Bytes that memory was granted for.
+    /// Bytes for which the receiver has granted memory.
     pub(super) granted: usize,
-    /// Its receiver was asked to tell whether it is kept.
+    /// Whether its receiver was asked to acknowledge it.
     pub(super) is_asked: bool,
 }
 
 impl Parcel {
-    /// One that may be asked for, and that nobody reads.
+    /// A send that may be asked for, and whose payload nobody reads.
     pub(super) const fn new(to: PeerId, payload: Extent, owner: Owner) -> Self {
         Self { to, payload, owner, uses: 0, is_over: false, failure: None, granted: 0, is_asked: false }
     }
 
-    /// Its first failure is its owner's. What did not change is not written: what is written in parts and read whole stalls the
-    /// processor.
+    /// Records the first failure, which its owner gets. Writes nothing otherwise: a struct that is written in parts and
+    /// read whole stalls the processor (store forwarding).
     pub(super) fn note(&mut self, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.failure.get_or_insert(failure);
@@ -38,12 +38,12 @@ impl Parcel {
     }
 }
 
-/// Whose the payload is.
+/// The owner of a payload's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
-    /// It is lent to this request.
+    /// The user buffer of this request.
     Request(u32),
-    /// A copy in a cell.
+    /// A copy in a bounce buffer.
     Cell(Cell),
     /// A copy in a region of its own.
     Copy,
@@ -55,7 +55,7 @@ enum Entry {
         next: u32,
     },
     Used(Parcel),
-    /// Its payload is its owner's again; the machine knows the message still, and may speak of it.
+    /// Its payload is released; the matching machine still knows the message, and may name it.
     Abandoned {
         to: PeerId,
     },
@@ -63,13 +63,13 @@ enum Entry {
 
 const NONE: u32 = u32::MAX;
 
-/// All of them, by index.
+/// All sends of a process, by index.
 #[derive(Debug)]
 pub(super) struct Parcels {
     entries: Vec<Entry>,
     free: u32,
     used: usize,
-    /// How many there are to each rank.
+    /// Number of sends to each rank.
     towards: Box<[u32]>,
 }
 
@@ -78,7 +78,7 @@ impl Parcels {
         Self { entries: Vec::new(), free: NONE, used: 0, towards: vec![0; ranks as usize].into() }
     }
 
-    /// Whether there are some to this rank.
+    /// Whether there are any to this rank.
     pub(super) fn are_towards(&self, peer: PeerId) -> bool {
         self.towards.get(peer.0 as usize).is_some_and(|count| *count > 0)
     }
@@ -88,7 +88,7 @@ impl Parcels {
         if self.free == NONE { self.entries.len() as u32 } else { self.free }
     }
 
-    /// Puts one at [`next`](Self::next).
+    /// Inserts one at [`next`](Self::next).
     pub(super) fn put(&mut self, parcel: Parcel) -> u32 {
         let i = self.next();
         if let Some(count) = self.towards.get_mut(parcel.to.0 as usize) {
@@ -114,13 +114,13 @@ impl Parcels {
         }
     }
 
-    /// Those to this rank that nobody reads, and that are not known to be taken.
+    /// Those to this rank whose payload nobody reads, and that may still be asked for.
     pub(super) fn unread(&self, to: PeerId) -> Vec<u32> {
         let is = |parcel: &Parcel| parcel.to == to && !parcel.is_over && parcel.uses == 0 && parcel.granted == 0;
         self.iter().filter(|(_, parcel)| is(parcel)).map(|(i, _)| i).collect()
     }
 
-    /// Takes one out that nobody reads, though it may still be asked for.
+    /// Removes one whose payload nobody reads, though it may still be asked for.
     pub(super) fn abandon(&mut self, i: u32) -> Option<Parcel> {
         let entry = self.entries.get_mut(i as usize)?;
         let Entry::Used(parcel) = *entry else { return None };
@@ -129,7 +129,7 @@ impl Parcels {
         Some(parcel)
     }
 
-    /// The machine knows nothing any more of one that was abandoned.
+    /// Frees the index of an abandoned send, which the machine has forgotten.
     pub(super) fn forget(&mut self, i: u32) {
         if let Some(Entry::Abandoned { .. }) = self.entries.get(i as usize) {
             self.free_entry(i);
@@ -150,7 +150,7 @@ impl Parcels {
         }
     }
 
-    /// Takes it out, if nobody needs it any more.
+    /// Removes one that nobody needs any more.
     pub(super) fn take_done(&mut self, i: u32) -> Option<Parcel> {
         let Entry::Used(parcel) = *self.entries.get(i as usize)? else { return None };
         if !parcel.is_over || parcel.uses > 0 {
@@ -161,7 +161,7 @@ impl Parcels {
         Some(parcel)
     }
 
-    /// Asks about those that were not asked about.
+    /// Calls `ask` for each send that no acknowledgement was requested for.
     pub(super) fn ask(&mut self, mut ask: impl FnMut(PeerId)) {
         if self.used == 0 {
             return;
@@ -175,7 +175,7 @@ impl Parcels {
         }
     }
 
-    /// Nobody asks for those to this peer any more.
+    /// Ends the sends to a peer that is gone, once their payload is not read any more.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure) {
         for i in 0..self.entries.len() as u32 {
             match self.entries.get_mut(i as usize) {

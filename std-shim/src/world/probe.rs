@@ -1,4 +1,4 @@
-//! Messages that are looked at, or taken out, before they are received.
+//! Probes: inspecting, or removing by a matched probe, a message before it is received.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -14,28 +14,31 @@ use super::request::{Failure, Status, Tag};
 use super::watchdog::Doing;
 use unisono_bootstrap::Rank;
 
-/// A message that was taken out: no other receive meets it. Dropped without being received, it is received into no memory.
-#[must_use = "nobody else receives it"]
+/// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
+/// is discarded.
+#[must_use = "no other receive can match the message"]
 pub struct Message<'a> {
     communicator: &'a Communicator,
     id: MessageId,
     status: Status,
 }
 
-/// How one looks for a message.
+/// How a probe looks for a message.
 type Look<T> = fn(&mut Process, Pattern) -> Option<T>;
 
 impl Communicator {
-    /// Waits for a message from `source`, or from anyone, with `tag`, or with any, which a receive like that would meet.
+    /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
+    /// arguments would match (`MPI_Probe`). Returns its source, tag and length in bytes.
     ///
     /// # Errors
-    /// [`Failure`], as for a receive.
+    /// [`Failure`], as of a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
         self.until_found(Process::look_at, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
     }
 
-    /// Makes progress once, and tells whether there is a message that such a receive would meet. One that its sender holds, since
-    /// too many came before it, is found when the same is asked again.
+    /// Makes progress once, and returns the message that such a receive would match, if there is one (`MPI_Iprobe`). A
+    /// message that its sender still holds back, since too many came before it, is found by a later call with the same
+    /// arguments.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -48,7 +51,7 @@ impl Communicator {
         Ok(found.map(|status| self.own_status(told(&status))))
     }
 
-    /// As [`probe`](Self::probe), and takes the message out.
+    /// As [`probe`](Self::probe), and removes the message (`MPI_Mprobe`).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -61,7 +64,7 @@ impl Communicator {
         Ok(Message { communicator: self, id, status: self.own_status(told(&status)) })
     }
 
-    /// As [`immediate_probe`](Self::immediate_probe), and takes the message out.
+    /// As [`immediate_probe`](Self::immediate_probe), and removes the message (`MPI_Improbe`).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -116,13 +119,13 @@ impl Process {
         Some((id, status))
     }
 
-    /// Whether a message is there that a thread waits for in a probe.
+    /// Whether a message has arrived that a thread probes for.
     #[cold]
     pub(super) fn finds_what_is_probed(&self) -> bool {
         self.requests.probed.iter().any(|pattern| self.mailbox.machine.finds(pattern))
     }
 
-    /// What is found, or why nothing will be.
+    /// What the probe finds, or why it never will.
     fn find<T>(&mut self, look: Look<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
         let source = pattern.source.map(Rank::from);
         if let Err(failure) = self.expect_open(context) {
@@ -138,16 +141,16 @@ impl Process {
 }
 
 impl Message<'_> {
-    /// Its sender, tag and length.
+    /// Its source, tag and length.
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// Receives it.
+    /// Receives the message (`MPI_Mrecv`).
     ///
     /// # Errors
-    /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] what lies in `data` is
-    /// unspecified.
+    /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] the
+    /// contents of `data` are unspecified.
     pub fn receive_into<T: IntoBytes + FromBytes>(self, data: &mut [T]) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
         message.receive(data.as_mut_bytes())
@@ -158,7 +161,7 @@ impl Message<'_> {
         let wanted = Wanted::Matched(self.id, source.into());
         self.communicator.shared.lock().taken_out.retain(|(id, _)| *id != self.id);
         let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
-            // Nobody else can receive it, and its sender may wait.
+            // No other receive can match it, and its sender may wait.
             self.communicator.shared.change(|process| process.drop_message(self.id, source.into()));
         })?;
         self.communicator.wait(request)
@@ -167,7 +170,7 @@ impl Message<'_> {
 
 impl Drop for Message<'_> {
     fn drop(&mut self) {
-        // It ends at once: a message of no bytes is there, and any other is too long.
+        // Ends at once: a message of no bytes has arrived, and any other one is too long.
         let _ = self.receive(&mut []);
     }
 }

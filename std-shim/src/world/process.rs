@@ -1,4 +1,5 @@
-//! A process of a job: its endpoint and device, its messages, its place among the others.
+//! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
+//! one lock.
 
 mod collectives;
 mod contexts;
@@ -52,39 +53,39 @@ use unisono_bootstrap::{Entry, Membership, Rank};
 use unisono_memory::records::{ProcessEndpoint, grow};
 use unisono_memory::region::Regions;
 
-/// Datagrams that one round receives and sends at most.
+/// Most datagrams that one round of progress receives and sends.
 const BUDGET: u32 = 64;
-/// Rounds that the progress thread receives before it sends.
+/// Most rounds for which the progress thread receives before it sends.
 const ROUNDS: u32 = 64;
-/// Bytes of an eager message that fit behind its head in the endpoint's own.
+/// Most payload bytes of an eager message that fit after its header in the endpoint's own record.
 const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEAD - Head::EAGER;
-/// Nanoseconds between two looks at membership and watched peers.
+/// Nanoseconds between two checks of membership and watched peers.
 const TENDING: u64 = 20_000_000;
-/// Bytes of a message that memory is granted for at a time, unless said otherwise.
+/// Most bytes of a message that one CTS grants memory for, unless the settings choose otherwise.
 const GRANT: usize = 1 << 31;
-/// Bytes of sends that are collected before they leave by themselves: a few of what a system cuts at once.
+/// Bytes of batched sends that are flushed without being asked: a few GSO trains.
 const CORKED: usize = 1 << 18;
 
-/// What silence of a peer means.
+/// How a peer's silence is interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Silence {
-    /// Something answers for a computing process, or the user said so: death.
+    /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
     Death,
-    /// Nothing does: its agent is asked.
+    /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
     Question,
 }
 
-/// What an operation of the endpoint is for.
+/// What the completion of an operation of the endpoint ends.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Nothing,
-    /// Its payload is a cell of the slab.
+    /// Its payload is in a bounce buffer, which becomes free.
     Cell(Cell),
-    /// Its payload is lent.
+    /// Its payload is the user buffer of this request.
     Request(u32, PeerId),
 }
 
-/// A collective's message that is announced to a rank of this node.
+/// A collective's message that was announced to a rank of this node and waits for its receiver.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     to: PeerId,
@@ -92,7 +93,7 @@ struct Sending {
     request: u32,
 }
 
-/// Memory granted for a receive.
+/// Memory granted to a remote peer for a receive.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     placement: PlacementId,
@@ -100,11 +101,11 @@ struct Granted {
     request: u32,
 }
 
-/// Sends that were collected.
+/// Sends that wait to be flushed together.
 #[derive(Clone, Copy, Default, Debug)]
 struct Corked {
     sends: usize,
-    /// After so many they leave: whole runs of such as the first.
+    /// Number of sends after which the batch is flushed: a whole number of GSO trains of the first one's length.
     most: usize,
     bytes: usize,
 }
@@ -116,50 +117,51 @@ pub(super) struct Process {
     pub(super) device: Link,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
-    /// Elsewhere while this process waits at a fence.
+    /// `None` while this process waits at a fence.
     pub(super) membership: Option<Membership>,
     pub(super) silence: Silence,
-    /// A digest of those that must be equal on all ranks.
+    /// A digest of the settings that must be equal on all ranks.
     pub(super) settings: u64,
     pub(super) aborted: Option<Failure>,
-    /// A communicator was revoked; their contexts.
+    /// Whether any communicator was revoked, and the contexts of those that were.
     has_revoked: bool,
     revoked: Vec<Context>,
-    /// Messages that matched probes have taken out, and that were not received.
+    /// Messages that matched probes have removed, and that were not received yet.
     pub(super) taken_out: Vec<(MessageId, Envelope)>,
     clock: Instant,
     regions: RefCell<Regions>,
     pub(super) mailbox: Mailbox,
-    /// Messages that found the endpoint full.
+    /// Messages that wait for room in the endpoint.
     outbox: VecDeque<Outgoing>,
-    /// Something was handed to the endpoint since it last transmitted.
+    /// Whether a message was given to the endpoint since it last transmitted.
     has_posted: bool,
-    /// Rounds that sends have waited for.
+    /// Rounds that sends have waited for room.
     rounds: u32,
     small: SmallCells,
     keys: Keys,
     uses: Vec<Use>,
     sendings: Vec<Option<Sending>>,
     granted: Vec<Option<Granted>>,
-    /// Bytes of a message that memory is granted for at a time: the same on all ranks.
+    /// Most bytes of a message that one CTS grants memory for: the same on all ranks.
     grant_most: usize,
     placings: Vec<Option<Placing>>,
     pub(super) collectives: Collectives,
     pub(super) near: Option<Near>,
     watched: Vec<PeerId>,
-    /// Ranks that died while nothing waited for them or for anyone: the next receive from anyone is told.
+    /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
+    /// reports them.
     untold: Vec<Rank>,
-    /// This rank has sent all messages that it will, and so have these.
+    /// Whether this rank has sent its last message, and the ranks that reported the same.
     is_at_end: bool,
     left: Vec<PeerId>,
-    /// This rank begins nothing any more, and these receive no message any more.
+    /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
     is_deaf: bool,
     deaf: Vec<PeerId>,
-    /// Threads of this process that make progress alone.
+    /// Threads of this process that only make progress.
     pub(super) own_threads: usize,
     tended: u64,
     corked: Corked,
-    /// The clock when it was last read: what the endpoint is told never goes back.
+    /// The last reading of the clock: the endpoint must never see time go backwards.
     pub(super) latest: u64,
 }
 
@@ -242,14 +244,14 @@ impl Process {
         process
     }
 
-    /// Reads the clock: nanoseconds since this process joined.
+    /// Reads the clock, in nanoseconds since this process joined.
     fn now(&mut self) -> u64 {
         self.latest = self.clock.elapsed().as_nanos() as u64;
         self.latest
     }
 
     fn meet(&mut self, rank: Rank, entry: &Entry) {
-        // Those of this node are met in its segment.
+        // Ranks of this node are connected through the shared segment.
         if rank == self.rank || self.near.as_ref().is_some_and(|near| near.at(rank.into()).is_some()) {
             return;
         }
@@ -270,12 +272,13 @@ impl Process {
         self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
     }
 
-    /// Whether datagrams may wait: without any, a round would only let time act.
+    /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
     pub(super) fn look(&mut self) -> bool {
         self.device.look()
     }
 
-    /// Takes what has arrived. Whether all else of a round may wait for the next call, since nothing follows that others wait for.
+    /// Receives what has arrived. Returns whether the rest of the round may be left to the next call, because nothing
+    /// that others wait for follows.
     pub(super) fn take_arrivals(&mut self) -> bool {
         let now = self.now();
         let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
@@ -284,17 +287,18 @@ impl Process {
         receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         let collects = self.collectives.has_news || !self.requests.moved.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
-        // Others wait for grants.
+        // Others wait for these grants.
         !collects && !sends && !self.mailbox.has_news() && self.mailbox.late_grants.is_empty()
     }
 
-    /// One round, and what follows from it. With `interrupt`, the interrupt lane is read, too: its probes are answered when
-    /// everything that was sent before them has been taken off the polled lane. Returns whether anything moved.
+    /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
+    /// queue, whose probes are answered only after everything that was sent before them has been taken off the polled
+    /// queue. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         let moved = self.progress_near();
         self.corked = Corked::default();
-        // Without peers the endpoint has nothing to do.
+        // Without remote peers the endpoint has nothing to do.
         let moved = moved | if self.is_whole() { self.follow(now) } else { self.progress_far(now, interrupt) };
         if now.wrapping_sub(self.tended) >= TENDING {
             self.tended = now;
@@ -319,13 +323,13 @@ impl Process {
         moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
-            // What was asked for is told now: the next call may be long in coming.
+            // Sends control messages now, since the next call may be long in coming.
             self.push(now);
         }
         moved | self.follow_collectives()
     }
 
-    /// What follows for collectives, and what they send.
+    /// Advances collectives after a round, and transmits what they send.
     #[inline]
     fn follow_collectives(&mut self) -> bool {
         let now = self.latest;
@@ -338,7 +342,7 @@ impl Process {
         true
     }
 
-    /// Lets what was asked for leave, without receiving.
+    /// Transmits what is queued, without receiving.
     fn push(&mut self, now: u64) {
         self.corked = Corked::default();
         let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
@@ -348,7 +352,7 @@ impl Process {
         self.follow(now);
     }
 
-    /// A send of `bytes` bytes was queued: it leaves at once, or once enough wait.
+    /// A send of `bytes` bytes was queued: transmits at once, or when the batch is large enough.
     pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
         let corked = &mut self.corked;
         if corked.sends == 0 {
@@ -358,19 +362,19 @@ impl Process {
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
         if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
-            // Whoever collects may have computed meanwhile.
+            // The caller may have computed since the clock was read.
             let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
             self.push(now);
         }
     }
 
-    /// Lets what was collected leave.
+    /// Transmits the batched sends.
     pub(super) fn uncork(&mut self) {
         let now = self.now();
         self.push(now);
     }
 
-    /// Events and errands.
+    /// Handles the endpoint's events and runs deferred work.
     fn follow(&mut self, now: u64) -> bool {
         let mut moved = false;
         while let Some(event) = self.endpoint.poll_event(now) {
@@ -446,18 +450,18 @@ impl Process {
             && self.near.as_ref().is_none_or(Near::is_flushed)
     }
 
-    /// Nanoseconds that may pass before the endpoint needs to be asked again; `None`: any number.
+    /// Nanoseconds until the endpoint must be polled again; `None`: no timer runs.
     pub(super) fn rest(&mut self) -> Option<u64> {
         let now = self.now();
         self.endpoint.poll_timeout(now).map(|at| at.saturating_sub(now))
     }
 
-    /// Nanoseconds until it is time to tend again.
+    /// Nanoseconds until the next check of membership and watched peers.
     pub(super) fn tends_in(&mut self) -> u64 {
         TENDING.saturating_sub(self.now().wrapping_sub(self.tended))
     }
 
-    /// Asks for an event on the lane. False: something waits already.
+    /// Enables the queue's notification. Returns false if something already waits there.
     pub(super) fn arm(&mut self, lane: Lane) -> bool {
         self.device.arm(lane) == Armed::Armed
     }

@@ -1,4 +1,5 @@
-//! Who makes progress, and how a process waits (Koop et al. 2007, §4.2.2).
+//! Progress and blocking waits: who makes progress, and how a thread spins, sleeps and is woken (Koop et al. 2007,
+//! §4.2.2).
 
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,44 +22,44 @@ use crate::environment::Progress;
 use crate::node::Node;
 use unisono_bootstrap::Rank;
 
-/// How often the thread of the thread mode wakes.
+/// How often the progress thread of the thread mode wakes.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Most time that the thread of the hybrid mode sleeps.
+/// Longest sleep of the progress thread of the hybrid mode.
 const LONGEST: Duration = Duration::from_millis(250);
-/// Rounds that the progress thread makes before it lets others have the lock.
+/// Rounds that the progress thread makes before it releases the lock.
 const ROUNDS: u32 = 64;
-/// Nanoseconds that a process spins before it sleeps, when it has a core for itself and when it has not.
+/// Nanoseconds for which a thread spins before it sleeps, with a core for every rank and without.
 const SPIN: u64 = 50_000;
 const SPIN_CROWDED: u64 = 100_000;
-/// Looks for arrivals alone between two whole rounds of a thread that spins.
+/// Polls for arrivals alone between two full rounds of a thread that spins.
 const GLANCES: u32 = 7;
-/// Longest sleep while something may come through shared memory, which rings no bell.
+/// Longest sleep while something may arrive through shared memory, which signals no file descriptor.
 const NAP: Duration = Duration::from_micros(100);
-/// Nanoseconds between two looks whether the ranks of this node live.
+/// Nanoseconds between two checks whether the ranks of this node live.
 const LOOKS: u64 = 1_000_000;
 
-/// When a send leaves.
+/// When a send is transmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
     /// Before the call returns, or when the window has room.
     AtOnce,
-    /// With others.
+    /// Together with other sends.
     Together,
 }
 
-/// A request with lent memory.
+/// A request that owns a user buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Started {
     pub(super) request: u32,
     pub(super) region: Region,
-    /// With whom, unless with anyone.
+    /// The peer; `None`: any.
     pub(super) peer: Option<Rank>,
-    /// What a thread does that waits for it.
+    /// What a thread that waits for this request is blocked on.
     pub(super) what: Doing,
 }
 
-/// Ends the process when a panic leaves it behind, as a subscriber of `tracing`'s may panic: memory of callers is lent, their frames would
-/// go, and other ranks and threads would write there.
+/// Aborts the process when a panic unwinds through progress, as a panicking subscriber of `tracing` would cause: the
+/// callers' frames, whose buffers are in use, would be gone while other ranks and threads write there.
 struct Unfinished;
 
 impl Drop for Unfinished {
@@ -71,26 +72,26 @@ impl Drop for Unfinished {
 /// How a request has ended, if it has.
 type Taken = Option<Result<Status, Failure>>;
 
-/// What a wait is for.
+/// The event that a wait depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Awaits {
-    /// Something that this rank does.
+    /// An action of this rank.
     Rank(Rank),
-    /// Something that anyone does.
+    /// An action of any rank.
     Anyone,
-    /// Something that takes long, such as the end of the others, and rings the bell.
+    /// An event that takes long, such as the end of the other ranks, and wakes the waiter.
     Bell,
 }
 
-/// A process, its lock, and the bells of its lanes.
+/// A process, its lock, and the arrival waiters of its queues.
 pub(super) struct Shared {
     process: Lock<Process>,
     polled: Bell,
     interrupt: Bell,
     pub(super) crowded: bool,
-    /// Where some ranks are reached through shared memory.
+    /// `None` where no rank is reached through shared memory.
     node: Option<Arc<Node>>,
-    /// Threads that sleep on the polled lane's bell.
+    /// Threads that sleep on the polled queue's waiter.
     sleepers: AtomicU32,
     stopped: AtomicBool,
 }
@@ -106,13 +107,13 @@ impl Shared {
         self.process.lock()
     }
 
-    /// The lock, if that takes next to nothing.
+    /// Acquires the lock if the calling thread is its uncontended owner.
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<Inside<'_, Process>> {
         self.process.enter()
     }
 
-    /// What the same lock guards, by whoever has it.
+    /// Access to a cell that the same lock guards, for the holder of the lock.
     ///
     /// # Safety
     /// As of [`Lock::beside`].
@@ -122,19 +123,19 @@ impl Shared {
         unsafe { self.process.beside(process, beside) }
     }
 
-    /// Lets others run where there are more ranks than processors.
+    /// Yields the processor where there are more ranks than processors.
     pub(super) fn yield_if_crowded(&self) {
         if self.crowded {
             std::thread::yield_now();
         }
     }
 
-    /// Ends the present sleep on the polled lane.
+    /// A handle that ends the current sleep on the polled queue.
     pub(super) fn bell(&self) -> Bell {
         self.polled.clone()
     }
 
-    /// Makes progress until `done` says what came of it. Neither panics, or the process ends.
+    /// Makes progress until `done` returns a result. A panic in either aborts the process.
     pub(super) fn until<R>(&self, awaits: Awaits, done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let unfinished = Unfinished;
         let result = match &self.node {
@@ -145,7 +146,7 @@ impl Shared {
         result
     }
 
-    /// As that; others are told that a thread does this meanwhile.
+    /// As [`until`](Self::until), and records meanwhile that a thread waits for this, for hang reports.
     pub(super) fn until_told<R>(
         &self,
         awaits: Awaits,
@@ -167,7 +168,7 @@ impl Shared {
         })
     }
 
-    /// Where some ranks are reached through shared memory.
+    /// Waits where some ranks are reached through shared memory.
     fn until_near<R>(&self, node: &Node, awaits: Awaits, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let mut rest = node.rest();
         let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
@@ -184,7 +185,7 @@ impl Shared {
                 Awaits::Bell => false,
             };
             rounds = rounds.wrapping_add(1);
-            // Rings that are never empty must not keep this process from its other traffic.
+            // Rings that are never empty must not starve the other traffic.
             let moved = if in_memory && !rounds.is_multiple_of(ROUNDS) {
                 process.progress_near()
             } else {
@@ -230,22 +231,22 @@ impl Shared {
         }
     }
 
-    /// One round, of which other threads hear if it ended something.
+    /// Makes one round of progress, and wakes other threads if it ended something.
     pub(super) fn progress(&self, process: &mut Process) -> bool {
         self.tell(process, |process| process.progress(false))
     }
 
-    /// As that, mostly over what leads to this rank.
+    /// As [`progress`](Self::progress), mostly over what leads to this rank.
     pub(super) fn progress_towards(&self, process: &mut Process, to: Rank) {
         self.tell(process, |process| process.progress_towards(to));
     }
 
-    /// Does something else than progress that may end what other threads wait for: they hear of it.
+    /// Changes the process's state by something other than progress, and wakes the threads that it concerns.
     pub(super) fn change<R>(&self, what: impl FnOnce(&mut Process) -> R) -> R {
         self.tell(&mut self.lock(), what)
     }
 
-    /// As that, for whoever has the lock.
+    /// As [`change`](Self::change), for the holder of the lock.
     #[inline(always)]
     pub(super) fn tell<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();
@@ -256,8 +257,8 @@ impl Shared {
         result
     }
 
-    /// Ends the sleep of another thread if more has ended than this, or a message is there that one probes for: it may be what that
-    /// waits for.
+    /// Wakes a sleeping thread if requests have ended since `finished`, or a message has arrived that a thread probes
+    /// for: either may be what that thread waits for.
     #[inline]
     fn wake_sleepers(&self, process: &Process, finished: u64) {
         let requests = &process.requests;
@@ -269,7 +270,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps on the polled lane's bell.
+    /// Sleeps on the polled queue's waiter.
     fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
         let finished = process.requests.finished();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
@@ -280,12 +281,12 @@ impl Shared {
             self.polled.wait(Some(rest.min(longest)));
         }
         if self.sleepers.fetch_sub(1, Ordering::Relaxed) > 1 {
-            // One sleeper takes all rings.
+            // One sleeper consumes all notifications.
             self.wake_sleepers(&self.process.lock(), finished);
         }
     }
 
-    /// Where all ranks are reached through the endpoint.
+    /// Waits where all ranks are reached through the endpoint.
     fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, GLANCES) };
         let (mut idle_since, mut glances) = (None::<u64>, 0);
@@ -299,7 +300,7 @@ impl Shared {
                     glances -= 1;
                     continue;
                 }
-                // The shortest way back to whom waits; its next call makes a whole round.
+                // The shortest way back to the waiting caller; its next call makes a full round.
                 let may_end = self.tell(&mut process, Process::take_arrivals);
                 if may_end && let Some(result) = self.tell(&mut process, &mut done) {
                     return result;
@@ -322,7 +323,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a request, which `take` takes out when it has ended: its memory is free afterwards.
+    /// Waits for a request. `take` removes it once it has ended; its buffer is free afterwards.
     #[inline(always)]
     pub(super) fn wait(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
         let ended = take(&mut self.process.lock());
@@ -332,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// As that, for what has not ended yet.
+    /// As [`wait`](Self::wait), for a request that has not ended yet.
     #[inline(never)]
     pub(super) fn wait_long(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
         let mut waits = false;
@@ -351,7 +352,7 @@ impl Shared {
         })
     }
 
-    /// As that, of several requests that are under way, until `done` says what came of them.
+    /// As [`wait`](Self::wait), for several pending requests, until `done` returns a result.
     #[inline(never)]
     pub(super) fn wait_for_several<R>(&self, all: &[Started], mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let peer =
@@ -367,7 +368,7 @@ impl Shared {
                     }
                     waits = true;
                 }
-                // The last that was noted is found first.
+                // The last one recorded is found first.
                 Some(_) if waits => {
                     all.iter().rev().for_each(|one| process.note_over(Some(one.request), one.what));
                 }
@@ -377,7 +378,7 @@ impl Shared {
         })
     }
 
-    /// Makes progress once; tells whether and how the request has ended, if `take` takes it out.
+    /// Makes progress once, and returns how the request has ended, if `take` removes it.
     pub(super) fn test(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Taken {
         let mut process = self.process.lock();
         self.progress(&mut process);
@@ -385,7 +386,7 @@ impl Shared {
         take(&mut process)
     }
 
-    /// Makes progress once; tells whether the request has ended.
+    /// Makes progress once, and returns whether the request has ended.
     pub(super) fn is_done(&self, started: &Started) -> bool {
         let mut process = self.process.lock();
         self.progress(&mut process);
@@ -399,10 +400,10 @@ impl Shared {
         self.interrupt.ring();
     }
 
-    /// One round of the progress thread. Returns for how long it may sleep.
+    /// Makes one round of the progress thread. Returns for how long it may sleep.
     fn serve(&self) -> Duration {
         let mut process = self.process.lock_rarely();
-        // Others want the lock, too.
+        // Other threads want the lock, too.
         let mut rounds = 0..ROUNDS;
         self.tell(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
         if !rounds.is_empty() && process.arm(Lane::Interrupt) {
@@ -414,7 +415,7 @@ impl Shared {
     }
 }
 
-/// Starts the thread that the mode asks for.
+/// Starts the progress thread if the mode has one.
 pub(super) fn start(shared: &Arc<Shared>, progress: Progress) -> io::Result<Option<JoinHandle<()>>> {
     let longest = match progress {
         Progress::Engine => return Ok(None),

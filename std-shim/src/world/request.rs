@@ -1,4 +1,4 @@
-//! Requests: communication under way, and how it ended.
+//! Requests: operations under way by index, their results, and the failures that users see.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -11,10 +11,10 @@ use unisono_bootstrap::Rank;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
-/// A message that was received.
+/// A received message: source, tag and length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
-    /// Who sent it.
+    /// The rank that sent it.
     pub source: Rank,
     /// Its tag.
     pub tag: Tag,
@@ -22,62 +22,63 @@ pub struct Status {
     pub bytes: usize,
 }
 
-/// Why communication failed.
+/// Why a point-to-point operation failed. Ranks are those of the communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Failure {
-    /// A rank died, or is out of reach.
-    #[error("rank {0} failed")]
+    /// A rank died, or cannot be reached.
+    #[error("rank {0} failed: revoke and shrink the communicator, or end the job")]
     PeerFailed(Rank),
-    /// A rank finished and will neither send nor receive.
-    #[error("rank {0} has left")]
+    /// A rank has finished: it neither sends nor receives any more.
+    #[error("rank {0} has finished and takes no more part in the job")]
     Parted(Rank),
-    /// The message is longer than the receive.
+    /// The message is longer than the buffer of the receive.
     #[error("the message has {bytes} bytes, more than the receive has room for")]
     Truncated {
         /// The message's length.
         bytes: u64,
     },
-    /// The receive at the other end is shorter than this message.
+    /// The buffer of the receive at the other end is shorter than this message.
     #[error("the receive at rank {0} is shorter than the message")]
     TooLongForReceive(Rank),
-    /// A rank of this node, or somebody in its name, wrote to shared memory what no rank writes.
-    #[error("what rank {0} wrote to shared memory is no message")]
+    /// A rank of this node, or another process in its name, violated the protocol in shared memory.
+    #[error("rank {0} wrote invalid data to shared memory and is treated as failed")]
     Corrupted(Rank),
-    /// There is no such rank.
+    /// The communicator has no such rank.
     #[error("there is no rank {0}")]
     UnknownRank(Rank),
-    /// There is no record left for one more request, no memory for a copy of its message, or the adapter does not take its memory.
-    #[error("there is no room for one more request")]
+    /// No record is free for one more request, the system has no memory for a copy of its message, or the adapter
+    /// cannot register its buffer.
+    #[error("out of resources for one more request: complete pending requests, then retry")]
     Refused,
-    /// A member has given the communicator up ([`Communicator::revoke`](super::Communicator::revoke)).
+    /// A member has revoked the communicator ([`Communicator::revoke`](super::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
-    /// The device to other nodes is gone: nothing comes from there, and nothing arrives.
-    #[error("the network device is gone")]
+    /// The device to other nodes is gone: nothing arrives from there, and nothing is sent.
+    #[error("the network device is gone: other nodes cannot be reached")]
     NoDevice,
-    /// Requests of one World are waited for at once, and this one is another's.
-    #[error("the request is of another World")]
+    /// Requests of several Worlds were passed to one call.
+    #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
-    /// The job is being ended.
-    #[error("rank {rank} ended the job with code {code}")]
+    /// The job was aborted.
+    #[error("rank {rank} aborted the job with exit code {code}")]
     Aborted {
-        /// Who asked for it.
+        /// The rank that aborted it.
         rank: Rank,
-        /// The exit code to end with.
+        /// The exit code of the job.
         code: i32,
     },
 }
 
-/// One of several requests failed. The others stand as they stood: they can be waited for again, and so can those that had ended.
+/// One of several requests failed. The others are unchanged: they can still be waited for, also those that had ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("request {index}: {failure}")]
 pub struct RequestFailed {
-    /// Which: its place among those that were waited for, from 0 on.
+    /// Its index among the requests that were waited for, from 0 on.
     pub index: usize,
-    /// Why.
+    /// Its failure.
     pub failure: Failure,
 }
 
@@ -87,7 +88,7 @@ enum Entry {
         next: u32,
     },
     Pending,
-    /// As that, and nobody will ask how it ended.
+    /// Pending, and nobody will ask how it ended.
     Abandoned,
     Done(Result<Status, Failure>),
 }
@@ -99,35 +100,35 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
-    /// Messages of collectives that have ended, in that order.
+    /// Transfers of collectives that have ended, in this order.
     pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
-    /// Parcels that were read once more, or will not be.
+    /// Sends whose payload was read once more, or will not be.
     pub(super) read: VecDeque<(u32, Option<Failure>)>,
-    /// What threads wait for in probes.
+    /// The patterns that threads probe for.
     pub(super) probed: Vec<Pattern>,
 }
 
 const NONE: u32 = u32::MAX;
-/// From this number on they are no requests of users but messages of collectives, or parcels.
+/// Numbers from here on are no user requests, but transfers of collectives or sends.
 const MESSAGES: u32 = 1 << 31;
 const PARCELS: u32 = 1 << 30;
 
-/// The number of a parcel among requests.
+/// The request number of a send.
 pub(super) const fn of_parcel(parcel: u32) -> u32 {
     PARCELS | parcel
 }
 
-/// The parcel that has this number among requests.
+/// The send with this request number.
 pub(super) const fn parcel_of(request: u32) -> Option<u32> {
     if request < MESSAGES { request.checked_sub(PARCELS) } else { None }
 }
 
-/// The number of a collective's message among requests.
+/// The request number of a collective's transfer.
 pub(super) const fn of_message(message: u32) -> u32 {
     MESSAGES | message
 }
 
-/// The collective's message that has this number among requests.
+/// The collective's transfer with this request number.
 pub(super) const fn message_of(request: u32) -> Option<u32> {
     request.checked_sub(MESSAGES)
 }
@@ -145,7 +146,7 @@ impl Requests {
         }
     }
 
-    /// A request that is under way.
+    /// Allocates a pending request.
     pub(super) fn start(&mut self) -> u32 {
         match self.entries.get_mut(self.free as usize) {
             Some(entry) => {
@@ -163,7 +164,7 @@ impl Requests {
         }
     }
 
-    /// It has ended. Only the first end counts.
+    /// Ends a request. Only its first result counts.
     #[inline(always)]
     pub(super) fn finish(&mut self, request: u32, result: Result<Status, Failure>) {
         if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
@@ -175,7 +176,8 @@ impl Requests {
         }
     }
 
-    /// As that, where all went well: written where it stays. What is handed on in parts and read whole stalls the processor.
+    /// As [`finish`](Self::finish), for a success. Written in place: a struct that is written in parts and read whole
+    /// stalls the processor (store forwarding).
     #[inline(always)]
     pub(super) fn succeed(&mut self, request: u32, status: Status) {
         match self.entries.get_mut(request as usize) {
@@ -187,7 +189,7 @@ impl Requests {
         }
     }
 
-    /// As that, of what is no request of a user's.
+    /// As [`finish`](Self::finish), for a number that is no user request.
     #[inline(never)]
     fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
         if let Some(message) = message_of(request) {
@@ -199,12 +201,12 @@ impl Requests {
         }
     }
 
-    /// Something else has ended that a thread may wait for.
+    /// Counts the end of something other than a request that a thread may wait for.
     pub(super) const fn note_finished(&mut self) {
         self.finished += 1;
     }
 
-    /// Whether and how it has ended.
+    /// How a request has ended, if it has.
     pub(super) fn result(&self, request: u32) -> Option<Result<Status, Failure>> {
         match self.entries.get(request as usize) {
             Some(Entry::Done(result)) => Some(*result),
@@ -212,7 +214,7 @@ impl Requests {
         }
     }
 
-    /// Its index is free again.
+    /// Frees a request's index.
     pub(super) fn retire(&mut self, request: u32) {
         if let Some(entry) = self.entries.get_mut(request as usize) {
             *entry = Entry::Free { next: self.free };
@@ -220,7 +222,7 @@ impl Requests {
         }
     }
 
-    /// As that, once it has ended: nobody asks how.
+    /// Frees a request's index once it has ended: nobody asks for its result.
     pub(super) fn abandon(&mut self, request: u32) {
         match self.entries.get_mut(request as usize) {
             Some(entry @ Entry::Pending) => *entry = Entry::Abandoned,
@@ -229,17 +231,17 @@ impl Requests {
         }
     }
 
-    /// How many have ended since the start.
+    /// Number of requests that have ended since the start.
     pub(super) const fn finished(&self) -> u64 {
         self.finished
     }
 
-    /// How many of those have failed.
+    /// Number of those that failed.
     pub(super) const fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Ends all that are under way, and whatever else a thread may wait for.
+    /// Ends all pending requests, and everything else that a thread may wait for.
     pub(super) fn fail_all(&mut self, failure: Failure) {
         self.finished += 1;
         for entry in &mut self.entries {

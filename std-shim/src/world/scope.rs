@@ -1,4 +1,5 @@
-//! Requests that borrow buffers: they end within a scope, as threads of `std::thread::scope` do.
+//! Scoped requests: nonblocking operations that borrow their buffers and end within a scope, like the threads of
+//! `std::thread::scope`.
 
 use alloc::sync::Arc;
 use core::cell::Cell;
@@ -18,7 +19,7 @@ use super::request::{Failure, Status, Tag};
 use super::{Communicator, Invariant};
 use unisono_bootstrap::Rank;
 
-/// Where requests are started. When [`Communicator::scope`] returns, all have ended.
+/// Where nonblocking operations are started. When [`Communicator::scope`] returns, all of them have ended.
 ///
 /// Any thread may start requests and wait for them:
 ///
@@ -39,7 +40,7 @@ use unisono_bootstrap::Rank;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// but none that may outlive the scope, when the buffers are others' again:
+/// A thread that may outlive the scope cannot, since the buffers return to their owners when the scope ends:
 ///
 /// ```compile_fail,E0521
 /// # use unisono::{Tag, World};
@@ -54,29 +55,29 @@ use unisono_bootstrap::Rank;
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     ledger: Ledger<'env>,
-    /// Of another communicator.
+    /// The same scope on another communicator.
     next: OnceLock<Box<Self>>,
     scope: Invariant<'scope>,
 }
 
-/// Communication under way. Dropped, it goes on until the scope ends.
-#[must_use = "a request that is not waited for tells nothing of its failure"]
+/// A pending operation. When it is dropped, the operation continues until the scope ends.
+#[must_use = "without `wait`, the failure of the request goes unreported"]
 pub struct Request<'scope> {
     ledger: &'scope Ledger<'scope>,
-    /// `None`: somebody was told how it ended.
+    /// `None` once its result was reported.
     lent: Cell<Option<Lent>>,
 }
 
-/// How far a request is.
+/// The state of a request.
 pub(super) enum Stage {
     UnderWay(Started),
-    /// Nobody was told yet.
+    /// It has ended, and its result was not reported yet.
     Ended(Result<Option<Status>, Failure>),
     Told,
 }
 
-/// A receive under way, which is a [`Request`], whose buffer comes back with it, to be lent again within the same scope.
-#[must_use = "the buffer comes back from `wait`"]
+/// A pending receive that returns its buffer when it ends, to be used again within the same scope. It is a [`Request`].
+#[must_use = "`wait` returns the buffer"]
 pub struct Loan<'scope, T> {
     request: Request<'scope>,
     buffer: NonNull<[T]>,
@@ -90,7 +91,7 @@ pub(super) fn run<'env, R>(
     communicator: &'env Communicator,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
-    /// Waits for what is left, also in a panic: the buffers' borrows end with the scope.
+    /// Waits for what is left, also in a panic: the borrows of the buffers end with the scope.
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
@@ -98,7 +99,7 @@ pub(super) fn run<'env, R>(
             let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.ledger.close())).collect();
             if std::thread::panicking() {
                 let open = left.iter().filter(|(_, (started, begun))| !started.is_empty() || !begun.is_empty());
-                // What they wait for may depend on what this thread would have done next.
+                // The peers may depend on what this thread would have done next.
                 open.for_each(|(communicator, _)| communicator.give_up());
             }
             let mut outcomes = Vec::new();
@@ -108,7 +109,7 @@ pub(super) fn run<'env, R>(
                 }
                 communicator.wait_for_all(begun, &mut outcomes);
             }
-            // Nothing is lent any more: a drop may panic from here on.
+            // No buffer is in use any more: a drop may panic from here on.
             let panic = outcomes.into_iter().fold(None, |first, outcome| first.or(outcome.panic));
             if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
                 std::panic::resume_unwind(panic);
@@ -134,10 +135,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         scope
     }
 
-    /// Starts sending. The buffer is borrowed until the scope ends.
+    /// Starts a standard send (`MPI_Isend`). The buffer is borrowed until the scope ends.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was started.
+    /// [`Failure`] when the send was not started.
     pub fn immediate_send<T: IntoBytes + Immutable>(
         &'scope self,
         data: &'scope [T],
@@ -147,10 +148,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.start_send(data.as_bytes(), to, tag, Mode::Standard)
     }
 
-    /// As [`immediate_send`](Self::immediate_send); the request ends when the message has met its receive.
+    /// As [`immediate_send`](Self::immediate_send); the request ends when a receive has matched the message
+    /// (`MPI_Issend`).
     ///
     /// # Errors
-    /// [`Failure`] when nothing was started.
+    /// [`Failure`] when the send was not started.
     pub fn immediate_synchronous_send<T: IntoBytes + Immutable>(
         &'scope self,
         data: &'scope [T],
@@ -160,10 +162,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.start_send(data.as_bytes(), to, tag, Mode::Synchronous)
     }
 
-    /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted. Nothing is made of that.
+    /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted (`MPI_Irsend`). It is sent
+    /// like a standard send.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was started.
+    /// [`Failure`] when the send was not started.
     pub fn immediate_ready_send<T: IntoBytes + Immutable>(
         &'scope self,
         data: &'scope [T],
@@ -186,10 +189,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(Request::new(ledger, lent.unwrap_or(Lent::AT_ONCE)))
     }
 
-    /// Starts receiving from `source`, or from anyone; with `tag`, or with any.
+    /// Posts a receive (`MPI_Irecv`) from `source`, or from any rank; with `tag`, or with any.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was started.
+    /// [`Failure`] when the receive was not posted.
     pub fn immediate_receive_into<T: IntoBytes + FromBytes>(
         &'scope self,
         data: &'scope mut [T],
@@ -200,10 +203,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(Request::new(&self.ledger, lent))
     }
 
-    /// As [`immediate_receive_into`](Self::immediate_receive_into); the buffer comes back from [`Loan::wait`].
+    /// As [`immediate_receive_into`](Self::immediate_receive_into); [`Loan::wait`] returns the buffer.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was started.
+    /// [`Failure`] when the receive was not posted.
     pub fn lend<T: IntoBytes + FromBytes>(
         &'scope self,
         data: &'scope mut [T],
@@ -224,17 +227,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.communicator().start_receive(bytes, wanted, |process, started| self.ledger.lend(process, started))
     }
 
-    /// Lets the sends that were collected leave.
+    /// Transmits the sends that wait to be sent together.
     pub fn flush(&self) {
         self.communicator().shared.change(Process::uncork);
     }
 
-    /// Whose it is.
+    /// The communicator of this scope.
     pub(super) const fn communicator(&self) -> &'env Communicator {
         self.ledger.communicator
     }
 
-    /// What it has lent.
+    /// The requests of this scope on its communicator.
     pub(super) const fn ledger(&self) -> &Ledger<'env> {
         &self.ledger
     }
@@ -245,11 +248,11 @@ impl<'scope> Request<'scope> {
         Self { ledger, lent: Cell::new(Some(lent)) }
     }
 
-    /// Waits for the end. `None`: a send that ended at once, or a receive that was [cancelled](Self::cancel), or the end was told
-    /// before.
+    /// Waits until the operation has ended. `None`: a send that completed at once, a receive that was
+    /// [cancelled](Self::cancel), or a request whose end was reported before.
     ///
     /// # Errors
-    /// [`Failure`] when the communication failed.
+    /// [`Failure`] of the operation.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
         self.end()
     }
@@ -261,8 +264,8 @@ impl<'scope> Request<'scope> {
         }
     }
 
-    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say. How, it tells once: asked again it
-    /// says `Some(Ok(None))`.
+    /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended. Reports it once:
+    /// later calls return `Some(Ok(None))`.
     pub fn test(&self) -> Option<Result<Option<Status>, Failure>> {
         match self.look(|lent| self.ledger.test(lent), Option::is_some) {
             Some(ended) => ended.map(|ended| ended.map(Some)),
@@ -273,19 +276,19 @@ impl<'scope> Request<'scope> {
         }
     }
 
-    /// Whether [`wait`](Self::wait) would return at once; makes progress once.
+    /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
         self.look(|lent| self.ledger.is_done(lent), |_| false).unwrap_or(true)
     }
 
-    /// Takes a receive back that has met no message: it has ended, and [`wait`](Self::wait) says `None`. False: it goes on, or is a
-    /// send, or has ended.
+    /// Cancels a receive that has matched no message: it has ended, and [`wait`](Self::wait) returns `None`. Returns
+    /// false if it continues, is a send, or has ended.
     pub fn cancel(&self) -> bool {
         self.look(|lent| self.ledger.cancel(lent), |cancelled| *cancelled).unwrap_or(false)
     }
 
-    /// What comes of a look at it, after which it goes on unless `is_over`; nothing if it has ended at once, or that was told. Until
-    /// then it is noted: a panic amid the progress that this makes ends no loan.
+    /// Applies `look` to the request, which stays recorded unless `is_over`; returns `None` if it completed at once or
+    /// was reported. It is recorded during `look`: a panic amid the progress that this makes frees no buffer.
     fn look<R>(&self, look: impl FnOnce(&Lent) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
         let lent = self.lent.get().filter(|lent| !lent.is_at_once())?;
         let seen = look(&lent);
@@ -295,7 +298,7 @@ impl<'scope> Request<'scope> {
         Some(seen)
     }
 
-    /// For whoever has the lock: how far it is.
+    /// The state of the request, for the holder of the lock.
     pub(super) fn stage(&self, process: &mut Process) -> Stage {
         let Some(lent) = self.lent.get() else { return Stage::Told };
         if lent.is_at_once() {
@@ -307,7 +310,7 @@ impl<'scope> Request<'scope> {
         }
     }
 
-    /// As that. If it has ended, somebody is told by this; until then it stays lent.
+    /// As [`stage`](Self::stage). A request that has ended counts as reported, and is released.
     pub(super) fn tell(&self, process: &mut Process) -> Stage {
         let stage = self.stage(process);
         if matches!(stage, Stage::Ended(_)) && self.lent.get().is_some_and(|lent| self.ledger.settle(process, &lent)) {
@@ -316,7 +319,7 @@ impl<'scope> Request<'scope> {
         stage
     }
 
-    /// Whose World it is of.
+    /// The process that the request belongs to.
     pub(super) const fn shared(&self) -> &'scope Arc<Shared> {
         &self.ledger.communicator.shared
     }
@@ -343,8 +346,8 @@ impl<'scope, T> Deref for Loan<'scope, T> {
 }
 
 impl<'scope, T> Loan<'scope, T> {
-    /// Waits for the end. Tells how the receive ended, as [`Request::wait`] does, and gives the buffer back: of one that was
-    /// [cancelled](Request::cancel) at once, and as it was.
+    /// Waits until the receive has ended. Returns its result, as [`Request::wait`] does, and the buffer; a receive that
+    /// was [cancelled](Request::cancel) returns it at once and unchanged.
     pub fn wait(mut self) -> (Result<Option<Status>, Failure>, &'scope mut [T]) {
         let ended = self.request.end();
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody

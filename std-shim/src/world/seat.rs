@@ -1,20 +1,21 @@
-//! Seats of jobs that this process has: nobody joins a job again as the rank that it is. Servers are compared as they are written.
+//! Guards against joining a job twice: a process cannot join as a rank that it already is. Servers are compared as they
+//! are written.
 
 use parking_lot::Mutex;
 
 use crate::environment::Settings;
 use unisono_bootstrap::{HostPort, Rank};
 
-/// The process, since a forked one has what its parent took; the job's rendezvous server; the rank.
+/// The process id, since a forked process inherits the list; the job's rendezvous server; the rank.
 type Seat = (u32, HostPort, Rank);
 
 static TAKEN: Mutex<Vec<Seat>> = Mutex::new(Vec::new());
 
-/// A seat, until this is dropped. A job of this process alone has none.
+/// A rank of a job that this process is, until this is dropped. A job of this process alone has none.
 pub(super) struct Taken(Option<Seat>);
 
 impl Taken {
-    /// `None`: this process has that seat already.
+    /// Returns `None` if this process is that rank already.
     pub(super) fn take(settings: &Settings) -> Option<Self> {
         let job = settings.bootstrap.clone().zip(settings.seat);
         let own = job.map(|(server, seat)| (std::process::id(), server, seat.rank));

@@ -1,7 +1,7 @@
-//! A thread that wakes rarely and works shortly asks the scheduler for a short slice, so that it may interrupt one that
-//! computes (Linux 6.12 and later: EEVDF with requested slices; no privilege needed).
+//! Scheduler slices: a thread that wakes rarely and runs briefly asks for a short slice, so that it may preempt one
+//! that computes (Linux 6.12 and later: EEVDF with requested slices; no privilege needed).
 
-/// Nanoseconds of the slice: the least that Linux takes.
+/// Nanoseconds of the slice: the least that Linux accepts.
 const SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr` of `sched_setattr(2)`, first version.
@@ -17,7 +17,7 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks for a short slice for the calling thread. Elsewhere, and on older systems, nothing changes.
+/// Requests a short slice for the calling thread. Other and older systems are left unchanged.
 pub(super) fn shorten() {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,

@@ -1,18 +1,18 @@
-//! Slabs for small payloads: the sender's buffer is free at once.
+//! Bounce buffers for small payloads: a send from a copy returns at once.
 
 use unisono_core::span::{Region, Span};
 
 use super::collective::table::EAGER_MOST;
 use unisono_memory::region::Regions;
 
-/// A cell that is taken.
+/// A bounce buffer in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cell {
     slab: u8,
     index: u32,
 }
 
-/// Cells of `bytes` bytes in one region, free ones on a stack.
+/// Buffers of `bytes` bytes in one region, with a stack of free ones.
 #[derive(Debug)]
 struct Slab {
     region: Region,
@@ -25,13 +25,13 @@ impl Slab {
     fn new(bytes: usize, cells: u32, regions: &mut Regions) -> Self {
         match regions.allocate(bytes * cells as usize) {
             Ok(region) => Self { region, bytes, cells, free: (0..cells).rev().collect() },
-            // Without a slab every payload is lent.
+            // Without a slab, every payload is sent from the user buffer.
             Err(_) => Self { region: Region::default(), bytes, cells, free: Vec::new() },
         }
     }
 }
 
-/// Two slabs, 1 MiB each.
+/// Two slabs of 1 MiB each.
 #[derive(Debug)]
 pub(super) struct SmallCells([Slab; 2]);
 
@@ -40,12 +40,12 @@ impl SmallCells {
         Self([Slab::new(1024, 1024, regions), Slab::new(EAGER_MOST, 64, regions)])
     }
 
-    /// A cell for a message of `bytes` bytes, and where they go.
+    /// A buffer for a message of `bytes` bytes, and its span.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(Cell, Span)> {
         self.take_of(0, bytes)
     }
 
-    /// As that, for up to [`EAGER_MOST`] bytes: so that who only sends need not wait.
+    /// As [`take`](Self::take), for up to [`EAGER_MOST`] bytes: lets a blocking send return without waiting.
     pub(super) fn take_longer(&mut self, bytes: usize) -> Option<(Cell, Span)> {
         self.take_of(0, bytes).or_else(|| self.take_of(1, bytes))
     }
@@ -57,7 +57,7 @@ impl SmallCells {
         Some((Cell { slab, index }, Span { region: *region, offset: index as usize * *each, bytes: bytes as u32 }))
     }
 
-    /// Whether less than half of those for so many bytes are left.
+    /// Whether less than half of the buffers for `bytes` bytes are left.
     pub(super) fn are_scarce(&self, bytes: usize) -> bool {
         let slab = self.0.iter().find(|slab| bytes <= slab.bytes);
         slab.is_none_or(|slab| slab.free.len() < slab.cells as usize / 2)

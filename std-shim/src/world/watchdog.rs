@@ -1,8 +1,9 @@
-//! The watchdog: who is missing from what is stuck.
+//! Hang detection: which ranks are missing from a collective that makes no progress.
 //!
-//! A rank that has waited for so long in a collective asks those that it waits for. Who takes part in it says whom it waits for
-//! itself, and they are asked next; who does not, or does not answer, is missing. It is told once, on the standard error. Every rank
-//! answers, also without a watchdog of its own.
+//! A rank that has waited in a collective for longer than its threshold asks the ranks that it waits for. A rank that
+//! takes part answers with the ranks that it waits for itself, which are asked next; a rank that takes no part, or does
+//! not answer, is missing. The finding is reported once, on standard error. Every rank answers, also when its own
+//! threshold is off.
 
 mod inquiry;
 mod words;
@@ -25,13 +26,13 @@ pub(super) use words::{Doing, Means, Question, Standing, Subject};
 pub(super) struct Stuck {
     pub(super) subject: Subject,
     pub(super) verb: Verb,
-    /// Since when.
+    /// When the wait began, in nanoseconds.
     pub(super) since: u64,
-    /// Whom for.
+    /// The ranks that it waits for.
     pub(super) awaited: Vec<Rank>,
 }
 
-/// What a thread waits for that is no collective.
+/// A thread's wait for something other than a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wait {
     /// `None`: it is no request.
@@ -41,25 +42,25 @@ struct Wait {
     told: bool,
 }
 
-/// What waits for what, and the questions that are open.
+/// All waits of this process's threads, and the open inquiries about them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Nanoseconds of waiting after which it is asked; `None`: never.
+    /// Nanoseconds of waiting after which it is examined; `None`: never.
     patience: Option<u64>,
     inquiries: Vec<Inquiry>,
     waits: Vec<Wait>,
     /// Collectives through shared memory that threads wait in.
     shown: Vec<Stuck>,
-    /// Who was asked whether it does the same, once.
+    /// Ranks that were asked, once, whether they are in the same collective.
     doubts: Vec<(Rank, Subject)>,
-    /// Who does something else instead, through shared memory.
+    /// Ranks that called something else than a collective through shared memory.
     others: Vec<(Rank, Subject)>,
     /// Questions and answers that have arrived.
     pub(super) heard: Vec<(PeerId, Question)>,
 }
 
 impl Watch {
-    /// From now on waiting for so long is looked into.
+    /// Sets the threshold.
     pub(super) fn set_patience(&mut self, patience: Option<Watchdog>) {
         self.patience = patience.map(|time| u64::try_from(time.duration().as_nanos()).unwrap_or(u64::MAX));
     }
@@ -68,13 +69,13 @@ impl Watch {
         self.patience
     }
 
-    /// What a rank answers.
+    /// Handles a rank's answer.
     pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: Subject, standing: Standing) {
         let inquiry = self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(subject));
         inquiry.into_iter().for_each(|inquiry| inquiry.handle_answer(now, from, standing));
     }
 
-    /// A thread waits in a collective through shared memory.
+    /// Publishes that a thread waits in a collective through shared memory.
     pub(super) fn show(&mut self, now: u64, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
         match self.shown.iter_mut().find(|shown| shown.subject == subject) {
             Some(shown) => {
@@ -85,13 +86,13 @@ impl Watch {
         }
     }
 
-    /// It waits there no more.
+    /// Withdraws a wait.
     pub(super) fn hide(&mut self, subject: Subject) {
         self.shown.retain(|shown| shown.subject != subject);
         self.others.retain(|(_, other)| *other != subject);
     }
 
-    /// Whether a rank has not been asked about this yet; `current`: what this rank waits for at all.
+    /// Returns whether a rank is to be asked about this, once. `current`: everything that this rank waits for.
     pub(super) fn doubts(&mut self, rank: Rank, subject: Subject, current: &[(Rank, Subject, u64)]) -> bool {
         self.doubts.retain(|(_, about)| current.iter().any(|(_, current, _)| current == about));
         let is_new = !self.doubts.contains(&(rank, subject));
@@ -101,14 +102,14 @@ impl Watch {
         is_new
     }
 
-    /// A rank does something else where this one waits in a collective through shared memory.
+    /// Records a rank that called something else than the collective that this one waits in.
     pub(super) fn note_other(&mut self, rank: Rank, subject: Subject) {
         if self.shown.iter().any(|shown| shown.subject == subject) {
             self.others.push((rank, subject));
         }
     }
 
-    /// Who does something else instead.
+    /// The rank that called something else than this collective, if any.
     pub(super) fn other(&self, subject: Subject) -> Option<Rank> {
         self.others.iter().find(|(_, other)| *other == subject).map(|(rank, _)| *rank)
     }
@@ -117,30 +118,30 @@ impl Watch {
         &self.shown
     }
 
-    /// A thread waits for a message, or an agreement.
+    /// Records that a thread waits for a message or an agreement.
     pub(super) fn note_waiting(&mut self, now: u64, request: Option<u32>, what: Doing) {
         self.waits.push(Wait { request, what, since: now, told: false });
     }
 
-    /// It waits for it no more.
+    /// Records that it no longer waits.
     pub(super) fn note_over(&mut self, request: Option<u32>, what: Doing) {
         if let Some(over) = self.waits.iter().rposition(|wait| (wait.request, wait.what) == (request, what)) {
             self.waits.remove(over);
         }
     }
 
-    /// Requests that threads have waited for since then, or longer.
+    /// Requests that threads have waited for since `since` or longer.
     pub(super) fn waited(&self, since: u64) -> Vec<u32> {
         self.waits.iter().filter(|wait| wait.since <= since).filter_map(|wait| wait.request).collect()
     }
 
-    /// What a thread waits for that is no collective; of several requests, one that is under way.
+    /// What a thread waits for other than a collective; of several requests, a pending one.
     pub(super) fn awaited(&self, is_under_way: impl Fn(u32) -> bool) -> Option<Doing> {
         let mut waits = self.waits.iter().rev();
         waits.find(|wait| wait.request.is_none_or(&is_under_way)).map(|wait| wait.what)
     }
 
-    /// What is stuck now: inquiries about anything else end, and those about this go on.
+    /// Updates the inquiries to what is stuck now: ends those about anything else, and continues the others.
     pub(super) fn look(&mut self, now: u64, own: Rank, size: u32, stuck: &[Stuck]) {
         let Some(patience) = self.patience else { return };
         self.inquiries.retain(|inquiry| stuck.iter().any(|stuck| inquiry.is_about(stuck.subject)));
@@ -152,12 +153,12 @@ impl Watch {
         }
     }
 
-    /// A rank that is to be asked.
+    /// The next rank to ask, and the collective to ask about.
     pub(super) fn poll_question(&mut self, now: u64) -> Option<(Rank, Subject)> {
         self.inquiries.iter_mut().find_map(|inquiry| Some((inquiry.poll(now)?, inquiry.subject())))
     }
 
-    /// What was found out, as a line for people; of several requests, about those that are under way.
+    /// The next finding, as a line for people; of several requests, it mentions the pending ones.
     pub(super) fn poll_finding(&mut self, now: u64, is_under_way: impl Fn(u32) -> bool) -> Option<String> {
         if let Some(found) = self.inquiries.iter_mut().find_map(|inquiry| inquiry.poll_finding(now)) {
             return Some(found);
@@ -172,12 +173,12 @@ impl Watch {
     }
 }
 
-/// A time, for people.
+/// Formats nanoseconds as seconds.
 fn seconds(ns: u64) -> impl fmt::Display {
     fmt::from_fn(move |to| write!(to, "{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10))
 }
 
-/// A line for people, in one piece. Nobody to read it is no reason to fail.
+/// Prints a line on standard error in one write, and ignores failure.
 pub(super) fn say(rank: Rank, what: &str) {
     let mut line = String::new();
     let _ = writeln!(line, "unisono: rank {rank} {what}");

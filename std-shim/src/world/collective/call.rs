@@ -1,4 +1,4 @@
-//! What is called for: lengths and roots are checked here, before anybody hears of it.
+//! Arguments of collective calls: checks lengths and roots before any other rank is involved.
 
 use core::mem::size_of;
 
@@ -13,24 +13,24 @@ use super::{CollectiveError, Operation, View, ViewMut};
 use crate::world::Communicator;
 use unisono_bootstrap::Rank;
 
-/// Nobody's.
+/// The root of collectives without one.
 const NO_ROOT: Rank = Rank(0);
 
-/// A collective, and the buffers that it is called with.
+/// A collective's specification, and the buffers that it is called with.
 pub(super) struct Call<'b> {
     pub(super) plan: Plan,
     pub(super) places: Places<'b>,
     pub(super) shape: Shape,
 }
 
-/// Buffers, and which of them have gaps.
+/// The buffers of a call, and which of them are strided.
 pub(super) struct Lent<'b> {
     pub(super) places: Places<'b>,
     pub(super) gaps: Gaps,
 }
 
 impl<'b> Lent<'b> {
-    /// What goes in and what comes out.
+    /// Separate input and output.
     pub(super) fn apart<T>(data: View<'b, T>, into: ViewMut<'b, T>) -> Self
     where
         T: IntoBytes + FromBytes + Immutable,
@@ -39,19 +39,19 @@ impl<'b> Lent<'b> {
         Self { places: Places::Apart(data, into), gaps: Gaps { input, output } }
     }
 
-    /// What goes in; nothing comes out.
+    /// Input only.
     pub(super) fn given<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
         let (data, input) = data.bytes();
         Self { places: Places::Apart(data, &mut []), gaps: Gaps { input, output: None } }
     }
 
-    /// What comes out; nothing goes in.
+    /// Output only.
     pub(super) fn taken<T: IntoBytes + FromBytes>(into: ViewMut<'b, T>) -> Self {
         let (into, output) = into.bytes();
         Self { places: Places::Apart(&[], into), gaps: Gaps { input: None, output } }
     }
 
-    /// One for both.
+    /// One buffer for input and output.
     pub(super) fn both<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
         let (data, both) = data.bytes();
         Self { places: Places::Both(data), gaps: Gaps::both(both) }
@@ -63,27 +63,27 @@ impl<'b> Call<'b> {
         Self { plan, places: lent.places, shape: Shape { tables: None, gaps: lent.gaps } }
     }
 
-    /// One whose blocks differ in length.
+    /// A call whose blocks differ in length.
     pub(super) fn varying(plan: Plan, lent: Lent<'b>, tables: Tables) -> Self {
         Self { plan, places: lent.places, shape: Shape { tables: Some(tables), gaps: lent.gaps } }
     }
 
-    /// Whether ranks of one node show each other their data: who has blocks of many lengths, one buffer for both, or brackets as other
-    /// nodes have them, sends messages.
+    /// Whether ranks of one node use the collective area: calls with blocks of different lengths, in-place calls except
+    /// allreduce, and reductions in a fixed order use messages.
     pub(super) const fn is_shown(&self) -> bool {
         self.shape.tables.is_none()
             && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
             && !matches!(self.plan.order, Order::Fixed)
     }
 
-    /// What a collective of one rank does.
+    /// Executes a collective of a single rank.
     fn copy_alone(self) {
         if let (Places::Apart(input, output), true) = (self.places, self.plan.verb != Verb::Exscan) {
             self.shape.gaps.copy(input, output, self.plan.bytes);
         }
     }
 
-    /// Buffers without gaps: those with gaps are packed before, and unpacked afterwards.
+    /// Calls `run` with contiguous buffers: packs strided ones before, and unpacks them afterwards.
     pub(super) fn packed(
         self,
         run: impl FnOnce(&Plan, Places<'_>) -> Result<(), CollectiveError>,
@@ -102,7 +102,7 @@ impl<'b> Call<'b> {
                 let input = input.map(|gaps| gaps.packed(data)).transpose()?;
                 let data = input.as_deref().unwrap_or(data);
                 let Some(gaps) = output else { return run(plan, Places::Apart(data, into)) };
-                // What is not written is left alone.
+                // Elements that the collective does not write keep their values.
                 let mut packed = gaps.packed(into)?;
                 run(plan, Places::Apart(data, &mut packed))?;
                 gaps.unpack(&packed, into);
@@ -111,17 +111,17 @@ impl<'b> Call<'b> {
         }
     }
 
-    /// Whether one rank copies its blocks at most.
+    /// Whether this is a collective of a single rank, with blocks of equal length.
     pub(super) const fn is_alone(&self) -> bool {
         self.plan.size == 1 && self.shape.tables.is_none()
     }
 }
 
-/// A call, or what is wrong with it.
+/// A call, or what is wrong with its arguments.
 pub(super) type Checked<'b> = Result<Call<'b>, CollectiveError>;
 
 impl Communicator {
-    /// A collective of the only member.
+    /// Executes a collective of the only member.
     pub(super) fn copy_alone(&self, call: Call<'_>) -> Result<(), CollectiveError> {
         self.may_begin()?;
         call.copy_alone();
@@ -231,7 +231,7 @@ impl Communicator {
         Ok(self.reduction(Verb::ReduceScatter, block, NO_ROOT, Lent::apart(data, into), operation))
     }
 
-    /// Inclusive or exclusive.
+    /// Inclusive or exclusive scan.
     pub(super) fn call_scan<'b, T, O>(
         &self,
         verb: Verb,
@@ -272,19 +272,19 @@ impl Communicator {
         if root.0 < self.size { Ok(root) } else { Err(CollectiveError::UnknownRank { rank: root, size: self.size }) }
     }
 
-    /// A buffer for a block of everyone's.
+    /// A buffer with a block for every rank.
     fn whole<'b, T>(&self, into: ViewMut<'b, T>, block: usize) -> Result<ViewMut<'b, T>, CollectiveError> {
         exactly(into, block.saturating_mul(self.size as usize))
     }
 
-    /// Data with a block for everyone.
+    /// Data with a block for every rank.
     fn blocks<'b, T>(&self, data: View<'b, T>, block: usize) -> Result<View<'b, T>, CollectiveError> {
         let needed = block.saturating_mul(self.size as usize);
         if data.count() == needed { Ok(data) } else { Err(CollectiveError::Length { needed, given: data.count() }) }
     }
 }
 
-/// A buffer of exactly so many elements.
+/// Checks that a buffer has exactly `needed` elements.
 fn exactly<T>(into: ViewMut<'_, T>, needed: usize) -> Result<ViewMut<'_, T>, CollectiveError> {
     if into.count() == needed { Ok(into) } else { Err(CollectiveError::Length { needed, given: into.count() }) }
 }

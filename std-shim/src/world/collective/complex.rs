@@ -2,14 +2,14 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A complex number: the real part, then the imaginary one, as C, Fortran and `num_complex` have them in memory. Of system operations it has
-/// [`sum`](super::SystemOperation::sum) and [`product`](super::SystemOperation::product).
+/// A complex number: the real part, then the imaginary part, in memory as in C, Fortran and `num_complex`. The system
+/// operations [`sum`](super::SystemOperation::sum) and [`product`](super::SystemOperation::product) are defined for it.
 #[derive(Clone, Copy, PartialEq, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Complex<T>([T; 2]);
 
 impl<T: Copy> Complex<T> {
-    /// re + im · i.
+    /// The number re + im · i.
     pub const fn new(re: T, im: T) -> Self {
         Self([re, im])
     }

@@ -1,7 +1,7 @@
-//! Communicators as the process knows them: by context, which their messages name.
+//! The contexts of a process: its communicators by the number that their messages carry.
 //!
-//! A context is used again when everything of it has ended here and on all other ranks that take part in choosing it; one in which
-//! something failed never is: what is on its way there stays apart from everything else.
+//! A context is reused when all of its operations have ended here and at all other ranks that take part in choosing it.
+//! A context in which something failed is never reused, so that its late messages match nothing else.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -19,22 +19,22 @@ use super::running::What;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
-/// Contexts of a process: as many as 16 bits tell apart, without the one that stands for all.
+/// Number of contexts of a process: all that 16 bits distinguish, except [`EVERY`].
 pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
-/// The World's.
+/// The context of the World.
 pub(in crate::world) const WORLD: u32 = 0;
-/// All of them.
+/// Stands for all contexts.
 pub(in crate::world) const EVERY: u32 = u16::MAX as u32;
-/// Whoever asks about all of them wants to hear, too, when this rank receives no message any more: that goes by this number.
+/// In status requests: stands for the end of receiving, which a rank that asks about [`EVERY`] is notified of as well.
 pub(in crate::world) const HEARING: u32 = EVERY + 1;
-/// Of these many it is said at a time whether they are free.
+/// Number of contexts that are offered at a time.
 pub(in crate::world) const WINDOW: u32 = 1024;
 
-/// A rank that takes no part in the collectives of a communicator any more, though it lives.
+/// A live rank that takes no more part in a communicator's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Gone {
     pub(in crate::world) peer: PeerId,
-    /// The rank of the job because of which.
+    /// The rank of the job that is the cause.
     pub(in crate::world) cause: Rank,
 }
 
@@ -42,43 +42,44 @@ pub(in crate::world) struct Gone {
 #[derive(Debug)]
 pub(in crate::world) struct Context {
     pub(in crate::world) members: Group,
-    /// Tells it from those that had the same context before.
+    /// Distinguishes it from earlier communicators with the same context.
     pub(in crate::world) generation: u32,
-    /// All members share the memory of one node.
+    /// Whether all members share the memory of one node.
     pub(in crate::world) is_near: bool,
-    /// The last collective that was begun.
+    /// The last collective that was started.
     pub(in crate::world) last: What,
-    /// Why no further one will succeed.
+    /// Why every further collective fails.
     pub(in crate::world) failed: Option<CollectiveError>,
-    /// This rank takes no part any more, because of that one.
+    /// The rank because of which this rank takes no more part.
     pub(in crate::world) over: Option<Rank>,
     pub(in crate::world) gone: Vec<Gone>,
     pub(in crate::world) is_revoked: bool,
-    /// How barriers in shared memory wait, where there are any.
+    /// How barriers in shared memory wait; `None` where there are none.
     pub(in crate::world) way: Option<Arc<AtomicU32>>,
-    /// What it has in shared memory; the World has its own. And where members show there what they do.
+    /// Its slot of the node's memory, and the collective areas in which members publish their calls. The World has its
+    /// own areas.
     pub(in crate::world) room: Option<Room>,
     pub(in crate::world) boards: Option<Boards>,
-    /// Nobody calls anything on it any more.
+    /// Whether nothing will be called on the communicator any more.
     is_freed: bool,
 }
 
 impl Context {
-    /// Whose fault it is that a rank is missing.
+    /// The rank that is to blame for a missing rank.
     pub(in crate::world) fn cause(&self, peer: PeerId, own: Rank) -> Rank {
         let gone = self.gone.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
     }
 
-    /// Nothing is begun in shared memory any more.
+    /// Closes the collective areas: nothing is started in shared memory any more.
     pub(in crate::world) fn close_boards(&self) {
         if let Some(way) = &self.way {
             way.store(CLOSED, Ordering::Relaxed);
         }
     }
 
-    /// A member's number; of somebody else, which no message of a member names, the rank itself.
+    /// A member's rank in the communicator; for any other rank, which no member's message names, its rank in the job.
     pub(in crate::world) fn number(&self, rank: Rank) -> Member {
         Member(self.members.number(rank).unwrap_or(rank).0)
     }
@@ -88,40 +89,40 @@ impl Context {
 enum Place {
     #[default]
     Free,
-    /// Agreed on, and not begun yet.
+    /// Agreed on, and not opened yet.
     Reserved,
     Used(Box<Context>),
-    /// Something failed there, and this rank takes no part any more, because of that one.
+    /// Something failed there, and this rank takes no more part, because of that rank.
     Spent(Option<Rank>),
 }
 
-/// All of them.
+/// All contexts of a process.
 #[derive(Debug)]
 pub(in crate::world) struct Contexts {
     places: Vec<Place>,
     /// The latest generation that this rank has taken part in.
     generation: u32,
-    /// Of which communicators others are being made, and whether one of these has been offered all that is free.
+    /// Communicators from which others are being made, and whether one of them has been offered the free contexts.
     creating: Vec<u32>,
     is_offered: bool,
-    /// Ranks that are dead, as was agreed.
+    /// Ranks that failed, as was agreed.
     pub(in crate::world) lost: BTreeSet<Rank>,
-    /// Others may name a communicator that this rank has not heard of: one that it takes part in making, or has failed to make.
+    /// Whether messages may name a communicator that this rank does not know: one that it is making, or failed to make.
     is_expecting: bool,
-    /// Revocations, by whom, of what this rank has not begun yet.
+    /// Revocations of communicators that this rank has not opened yet, with their senders.
     early: BTreeSet<(u32, Rank)>,
 }
 
-/// What a rank offers to those with whom it makes a communicator.
+/// What a rank offers to the members with which it makes a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Offered {
-    /// Free contexts of a window; none where `is_whole` is not so.
+    /// Free contexts of a window; none unless `is_whole`.
     pub(in crate::world) free: [u64; WINDOW as usize / 64],
-    /// Free rooms.
+    /// Free communicator slots.
     pub(in crate::world) rooms: u64,
-    /// Another thread is not making one of another communicator.
+    /// Whether no other thread is making a communicator from another one.
     pub(in crate::world) is_whole: bool,
-    /// Greater than those of all communicators that this rank has been a member of.
+    /// Greater than the generations of all communicators that this rank has been a member of.
     pub(in crate::world) generation: u32,
 }
 
@@ -138,9 +139,9 @@ impl Contexts {
         }
     }
 
-    /// Whether a rank that says that a communicator is revoked speaks of the one that has this context here: it does if it is a member,
-    /// for where it has revoked one, that context is never used again with it. What this rank has not begun yet is
-    /// [remembered](Self::take_early).
+    /// Whether a rank's revocation concerns the communicator that has this context here: it does if the rank is a
+    /// member, since it never reuses a context that it has revoked. A revocation of a communicator that this rank has
+    /// not opened yet is [remembered](Self::take_early).
     pub(in crate::world) fn hear_revoked(&mut self, from: Rank, context: u32) -> bool {
         match self.get(context) {
             Some(used) => used.members.number(from).is_some(),
@@ -153,13 +154,13 @@ impl Contexts {
         }
     }
 
-    /// Whether a communicator that has begun was revoked by a member before.
+    /// Whether a member revoked a new communicator before it was opened here.
     pub(in crate::world) fn take_early(&mut self, context: u32) -> bool {
         let of: Vec<_> = self.early.extract_if((context, Rank(0))..(context + 1, Rank(0)), |_| true).collect();
         of.into_iter().any(|(_, from)| self.get(context).is_some_and(|used| used.members.number(from).is_some()))
     }
 
-    /// A rank begins another life: what it revoked in the former one is not what it makes now.
+    /// A rank has a new incarnation: the revocations of the former one do not concern its new communicators.
     pub(in crate::world) fn forget(&mut self, rank: Rank) {
         self.early.retain(|(_, from)| *from != rank);
     }
@@ -180,7 +181,7 @@ impl Contexts {
         }
     }
 
-    /// Whether what comes for it is for nobody.
+    /// Whether messages for this context are to be discarded.
     pub(in crate::world) fn is_over(&self, context: u32) -> bool {
         match self.places.get(context as usize) {
             Some(Place::Used(used)) => used.failed.is_some(),
@@ -189,7 +190,7 @@ impl Contexts {
         }
     }
 
-    /// Because of whom this rank takes no part there any more.
+    /// The rank because of which this rank takes no more part there.
     pub(in crate::world) fn over(&self, context: u32) -> Option<Rank> {
         match self.places.get(context as usize)? {
             Place::Used(used) => used.over,
@@ -198,19 +199,19 @@ impl Contexts {
         }
     }
 
-    /// Whether a message of a communicator that this rank does not know can be one of a rank's.
+    /// Whether a message of a communicator that this rank does not know may be legitimate.
     pub(in crate::world) fn is_expecting(&self, context: u32) -> bool {
         self.is_expecting || matches!(self.places.get(context as usize), Some(Place::Reserved))
     }
 
-    /// Those that are in use.
+    /// The contexts that are in use.
     pub(in crate::world) fn all(&self) -> impl Iterator<Item = u32> + use<> {
         let used = |(context, place): (u32, &Place)| matches!(place, Place::Used(_)).then_some(context);
         let all: Vec<u32> = (0..).zip(&self.places).filter_map(used).collect();
         all.into_iter()
     }
 
-    /// A communicator begins.
+    /// Opens the context of a new communicator.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
@@ -230,14 +231,14 @@ impl Contexts {
         }
     }
 
-    /// All have agreed on a context: it is free no more.
+    /// Reserves a context that all members agreed on.
     pub(in crate::world) fn reserve(&mut self, context: u32, generation: u32) {
         self.generation = self.generation.max(generation);
         self.set(context, Place::Reserved);
     }
 
-    /// This rank does not belong to the communicator; or it cannot say, and others may think it does.
-    /// False: it has begun.
+    /// Releases a reserved context: this rank is no member of the communicator, or does not know, and others may count
+    /// it as one. Returns false if the communicator was opened.
     pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool, own: Rank) -> bool {
         let is_reserved = matches!(self.places.get(context as usize), Some(Place::Reserved));
         if is_reserved {
@@ -246,8 +247,9 @@ impl Contexts {
         is_reserved
     }
 
-    /// A communicator is to be made of the members of this one. Several at a time, by several threads: all ranks let the one of the
-    /// lowest context have its way first (as MPICH does), and what is offered to one is not offered to another.
+    /// Offers free contexts for a communicator made from this one. Where several threads make communicators, all ranks
+    /// serve the parent with the lowest context first (as MPICH does), and contexts that are offered to one are not
+    /// offered to another.
     pub(in crate::world) fn offer(
         &mut self,
         (parent, first): (u32, u32),
@@ -264,12 +266,12 @@ impl Contexts {
         Offered { free, rooms, is_whole, generation: self.generation.wrapping_add(1) }
     }
 
-    /// What was offered is not needed any more. With `is_made`, whatever came of it is known to this rank.
+    /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.
     pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &Offered, is_over: bool, is_made: bool) {
         self.is_offered &= !offered.is_whole;
         if is_over {
             self.creating.retain(|other| *other != parent);
-            // After a failure others may have made it.
+            // After a failure, other members may have made the communicator.
             self.is_expecting &= !(is_made && self.creating.is_empty());
             let Self { early, places, is_expecting, .. } = self;
             let is_reserved = |context: u32| matches!(places.get(context as usize), Some(Place::Reserved));
@@ -277,14 +279,15 @@ impl Contexts {
         }
     }
 
-    /// Nobody calls anything on it any more. What it had in shared memory, and its members.
+    /// Nothing will be called on the communicator any more. Returns its slot and members, if it had a slot.
     pub(in crate::world) fn free(&mut self, context: u32) -> Option<(Room, Group)> {
         let used = self.get_mut(context)?;
         used.is_freed = true;
         Some((used.room.take()?, used.members.clone()))
     }
 
-    /// Which of [`WINDOW`] contexts from `first` on are free: bit by bit. A freed one is, once nothing is under way there.
+    /// Bitmap of the free ones among the [`WINDOW`] contexts from `first` on. A freed context counts once nothing is
+    /// under way there.
     fn map(&mut self, first: u32, is_busy: impl Fn(u32) -> bool) -> [u64; WINDOW as usize / 64] {
         let mut map = [0; _];
         for (word, context) in map.iter_mut().zip((first..).step_by(64)) {
@@ -338,7 +341,7 @@ mod tests {
         contexts.free(0);
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(0).is_none() && contexts.is_over(0));
-        assert_eq!(contexts.over(0), Some(Rank(3)), "who asks is told why");
+        assert_eq!(contexts.over(0), Some(Rank(3)), "the cause remains known");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Types that system operations combine.
+//! Element types of the system operations.
 
 use half::{bf16, f16};
 use unisono_shmem::kernel;
@@ -7,12 +7,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{Complex, Located};
 
 mod sealed {
-    /// Nobody else's types have kernels.
+    /// Only these types have reduction kernels.
     pub trait Sealed {}
 }
 
-/// A type that system operations combine: integers of 8 to 64 bits, floats of 16 (`half::f16`, `half::bf16`), 32 and 64, [`Complex`]
-/// numbers of the latter two, and values with an index ([`Located`]) of all but half precision.
+/// A type that system operations combine: integers of 8 to 64 bits, floats of 16 (`half::f16`, `half::bf16`), 32 and 64
+/// bits, [`Complex`] numbers of the latter two, and values with an index ([`Located`]) of all but the 16-bit floats.
 pub trait Element: sealed::Sealed + Copy + IntoBytes + FromBytes + Immutable {
     #[doc(hidden)]
     const ELEMENT: kernel::Element;

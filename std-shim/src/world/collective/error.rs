@@ -1,4 +1,4 @@
-//! Why a collective failed.
+//! Errors of collectives.
 
 use unisono_core::collective::{Cause, Failure as BasicFailure};
 
@@ -9,14 +9,14 @@ use unisono_bootstrap::Rank;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CollectiveError {
     /// The root is no rank of the communicator.
-    #[error("there is no rank {rank} among {size}")]
+    #[error("there is no rank {rank} in a communicator of {size}")]
     UnknownRank {
-        /// The root that was asked for.
+        /// The root that was passed.
         rank: Rank,
         /// Ranks of the communicator.
         size: u32,
     },
-    /// A buffer, or a list of lengths, is not as long as this collective needs it; of a rank's own block where lengths differ, in bytes.
+    /// A buffer or a list of lengths has the wrong length; for a rank's own block where lengths differ, in bytes.
     #[error("a buffer of {needed} elements is needed, not of {given}")]
     Length {
         /// Elements that it should have.
@@ -24,68 +24,71 @@ pub enum CollectiveError {
         /// Elements that it has.
         given: usize,
     },
-    /// A buffer that is written has an element twice.
+    /// A buffer that is written contains an element twice.
     #[error("elements of a buffer that is written overlap")]
     Overlapping,
-    /// The type has no such operation.
+    /// The operation is not defined for the element type.
     #[error("this operation is not defined for elements of this type")]
     Undefined,
-    /// An element is longer than what ranks show each other at once.
+    /// An element exceeds the largest that ranks of a node can combine.
     #[error("an element to be combined has at most {most} bytes")]
     ElementTooLong {
-        /// The longest.
+        /// Bytes of the largest element.
         most: usize,
     },
-    /// More bytes, for so many ranks, than a schedule has steps for; a block that has its own length of more than 2³² − 1 bytes; or
-    /// memory that cannot be had. What only this rank may know the others are told: every further collective fails.
-    #[error("a collective of so many bytes cannot be done")]
+    /// The data exceed the steps of a schedule, a block with its own length exceeds 2³² − 1 bytes, or the system has no
+    /// memory. Where only this rank can know that, the others are notified, and every further collective of the
+    /// communicator fails.
+    #[error("the collective is too large: a block, the number of steps or the memory exceeds a limit")]
     TooLong,
-    /// A rank has died or finished, or given up collectives since one of its failed, and has not done its part.
+    /// A rank has died or finished, or takes no more part in collectives since one of its own failed, and has not done
+    /// its part.
     #[error("rank {rank} is gone and missing from {collective} {sequence}")]
     Missing {
-        /// Who.
+        /// The missing rank.
         rank: Rank,
-        /// From what.
+        /// The collective that it is missing from.
         collective: &'static str,
-        /// The how-manieth collective of the communicator over the same means, barriers in shared memory being counted apart; wraps.
+        /// The number of the collective among those of the communicator that use the same mechanism, where barriers in
+        /// shared memory are counted separately; wraps around.
         sequence: u32,
     },
-    /// A rank shows or sends what it cannot, or its memory cannot be read.
-    #[error("rank {rank} shows nonsense in {collective} {sequence}")]
+    /// A rank violated the protocol, or its memory cannot be read.
+    #[error("rank {rank} sent invalid data in {collective} {sequence}")]
     Corrupt {
-        /// Who.
+        /// The rank that violated the protocol.
         rank: Rank,
-        /// In what.
+        /// The collective.
         collective: &'static str,
         /// As of [`Missing`](Self::Missing).
         sequence: u32,
     },
-    /// A rank does not do the same as this one: another collective, length, root, type or operation.
-    #[error("rank {rank} does not do the same as this one, which does {collective} {sequence}")]
+    /// A rank called something else than this one: another collective, length, root, type or operation.
+    #[error("rank {rank} does not call the same as this rank, which calls {collective} {sequence}")]
     Disagrees {
-        /// Who.
+        /// The rank that differs.
         rank: Rank,
-        /// What this rank does.
+        /// The collective that this rank called.
         collective: &'static str,
         /// As of [`Missing`](Self::Missing).
         sequence: u32,
     },
-    /// Somebody writes where only this rank may: nothing in the shared memory can be trusted any more.
-    #[error("the shared memory of this node is corrupted")]
+    /// Another process overwrote this rank's words: nothing in the shared memory can be trusted any more.
+    #[error("the shared memory of this node is corrupted: restart the job")]
     Corrupted,
-    /// A collective that is started again and again was not waited for.
-    #[error("the collective is under way")]
+    /// A persistent collective was started or used before it was waited for.
+    #[error("the collective is under way: wait for it first")]
     UnderWay,
-    /// A member has given the communicator up ([`Communicator::revoke`](crate::world::Communicator::revoke)).
+    /// A member has revoked the communicator ([`Communicator::revoke`](crate::world::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
-    /// The job is being ended, or this process has finished.
+    /// The job was aborted, or this process has finished.
     #[error(transparent)]
     Ended(Failure),
 }
 
 impl CollectiveError {
-    /// The same, of another collective.
+    /// The same error, naming another collective.
     pub(super) const fn of(mut self, name: &'static str) -> Self {
         if let Self::Missing { collective, .. }
         | Self::Corrupt { collective, .. }

@@ -1,5 +1,5 @@
-//! Collectives that go on while the caller does something else. All ranks begin the same ones in the same order, those of the World,
-//! which wait, included; they end in any order. A buffer is borrowed until the scope ends.
+//! Nonblocking collectives. All ranks start the same ones in the same order, interleaved with blocking ones; they end
+//! in any order. Buffers are borrowed until the scope ends.
 
 use unisono_core::collective::Verb;
 use unisono_shmem::payload::{Moves, Operate};
@@ -11,19 +11,19 @@ use crate::world::Scope;
 use crate::world::process::Process;
 use unisono_bootstrap::Rank;
 
-/// A collective under way, or why it was not begun.
+/// A started collective, or why it was not started.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Begins to wait until every rank has called this.
+    /// Starts a [`barrier`](crate::world::Communicator::barrier) (`MPI_Ibarrier`).
     ///
     /// # Errors
-    /// [`CollectiveError`] when nothing was begun, as of all that follow.
+    /// [`CollectiveError`] when the collective was not started, as of all the calls below.
     pub fn immediate_barrier(&'scope self) -> Begun<'scope> {
         self.begin(self.communicator().call_barrier(), Moves)
     }
 
-    /// Begins what [`Communicator::broadcast_into`](crate::world::Communicator::broadcast_into) does.
+    /// Starts [`broadcast_into`](crate::world::Communicator::broadcast_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -38,7 +38,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_broadcast(data.as_view_mut(), root)?, Moves)
     }
 
-    /// Begins what [`Communicator::gather_into`](crate::world::Communicator::gather_into) does.
+    /// Starts [`gather_into`](crate::world::Communicator::gather_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -54,7 +54,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
-    /// Begins what [`Communicator::scatter_into`](crate::world::Communicator::scatter_into) does.
+    /// Starts [`scatter_into`](crate::world::Communicator::scatter_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -70,7 +70,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
     }
 
-    /// Begins what [`Communicator::all_gather_into`](crate::world::Communicator::all_gather_into) does.
+    /// Starts [`all_gather_into`](crate::world::Communicator::all_gather_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -85,7 +85,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
     }
 
-    /// Begins what [`Communicator::all_to_all_into`](crate::world::Communicator::all_to_all_into) does.
+    /// Starts [`all_to_all_into`](crate::world::Communicator::all_to_all_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -100,7 +100,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
     }
 
-    /// Begins what [`Communicator::reduce_into`](crate::world::Communicator::reduce_into) does.
+    /// Starts [`reduce_into`](crate::world::Communicator::reduce_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -118,7 +118,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(self.communicator().call_reduce(data.as_view(), into.as_view_mut(), &operation, root)?, operation)
     }
 
-    /// Begins what [`Communicator::all_reduce_into`](crate::world::Communicator::all_reduce_into) does.
+    /// Starts [`all_reduce_into`](crate::world::Communicator::all_reduce_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -135,7 +135,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(self.communicator().call_all_reduce(data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
-    /// Begins what [`Communicator::all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place) does.
+    /// Starts [`all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -151,7 +151,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.combine(self.communicator().call_all_reduce_in_place(data.as_view_mut(), &operation)?, operation)
     }
 
-    /// Begins what [`Communicator::reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into) does.
+    /// Starts [`reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -171,7 +171,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         )
     }
 
-    /// Begins what [`Communicator::scan_into`](crate::world::Communicator::scan_into) does.
+    /// Starts [`scan_into`](crate::world::Communicator::scan_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -191,7 +191,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         )
     }
 
-    /// Begins what [`Communicator::exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into) does.
+    /// Starts [`exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into).
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -1,4 +1,5 @@
-//! Collectives whose result lies where the data was. On one node, too, they go by messages, all but the allreduce.
+//! In-place collectives (`MPI_IN_PLACE`), whose result replaces the data. All of them but the allreduce use messages,
+//! on one node, too.
 
 use unisono_core::collective::{Plan, Verb};
 use unisono_shmem::payload::Moves;
@@ -9,7 +10,7 @@ use super::{AsViewMut, CollectiveError, CollectiveRequest, Operation, ViewMut};
 use crate::world::{Communicator, Scope};
 use unisono_bootstrap::Rank;
 
-/// A collective under way, or why it was not begun.
+/// A started collective, or why it was not started.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 macro_rules! moving {
@@ -28,7 +29,7 @@ macro_rules! moving {
         )* }
 
         impl<'scope, 'env> Scope<'scope, 'env> { $(
-            #[doc = concat!("Begins what [`Communicator::", stringify!($name), "`] does.")]
+            #[doc = concat!("Starts [`", stringify!($name), "`](Communicator::", stringify!($name), ").")]
             ///
             /// # Errors
             /// [`CollectiveError`].
@@ -59,7 +60,7 @@ macro_rules! combining {
         )* }
 
         impl<'scope, 'env> Scope<'scope, 'env> { $(
-            #[doc = concat!("Begins what [`Communicator::", stringify!($name), "`] does.")]
+            #[doc = concat!("Starts [`", stringify!($name), "`](Communicator::", stringify!($name), ").")]
             ///
             /// # Errors
             /// [`CollectiveError`].
@@ -80,29 +81,32 @@ macro_rules! combining {
 }
 
 moving! {
-    /// Everyone's `data` to the root, whose own has a block for every rank, its own one in its place.
+    /// Gathers every rank's `data` at the root, whose own `data` has a block for every rank, with its own block in its
+    /// place.
     gather_in_place, immediate_gather_in_place, call_gather_in_place(root);
-    /// Block i of the root's `data` to rank i, whose own is as long; the root's block stays in its place.
+    /// Copies block i of the root's `data` to rank i's `data`, which is as long as a block; the root's block stays in
+    /// its place.
     scatter_in_place, immediate_scatter_in_place, call_scatter_in_place(root);
-    /// `data` has a block for every rank; everyone's own one to everyone.
+    /// Gathers every rank's own block in every rank's `data`, which has a block for every rank.
     all_gather_in_place, immediate_all_gather_in_place, call_all_gather_in_place();
-    /// Block j of rank i's `data` to block i of rank j's.
+    /// Exchanges block j of rank i's `data` with block i of rank j's `data`.
     all_to_all_in_place, immediate_all_to_all_in_place, call_all_to_all_in_place();
 }
 
 combining! {
-    /// Everyone's `data`, combined, replaces the root's; the others' is left alone.
+    /// Reduces every rank's `data`; the result replaces the root's. The `data` of other ranks is unchanged.
     reduce_in_place, immediate_reduce_in_place, call_reduce_in_place(root);
-    /// `data` has a block for every rank; block i of everyone's, combined, to the begin of rank i's. What is behind it is unspecified.
+    /// Reduces block i of every rank's `data`, which has a block for every rank, to the beginning of rank i's `data`.
+    /// The rest is unspecified afterwards.
     reduce_scatter_block_in_place, immediate_reduce_scatter_block_in_place, call_reduce_scatter_in_place();
-    /// The `data` of ranks 0 to i, combined, replaces rank i's.
+    /// Reduces the `data` of ranks 0 to i; the result replaces rank i's.
     scan_in_place, immediate_scan_in_place, call_scan_in_place();
-    /// The `data` of ranks 0 to i − 1, combined, replaces rank i's; rank 0's is left alone.
+    /// Reduces the `data` of ranks 0 to i − 1; the result replaces rank i's. Rank 0's `data` is unchanged.
     exclusive_scan_in_place, immediate_exclusive_scan_in_place, call_exclusive_scan_in_place();
 }
 
 impl Communicator {
-    /// A call whose plan says so on all ranks, also on those whose buffers are one in any case.
+    /// A call whose specification says in place on all ranks, also on those that have only one buffer anyway.
     fn in_place<'b>(plan: Plan, lent: Lent<'b>) -> Call<'b> {
         Call::new(Plan { in_place: true, ..plan }, lent)
     }

@@ -1,10 +1,10 @@
-//! Values with an index.
+//! Value-index pairs, for the location of a minimum or maximum.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A value, and where it was found: of a rank, a row, an element. Of system operations it has
-/// [`min_location`](super::SystemOperation::min_location) and [`max_location`](super::SystemOperation::max_location), which are MPI's
-/// `MPI_MINLOC` and `MPI_MAXLOC`.
+/// A value with an index, such as a rank, a row or an element. The system operations
+/// [`min_location`](super::SystemOperation::min_location) and [`max_location`](super::SystemOperation::max_location)
+/// are defined for it, as `MPI_MINLOC` and `MPI_MAXLOC`.
 ///
 /// ```
 /// use unisono::World;
@@ -26,7 +26,7 @@ pub struct Located<T> {
 }
 
 impl<T: Copy> Located<T> {
-    /// A value at an index.
+    /// A value with an index.
     pub const fn new(value: T, index: u64) -> Self {
         Self { value, index }
     }
@@ -36,7 +36,7 @@ impl<T: Copy> Located<T> {
         self.value
     }
 
-    /// Its index.
+    /// The index.
     pub const fn index(self) -> u64 {
         self.index
     }

@@ -1,5 +1,5 @@
-//! Ranks of a node as a group, all of the job or those of a communicator that has a room: their barrier, their flags, and how one waits
-//! for the others.
+//! Intra-node collectives: the ranks of a node as a group, all of the job or the members of a communicator with a slot;
+//! their barrier, their slot collectives, and how a rank waits for the others.
 
 mod lines;
 
@@ -33,44 +33,47 @@ use crate::world::lock::Lock;
 use crate::world::watchdog::{Means, Subject};
 use unisono_bootstrap::Rank;
 
-/// Polls before a wait looks at anything else, where every rank has a core.
+/// Polls before a wait checks anything else, where every rank has a core.
 const POLLS: u32 = 512;
-/// Time that a process which is ending takes, at most, between the end of its memory and that of its locks.
+/// Longest time between the end of a dying process's memory and the release of its locks.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// How barriers wait: every rank has a core, or lets others run; or it is not known yet where words lie.
+/// Barrier modes: spin, since every rank has a core; yield to others; or spin, once the placement of the words is
+/// decided.
 const SPINNING: u32 = 0;
 const SHARED: u32 = 1;
-/// They fail, as everything that is begun does.
+/// Barriers fail, like everything that is started.
 pub(in crate::world) const CLOSED: u32 = 2;
 const UNSETTLED: u32 = 3;
 
-/// The buffers of a call.
+/// The memory of a call.
 pub(super) enum Places<'a> {
-    /// What goes in and what comes out.
+    /// Separate input and output.
     Apart(&'a [u8], &'a mut [u8]),
-    /// One for both.
+    /// One buffer for both.
     Both(&'a mut [u8]),
 }
 
-/// A group of ranks, which are on one node.
+/// A group of ranks on one node.
 pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,
     boards: Boards,
-    /// This rank's number in it.
+    /// This rank's number in the group.
     own: u32,
-    /// Of the communicator, which may have a room.
+    /// The communicator's context, and its slot if it has one.
     context: u32,
     room: Option<Room>,
-    /// With the words where they begin, and where they lie at last, if they move; the line that this rank has said, plus one.
+    /// The barrier with its words in their initial places, the one with their final places if they move, and the cache
+    /// line that this rank has published, plus one.
     barrier: FlatBarrier<'static>,
     settled: OnceLock<(FlatBarrier<'static>, PairBarrier<'static>)>,
     said: AtomicU32,
-    /// How barriers wait, if they do.
+    /// The barrier mode.
     way: Arc<AtomicU32>,
     /// Barriers that this rank has entered.
     epoch: AtomicU32,
-    /// Whether this rank has written for all others since the last one, most likely behind a barrier: in the next it arrives last.
+    /// Whether this rank has written for all others since the last barrier, most likely right after it: it lets them
+    /// arrive first in the next one.
     leads: AtomicBool,
     storing: Storing,
     state: Lock<State>,
@@ -80,15 +83,15 @@ struct State {
     flags: Flags<'static>,
     sequence: u32,
     grain_max: usize,
-    /// Whether it is known who can read whose memory.
+    /// Whether the ranks have found out who can read whose memory.
     agreed: bool,
     failed: Option<CollectiveError>,
-    /// What was asked for last.
+    /// The collective that was called last.
     wanted: Verb,
 }
 
 impl NodeGroup {
-    /// The ranks of a node, which are all of a job of this size. `None`: they are not, or there is nobody else.
+    /// The group of a node whose ranks are all ranks of a job of this size. `None`: they are not, or there is only one.
     pub(in crate::world) fn new(node: &Arc<Node>, size: u32) -> Option<Self> {
         if size < 2 || node.size() != size {
             return None;
@@ -96,7 +99,7 @@ impl NodeGroup {
         Self::of(node.clone(), Boards::of(&node.layout()), (WORLD, None), node.local())
     }
 
-    /// The members of a communicator, that have these boards in its room.
+    /// The group of a communicator whose members have these areas in its slot.
     pub(in crate::world) fn in_room(
         node: Arc<Node>,
         boards: Boards,
@@ -121,11 +124,11 @@ impl NodeGroup {
         };
         let way = match node.waiting() {
             Waiting::Shared => SHARED,
-            // Where more meet, whoever comes last decides.
+            // With more than two ranks the last arrival determines the time, wherever the words are.
             Waiting::Dedicated if room.is_none() && boards.ranks == 2 && node.has_processes() => UNSETTLED,
             Waiting::Dedicated => SPINNING,
         };
-        // In a room words lie where they begin.
+        // In a slot the words stay in their initial places.
         let pair = barrier.pair().filter(|_| room.is_some()).map(|pair| (barrier, pair));
         Some(Self {
             node,
@@ -144,12 +147,12 @@ impl NodeGroup {
         })
     }
 
-    /// Where its members show what they do.
+    /// The areas in which the members publish their calls.
     pub(in crate::world) const fn boards(&self) -> Boards {
         self.boards
     }
 
-    /// To be set to [`CLOSED`] when nothing is to be done any more.
+    /// The barrier mode, which is set to [`CLOSED`] when nothing may be started any more.
     pub(in crate::world) fn way(&self) -> Arc<AtomicU32> {
         self.way.clone()
     }
@@ -160,7 +163,8 @@ impl NodeGroup {
         epoch
     }
 
-    /// Dedicated: one release store, an acquire look at each of the others, no lock, no clock.
+    /// Enters the barrier. On a dedicated node: one release store and an acquire load of each other rank's word,
+    /// without lock or clock.
     #[inline]
     pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
         let epoch = self.next_epoch();
@@ -187,7 +191,7 @@ impl NodeGroup {
         }
     }
 
-    /// Why nothing is begun any more.
+    /// Why nothing is started any more.
     #[cold]
     fn closed(&self, communicator: &Communicator, failed: Option<CollectiveError>) -> CollectiveError {
         communicator.may_begin().err().or(failed).unwrap_or(CollectiveError::Revoked)
@@ -211,7 +215,7 @@ impl NodeGroup {
         self.await_barrier(communicator, barrier, epoch, from)
     }
 
-    /// Where ranks share processors.
+    /// The barrier on an oversubscribed node.
     fn meet_crowded(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
         let is_last = self.leads.load(Ordering::Relaxed) && self.await_others(epoch);
         self.barrier.arrive(epoch);
@@ -219,7 +223,7 @@ impl NodeGroup {
         if is_last { Ok(()) } else { self.await_barrier(communicator, &self.barrier, epoch, 0) }
     }
 
-    /// Lets the others arrive first, for a while. Whether they have.
+    /// Lets the others arrive first, for a while. Returns whether they have.
     fn await_others(&self, epoch: u32) -> bool {
         self.leads.store(false, Ordering::Relaxed);
         let (mut rest, mut from) = (self.node.rest(), 0);
@@ -233,7 +237,7 @@ impl NodeGroup {
         true
     }
 
-    /// Whether one of these others may need the processor of this rank.
+    /// Whether one of these other ranks may need the processor of this rank.
     fn is_any_here(&self, here: Here<'_>, which: impl Fn(u32) -> bool) -> bool {
         self.others().any(|rank| here.may_have(self.local(rank)) && which(rank))
     }
@@ -260,7 +264,7 @@ impl NodeGroup {
             }
             let subject = self.subject(Means::Barrier, epoch, 0);
             waiting.get_or_insert_with(|| Waits(communicator, subject));
-            // Before what it told is heard, which came first.
+            // Checked before the messages of these ranks are handled, which they sent earlier.
             let gone = (look == Look::Everywhere)
                 .then(|| self.gone(|rank| is_behind(&rank), |rank| is_behind(&rank)))
                 .flatten();
@@ -313,7 +317,7 @@ impl NodeGroup {
         (0..self.boards.ranks).filter(|&rank| rank != self.own)
     }
 
-    /// The rank of the node that a member is.
+    /// The rank on the node of a member.
     fn local(&self, rank: u32) -> u32 {
         self.boards.seats.get(rank).unwrap_or(u32::MAX)
     }
@@ -322,7 +326,7 @@ impl NodeGroup {
         self.node.standing(self.local(rank))
     }
 
-    /// Whether a member takes part in none of its collectives any more.
+    /// Whether a member takes no more part in this group's collectives.
     fn has_retired(&self, rank: u32) -> bool {
         let Some(room) = self.room else { return self.node.has_retired(self.local(rank)) };
         let word = self.node.segment().word(self.boards.retired(rank));
@@ -333,18 +337,19 @@ impl NodeGroup {
         CollectiveId { context: self.context, sequence }
     }
 
-    /// The digest is one of what ranks must agree on.
+    /// Identifies a collective in hang reports; the digest covers everything that ranks must agree on.
     fn subject(&self, means: Means, sequence: u32, digest: u32) -> Subject {
         let generation = self.room.map_or(0, |room| room.generation);
         Subject { means, context: self.context << 16 | (generation ^ digest) & 0xffff, sequence }
     }
 
-    /// A rank that is behind for good: the first one that is not alive, else one that is waited for and has retired. Whoever retires
-    /// because of a death does so after it, so that the dead one is named by all: also by those whom it has given everything. Looked for
-    /// before what others told is heard: whoever revokes a communicator tells that, then retires.
+    /// A rank that will never catch up: the first one that is not alive, else an awaited one that has retired. A rank
+    /// that retires because of a death does so after it, so that all ranks name the dead one, also those that it has
+    /// given everything. Called before messages are handled: a rank that revokes a communicator sends the revocation
+    /// before it retires.
     fn gone(&self, is_behind: impl Fn(u32) -> bool, is_awaited: impl Fn(u32) -> bool) -> Option<u32> {
         let dead = || {
-            // It may have done its part before it went.
+            // It may have done its part before it ended.
             let is_dead = |rank: &u32| is_behind(*rank) && self.standing(*rank) != Standing::Alive && is_behind(*rank);
             self.others().find(is_dead)
         };
@@ -355,12 +360,12 @@ impl NodeGroup {
         })
     }
 
-    /// Whom this rank waits for: where it needs everyone's part, all who are behind.
+    /// The ranks that this one waits for: all that are behind, where it needs every rank's part.
     fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
         self.others().map(Member).filter(self.is_missing(flags, plan))
     }
 
-    /// Whether this rank waits for another.
+    /// Whether this rank waits for another one.
     fn is_missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Fn(&Member) -> bool {
         let everyone = match plan.verb {
             Verb::Gather | Verb::Reduce => plan.rank == plan.root,
@@ -371,14 +376,14 @@ impl NodeGroup {
         move |rank| awaited == Some(*rank) || everyone && flags.is_behind(*rank)
     }
 
-    /// From now on every collective fails.
+    /// Fails every further collective.
     pub(super) fn fail(&self, communicator: &Communicator, error: CollectiveError) -> CollectiveError {
         self.state.lock().failed = Some(error);
         self.retire(communicator, error);
         error
     }
 
-    /// Tells the others that this rank takes part in none any more, over messages neither.
+    /// Notifies the others that this rank takes no more part in collectives, over messages either.
     fn retire(&self, communicator: &Communicator, error: CollectiveError) {
         communicator.shared.change(|process| process.fail_with(self.context, error));
     }
@@ -387,7 +392,8 @@ impl NodeGroup {
         Processes { node: &self.node, seats: &self.boards.seats, storing: &self.storing }
     }
 
-    /// Whether a process whose memory cannot be read is alive all the same: memory ends a little before everything else does.
+    /// Whether a process whose memory cannot be read is alive all the same: a dying process loses its memory slightly
+    /// before its locks.
     fn lives_on(&self, rank: u32) -> bool {
         let until = Instant::now() + ENDING;
         while self.standing(rank) == Standing::Alive {
@@ -399,13 +405,13 @@ impl NodeGroup {
         false
     }
 
-    /// Whether a collective goes through the boards: in a room what is short enough for its chunks.
+    /// Whether a collective uses the collective area: in a slot only if it fits its chunks.
     pub(super) fn carries(&self, plan: &Plan) -> bool {
         self.room.is_none() || fits_room(plan, &self.boards)
     }
 
-    /// Shows that this rank calls a collective that goes by messages: who calls another one, which does not, sees that. What is shown,
-    /// by which this rank sees as much of the others while it waits.
+    /// Publishes that this rank calls a collective that uses messages, so that a rank that calls another one, in shared
+    /// memory, detects it. Returns the record, by which this rank detects the same of the others while it waits.
     pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<Passed, CollectiveError> {
         let mut state = self.state.lock();
         self.expect_open(communicator, &state)?;
@@ -416,7 +422,7 @@ impl NodeGroup {
         passed.map(|()| state.flags.passed())
     }
 
-    /// Whether a collective may begin.
+    /// Whether a collective may start.
     pub(in crate::world) fn may_begin(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
         self.expect_open(communicator, &self.state.lock())
     }
@@ -442,15 +448,16 @@ impl NodeGroup {
         }
         state.wanted = plan.verb;
         if !state.agreed {
-            // What fails is what was asked for.
+            // An error names the collective that the user called.
             let named = |error: CollectiveError| error.of(plan.verb.name());
             self.agree(communicator, &mut state).map_err(named)?;
         }
-        // Lent, so that it is dropped when all is settled and the lock is free: its drop is code of the user's.
+        // By reference, so that it is dropped after the lock is released: its drop runs user code.
         self.complete(communicator, &mut state, plan, places, &mut operate)
     }
 
-    /// A broadcast that is like the last call, where that suffices. False: it is to be [run](Self::run), nothing has happened.
+    /// Repeats a broadcast like the last call on the fast path. Returns false if it must be [run](Self::run) instead;
+    /// nothing has happened then.
     #[inline]
     pub(super) fn broadcast_again(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
         let mut state = self.state.lock();
@@ -480,7 +487,8 @@ impl NodeGroup {
         true
     }
 
-    /// Finds out whether every rank can read every other's memory: each reads a word of each, and tells all others whether it could.
+    /// Finds out whether every rank can read every other's memory: each reads a word of each other, and publishes
+    /// whether it could.
     #[cold]
     fn agree(&self, communicator: &Communicator, state: &mut State) -> Result<(), CollectiveError> {
         let (own, size) = (self.own, self.boards.ranks);
@@ -520,7 +528,7 @@ impl NodeGroup {
         Ok(())
     }
 
-    /// A collective is complete: of several roots the last one leads.
+    /// Records whether this rank was the root of the last broadcast or scatter.
     fn note_lead(&self, plan: &Plan) {
         if plan.bytes > 0 {
             let leads = plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter);
@@ -543,7 +551,7 @@ impl NodeGroup {
     }
 }
 
-/// This rank's part in a collective: where it comes to no good end, there is none in a later one.
+/// This rank's part in a collective: if it does not end well, the group fails.
 struct Part<'a> {
     group: &'a NodeGroup,
     communicator: &'a Communicator,
@@ -632,7 +640,7 @@ impl Part<'_> {
                         } else if let Some(rank) = flags.differing() {
                             flags.handle_differing(rank);
                         } else if let Some(rank) = flags.contradicting()
-                            // Who failed takes back what it lent.
+                            // A rank that failed has withdrawn its buffers.
                             && !group.has_retired(rank.0)
                         {
                             flags.handle_corrupt(rank);
@@ -656,13 +664,13 @@ impl Part<'_> {
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
         group.retire(communicator, error);
         self.state.flags.withdraw();
-        // Before the caller has its buffers back.
+        // Before the caller gets its buffers back.
         fence(Ordering::SeqCst);
         self.state.failed = Some(error);
     }
 }
 
-/// Others are told what this thread waits for until this is dropped.
+/// A published wait, withdrawn when this is dropped.
 struct Waits<'c>(&'c Communicator, Subject);
 
 impl Drop for Waits<'_> {
@@ -672,7 +680,7 @@ impl Drop for Waits<'_> {
 }
 
 impl Communicator {
-    /// Other traffic, and now and then what this rank wrote there, while a collective waits for these ranks.
+    /// Progress on other traffic, and now and then an integrity check, while a collective waits for these ranks.
     #[cold]
     fn look_round(
         &self,

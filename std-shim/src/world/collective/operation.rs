@@ -1,4 +1,4 @@
-//! What reductions do with two elements.
+//! Reduction operations: the library's, and user functions.
 
 use core::marker::PhantomData;
 use core::mem::size_of;
@@ -11,23 +11,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Element;
 
-/// An operation on elements of type `T`. It is associative.
+/// A reduction operation on elements of type `T`. It must be associative.
 pub trait Operation<T> {
     #[doc(hidden)]
     fn order(&self) -> Order;
 
-    /// A number that is equal on ranks that do the same.
+    /// A digest that is equal on ranks that call the same operation.
     #[doc(hidden)]
     fn kind(&self) -> u32;
 
-    /// `None`: the type has no such operation.
+    /// `None`: the operation is not defined for the type.
     #[doc(hidden)]
     fn operate(self) -> Option<impl Operate + Send>;
 }
 
-/// An operation of the library. Integers wrap; logical and bitwise ones are for integers, sums and products also for complex numbers,
-/// which have no others, and those of locations for values with an index. What a minimum or a maximum is of a NaN and another value, with an
-/// index or without, is one of the two, and may differ with the order in which ranks are combined.
+/// A predefined operation. Integers wrap. Logical and bitwise operations are defined for integers, sums and products
+/// also for complex numbers (which have no other operation), and locations for values with an index. The minimum or
+/// maximum of a NaN and another value, with or without an index, is one of the two, and may depend on the order in
+/// which ranks are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SystemOperation(kernel::Operation);
 
@@ -42,15 +43,15 @@ operations! {
     sum Sum;
     /// left × right.
     product Product;
-    /// The lesser.
+    /// The lesser one.
     min Min;
-    /// The greater.
+    /// The greater one.
     max Max;
-    /// 1 where both are not zero, else 0.
+    /// 1 where both are nonzero, else 0.
     logical_and LogicalAnd;
-    /// 1 where one is not zero, else 0.
+    /// 1 where at least one is nonzero, else 0.
     logical_or LogicalOr;
-    /// 1 where exactly one is not zero, else 0.
+    /// 1 where exactly one is nonzero, else 0.
     logical_xor LogicalXor;
     /// left & right.
     bitwise_and BitwiseAnd;
@@ -58,9 +59,9 @@ operations! {
     bitwise_or BitwiseOr;
     /// left ^ right.
     bitwise_xor BitwiseXor;
-    /// The lesser value with its index ([`Located`](super::Located)); of equal ones that of the least index.
+    /// The lesser value with its index ([`Located`](super::Located)); of equal values the one with the least index.
     min_location MinLocation;
-    /// The greater value with its index; of equal ones that of the least index.
+    /// The greater value with its index; of equal values the one with the least index.
     max_location MaxLocation;
 }
 
@@ -78,8 +79,8 @@ impl<T: Element> Operation<T> for SystemOperation {
     }
 }
 
-/// A function of two elements, the left and the right one, that is associative. Whoever makes progress calls it, in any thread of
-/// this process; it must not use the World. When it panics, so does the call that waits for the collective.
+/// An associative function of two elements, left and right. It may be called in any thread of this process that makes
+/// progress, and must not use the World. When it panics, so does the call that waits for the collective.
 #[derive(Clone, Copy, Debug)]
 pub struct UserOperation<T, F> {
     function: F,
@@ -88,12 +89,12 @@ pub struct UserOperation<T, F> {
 }
 
 impl<T, F: FnMut(&T, &T) -> T> UserOperation<T, F> {
-    /// One that need not commute: elements are combined in rank order.
+    /// An operation that need not commute: elements are combined in rank order.
     pub const fn associative(function: F) -> Self {
         Self { function, order: Order::Rank, of: PhantomData }
     }
 
-    /// One that commutes, too.
+    /// An operation that also commutes.
     pub const fn commutative(function: F) -> Self {
         Self { function, order: Order::Any, of: PhantomData }
     }
@@ -108,7 +109,7 @@ where
         self.order
     }
 
-    /// Functions cannot be told apart: lengths and orders can.
+    /// Functions cannot be compared; element lengths and orders can.
     fn kind(&self) -> u32 {
         1 << 16 | (size_of::<T>() as u32) << 1 | u32::from(self.order == Order::Rank)
     }
@@ -118,10 +119,10 @@ where
     }
 }
 
-/// An operation whose results have the same bits from run to run, whatever the device, the placement of ranks and the tuning: operands
-/// are combined in rank order, bracketed as the number of ranks alone says
-/// ([`Order::Fixed`](unisono_core::collective::Order::Fixed)), by messages also between ranks that share memory. For sums of floating-point numbers, which
-/// differ by their brackets; slower than the operation itself.
+/// An operation whose results have the same bits from run to run, whatever the device, the placement of ranks and the
+/// tuning: operands are combined in rank order, in brackets that depend only on the number of ranks
+/// ([`Order::Fixed`](unisono_core::collective::Order::Fixed)), by messages also between ranks that share memory. Meant
+/// for floating-point sums, which depend on the brackets; slower than the operation itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reproducible<O>(pub O);
 

@@ -1,4 +1,5 @@
-//! Blocks of any length anywhere in a buffer, one per rank.
+//! Partitions: one block per rank, of any length, anywhere in a buffer (the counts and displacements of MPI's vector
+//! collectives).
 
 use alloc::sync::Arc;
 use core::mem::size_of;
@@ -9,20 +10,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::CollectiveError;
 use super::strided::Gaps;
 
-/// The most bytes of a block: lengths on the wire have 32 bits.
+/// Most bytes of a block: lengths on the wire have 32 bits.
 pub(super) const BLOCK_MOST: usize = u32::MAX as usize;
 
-/// Bytes of blocks, and where each begins.
+/// Lengths of blocks in bytes, and offsets of their first bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Table {
     pub(in crate::world) bytes: Box<[usize]>,
     pub(in crate::world) at: Box<[usize]>,
-    /// Where blocks lie in rows: bytes of a row, and from one to the next.
+    /// Where blocks are in rows: bytes of a row, and from one row to the next.
     pub(in crate::world) rows: Option<(usize, usize)>,
 }
 
 impl Table {
-    /// Of elements of so many bytes, in a buffer of `given` elements.
+    /// A table for elements of `size` bytes, in a buffer of `given` elements.
     fn new(counts: &[usize], displacements: &[usize], size: usize, given: usize) -> Result<Self, CollectiveError> {
         if counts.len() != displacements.len() {
             return Err(CollectiveError::Length { needed: counts.len(), given: displacements.len() });
@@ -36,7 +37,7 @@ impl Table {
         Ok(Self { bytes: bytes(counts), at: bytes(displacements), rows: None })
     }
 
-    /// The same in rows of `row` elements, each `stride` after the one before.
+    /// As [`new`](Self::new), in rows of `row` elements, each `stride` elements after the previous one.
     fn in_rows(
         counts: &[usize],
         displacements: &[usize],
@@ -47,7 +48,7 @@ impl Table {
         if row == 0 || stride < row {
             return Err(CollectiveError::Length { needed: row.max(1), given: stride });
         }
-        // As long as the rows are, with what is between them.
+        // The rows with the gaps between them.
         let extent = |count: &usize| match count.checked_sub(1) {
             Some(last) => (last / row).saturating_mul(stride).saturating_add(last % row).saturating_add(1),
             None => 0,
@@ -64,7 +65,7 @@ impl Table {
     }
 }
 
-/// Blocks to be sent.
+/// Blocks to be sent, one per rank.
 #[derive(Clone, Debug)]
 pub struct Partition<'b, T> {
     pub(super) data: &'b [T],
@@ -72,17 +73,17 @@ pub struct Partition<'b, T> {
 }
 
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
-    /// Block i: `counts[i]` elements from `displacements[i]` on.
+    /// Block i has `counts[i]` elements from `displacements[i]` on.
     ///
     /// # Errors
-    /// [`CollectiveError::Length`]: one of the lists is shorter, or a block exceeds `data`.
+    /// [`CollectiveError::Length`]: the lists differ in length, or a block exceeds `data`.
     pub fn new(data: &'b [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
         let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 
-    /// Block i: `counts[i]` elements from `displacements[i]` on, in rows of `row` elements that begin `stride` elements after one
-    /// another, as columns of a matrix do whose rows have `stride` elements.
+    /// Block i has `counts[i]` elements from `displacements[i]` on, in rows of `row` elements that begin `stride`
+    /// elements apart, like columns of a matrix whose rows have `stride` elements.
     ///
     /// # Errors
     /// As of [`new`](Self::new), and where `row` is 0 or more than `stride`.
@@ -98,7 +99,7 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
     }
 }
 
-/// Blocks to be received. What lies in two of them is unspecified.
+/// Blocks to be received, one per rank. Where two of them overlap, the contents are unspecified.
 #[derive(Debug)]
 pub struct PartitionMut<'b, T> {
     pub(super) data: &'b mut [T],
@@ -116,7 +117,7 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     }
 
     /// As [`Partition::in_rows`].
-    ///
+    /// As of [`Partition::in_rows`].
     /// # Errors
     /// As there.
     pub fn in_rows(
@@ -141,25 +142,25 @@ impl<T> PartitionMut<'_, T> {
         PartitionMut { data: self.data, table: self.table.clone() }
     }
 
-    /// All of the buffer, with what is between its blocks.
+    /// The whole buffer, with the gaps between its blocks.
     pub(super) fn whole(self) -> NonNull<[T]> {
         NonNull::from(self.data)
     }
 }
 
-/// The blocks of a call, as far as they differ.
+/// The tables of a call whose blocks differ in length.
 #[derive(Clone, Debug, Default)]
 pub(in crate::world) struct Tables {
     pub(in crate::world) input: Option<Arc<Table>>,
     pub(in crate::world) output: Option<Arc<Table>>,
-    /// What a block is taken for that has no table: bytes of this rank's own one.
+    /// Bytes of this rank's own block, for the buffer without a table.
     pub(in crate::world) own: usize,
 }
 
-/// Where a call's blocks lie, if not one behind the other.
+/// The layout of a call's blocks, where they are not contiguous and equal.
 #[derive(Clone, Debug, Default)]
 pub(in crate::world) struct Shape {
-    /// Where they differ in length.
+    /// Where blocks differ in length.
     pub(in crate::world) tables: Option<Tables>,
     pub(in crate::world) gaps: Gaps,
 }

@@ -1,4 +1,4 @@
-//! Collectives that are started again and again: how they are done, and with which memory, is settled once.
+//! Persistent collectives: the schedule and the memory are set up once, then each is started repeatedly.
 
 mod varying;
 
@@ -21,10 +21,10 @@ use crate::world::Scope;
 use crate::world::ledger::Ledger;
 use unisono_bootstrap::Rank;
 
-/// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope ends; between
-/// two starts they are reached through it. All ranks start the same ones, and begin others, in the same order. Dropped, it goes on if
-/// it is under way.
-#[must_use = "nothing happens before it is started"]
+/// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope
+/// ends; between two starts they are accessed through it. All ranks start the same persistent, nonblocking and blocking
+/// collectives in the same order. When it is dropped while under way, it continues until the scope ends.
+#[must_use = "nothing happens before `start`"]
 pub struct PersistentRequest<'scope, T> {
     ledger: &'scope Ledger<'scope>,
     data: NonNull<[T]>,
@@ -34,28 +34,28 @@ pub struct PersistentRequest<'scope, T> {
     buffers: PhantomData<&'scope mut [T]>,
 }
 
-/// What starts it.
+/// What a start does.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Its place in the table.
+    /// Its index in the progress table.
     Kept(u32),
-    /// It has failed, and so does everything after it.
+    /// It has failed, and so does every further start.
     Failed,
-    /// The only rank copies so many bytes.
+    /// A single rank copies this many bytes.
     Alone(Gaps, usize),
 }
 
 // SAFETY: as the exclusive borrows that it holds. All else of it is: any thread may start it and wait for it, under the World's lock.
 unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
 
-/// A collective to be started, or why it cannot be.
+/// A persistent collective, or why it cannot be prepared.
 type Prepared<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
 
 impl<T> PersistentRequest<'_, T> {
-    /// Starts it once more.
+    /// Starts the collective (`MPI_Start`).
     ///
     /// # Errors
-    /// [`CollectiveError::UnderWay`]: it was not waited for. Otherwise as of all collectives.
+    /// [`CollectiveError::UnderWay`]: the previous start was not waited for. Otherwise as of all collectives.
     pub fn start(&mut self) -> Result<(), CollectiveError> {
         if self.is_under_way {
             return Err(CollectiveError::UnderWay);
@@ -85,7 +85,7 @@ impl<T> PersistentRequest<'_, T> {
         Ok(())
     }
 
-    /// Waits for the end; returns at once when it is not under way.
+    /// Waits for the end (`MPI_Wait`); returns at once when it is not under way.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -102,12 +102,13 @@ impl<T> PersistentRequest<'_, T> {
         outcome.result()
     }
 
-    /// Makes progress once, and tells whether and how it has ended; `Some(Ok(()))` when it is not under way.
+    /// Makes progress once. Returns the result if the collective has ended, and `Some(Ok(()))` when it is not under
+    /// way.
     pub fn test(&mut self) -> Option<Result<(), CollectiveError>> {
         self.is_done().then(|| self.wait())
     }
 
-    /// Whether [`wait`](Self::wait) would return at once; makes progress once.
+    /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
         match self.kind {
             Kind::Kept(place) => !self.is_under_way || self.ledger.communicator.has_ended(place),
@@ -115,9 +116,9 @@ impl<T> PersistentRequest<'_, T> {
         }
     }
 
-    /// What this rank gives, to be written before the next start; where one buffer is both, also what it gets. Of a
-    /// [`ViewMut`](super::ViewMut) all from its first element to its last one, of a [`PartitionMut`](super::PartitionMut) the whole
-    /// buffer.
+    /// This rank's input, to be written before the next start; in place, also its result. Of a
+    /// [`ViewMut`](super::ViewMut) all elements from its first to its last, of a [`PartitionMut`](super::PartitionMut)
+    /// the whole buffer.
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
@@ -128,7 +129,7 @@ impl<T> PersistentRequest<'_, T> {
         Ok(unsafe { self.data.as_mut() })
     }
 
-    /// What this rank got.
+    /// This rank's result.
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
@@ -156,7 +157,7 @@ impl<T> Drop for PersistentRequest<'_, T> {
     }
 }
 
-/// What a call says, and where its buffers lie.
+/// A call's specification, and where its buffers are.
 struct Outline {
     plan: Plan,
     shape: Shape,
@@ -165,7 +166,7 @@ struct Outline {
 }
 
 impl Outline {
-    /// Ends the call's borrows.
+    /// Converts a call, and ends its borrows.
     fn of(call: Call<'_>) -> Self {
         let lies = |bytes: NonNull<[u8]>| (bytes.cast::<u8>().addr(), bytes.len());
         let (input, output) = match call.places {
@@ -181,7 +182,7 @@ impl Outline {
 
 macro_rules! moving {
     ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -203,7 +204,7 @@ macro_rules! moving {
 
 macro_rules! combining {
     ($($persistent:ident $name:ident $call:ident($($verb:expr)?; $($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -227,7 +228,7 @@ macro_rules! combining {
 
 macro_rules! moving_in_place {
     ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -249,7 +250,7 @@ macro_rules! moving_in_place {
 
 macro_rules! combining_in_place {
     ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
-        #[doc = concat!("Prepares what [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ") does.")]
+        #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -303,7 +304,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         persistent_exclusive_scan_into exclusive_scan_into call_scan(Verb::Exscan;);
     }
 
-    /// Prepares what [`barrier`](crate::world::Communicator::barrier) does.
+    /// Prepares [`barrier`](crate::world::Communicator::barrier).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -312,7 +313,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(Moves))
     }
 
-    /// The buffers are made of exclusive borrows for 'scope that nobody else uses; the call's lie in them, its data in the first.
+    /// `data` and `result` are exclusive borrows for 'scope that nothing else uses; the call's buffers are within them,
+    /// its input in the first.
     fn keep<T>(
         &'scope self,
         data: NonNull<[T]>,

@@ -1,4 +1,4 @@
-//! Reading another process's memory: one copy instead of two.
+//! Cross-memory attach (CMA) for collectives: one copy instead of two.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
@@ -10,12 +10,12 @@ use unisono_shmem::storing::Storing;
 
 use crate::node::Node;
 
-/// The ranks of a group on a node, by `process_vm_readv(2)`.
+/// The ranks of a group on a node, whose memory is read by `process_vm_readv(2)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Processes<'a> {
     pub(super) node: &'a Node,
     pub(super) seats: &'a Seats,
-    /// Of what this rank shows.
+    /// The store policy for what this rank publishes.
     pub(super) storing: &'a Storing,
 }
 
@@ -44,7 +44,7 @@ impl Remote for Processes<'_> {
                 _ => return Err(refused),
             }
         }
-        // Whether the bytes were still lent is looked at after they were read.
+        // Whether the bytes were still exposed is checked after they were read.
         fence(Ordering::SeqCst);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Collectives under way that borrow buffers: they end within a scope.
+//! Requests of nonblocking collectives, which borrow buffers and end within a scope.
 
 use core::cell::Cell;
 use core::mem::transmute;
@@ -15,20 +15,20 @@ use crate::world::ledger::Ledger;
 use crate::world::process::{Outcome, Process};
 use crate::world::progress::Awaits;
 
-/// A collective under way. Dropped, it goes on until the scope ends.
-#[must_use = "a collective that is not waited for tells nothing of its failure"]
+/// A nonblocking collective. When it is dropped, the collective continues until the scope ends.
+#[must_use = "without `wait`, the failure of the collective goes unreported"]
 pub struct CollectiveRequest<'scope> {
     ledger: &'scope Ledger<'scope>,
-    /// Nothing: it has ended well at once, or was waited for.
+    /// `None`: it completed at once, or its result was reported.
     begun: Cell<Option<u32>>,
 }
 
-/// Collectives of a scope.
+/// The collectives of a scope.
 #[derive(Debug, Default)]
 pub(in crate::world) struct Begun {
-    /// Those that nobody has waited for.
+    /// Those whose end was not waited for.
     pub(super) under_way: Vec<u32>,
-    /// Those that can be started again.
+    /// Persistent ones.
     pub(super) kept: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Begun {
         self.under_way.is_empty()
     }
 
-    /// It was waited for, and will not be started again if it failed.
+    /// Removes a collective that was waited for, and a persistent one only if it failed.
     pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
         self.under_way.retain(|other| *other != begun);
         if has_failed {
@@ -48,7 +48,7 @@ impl Begun {
 }
 
 impl Communicator {
-    /// Begins a collective over messages, and notes it before anyone else has the lock.
+    /// Starts a collective over messages, and records it before any other thread has the lock.
     ///
     /// # Safety
     /// What `call` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
@@ -85,7 +85,8 @@ impl Communicator {
         self.outcome(begun).result()
     }
 
-    /// Waits until all of these have ended. What is left of them is added to `outcomes`: a drop of what is the user's may panic.
+    /// Waits until all of these have ended. Adds their outcomes to `outcomes`, since dropping the user's functions may
+    /// panic.
     pub(in crate::world) fn wait_for_all(&self, mut begun: Begun, outcomes: &mut Vec<Outcome>) {
         for one in core::mem::take(&mut begun.under_way) {
             let outcome = self.outcome(one);
@@ -102,7 +103,7 @@ impl Communicator {
         self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
     }
 
-    /// Makes progress once; tells whether a collective has ended.
+    /// Makes progress once; returns whether a collective has ended.
     pub(super) fn has_ended(&self, begun: u32) -> bool {
         let mut process = self.shared.lock();
         self.shared.progress(&mut process);
@@ -115,7 +116,7 @@ impl<'scope> CollectiveRequest<'scope> {
         Self { ledger, begun: Cell::new(begun) }
     }
 
-    /// Waits for the end; returns at once, and well, when that was told before.
+    /// Waits for the end; returns `Ok` at once when it was reported before.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -123,13 +124,13 @@ impl<'scope> CollectiveRequest<'scope> {
         self.end()
     }
 
-    /// Makes progress once and tells whether it has ended and what [`wait`](Self::wait) would say. How, it tells once: asked again it
-    /// says `Some(Ok(()))`.
+    /// Makes progress once. Returns the result of [`wait`](Self::wait) if the collective has ended. Reports it once:
+    /// later calls return `Some(Ok(()))`.
     pub fn test(&self) -> Option<Result<(), CollectiveError>> {
         self.is_done().then(|| self.end())
     }
 
-    /// Whether [`wait`](Self::wait) would return at once; makes progress once.
+    /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
         self.begun.get().is_none_or(|begun| self.ledger.communicator.has_ended(begun))
     }

@@ -1,9 +1,9 @@
-//! Rooms of the node's segment: boards for the collectives of other communicators than the World's.
+//! Communicator slots of the node's segment: collective areas for communicators other than the World.
 //!
-//! A communicator whose members share a node has a room that was free at all of them when it was made; where none was, its collectives
-//! go by messages. Every member has its own board of the room and writes nothing else, so that groups without a member in common use
-//! the same room at a time. A board is free again when all members have said on theirs that they have nothing to do with the communicator any
-//! more, or are dead: nobody looks at it any longer, and its rank makes it as it was at first.
+//! A communicator whose members share a node has a slot that was free at all of them when it was made; without one, its
+//! collectives use messages. Every member has its own area of the slot and writes nothing else, so that disjoint groups
+//! can use the same slot at the same time. An area is free again when all members have published in theirs that they
+//! are done with the communicator, or are dead: no rank reads it any more, and its owner resets it.
 
 use alloc::sync::Arc;
 
@@ -15,32 +15,32 @@ use crate::node::{Node, Standing};
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
-/// In the place of a generation: of all that there are.
+/// In place of a generation: all generations.
 pub(super) const EVERY_LIFE: u32 = u32::MAX;
 
-/// A room, while a communicator has it.
+/// A slot that belongs to a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Room {
     pub(in crate::world) number: u32,
-    /// The communicator's: greater than those of all that had the room before.
+    /// The communicator's generation: greater than those of all that had the slot before.
     pub(in crate::world) generation: u32,
 }
 
-/// What this rank's board of a room is for.
+/// The state of this rank's area of a slot.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 enum Place {
-    /// Nothing: it is as it was at first.
+    /// Unused and reset.
     #[default]
     Free,
-    /// A communicator that is being made, or that this rank is a member of.
+    /// Used by a communicator that is being made, or that this rank is a member of.
     Taken,
-    /// Nothing any more, once these ranks of the node have freed that generation, too.
+    /// Free once these ranks of the node have released this generation, too.
     Left { generation: u32, members: Vec<u32> },
-    /// Nothing, ever.
+    /// Never used again.
     Barred,
 }
 
-/// All of a process's.
+/// The slots of a process.
 #[derive(Debug)]
 pub(in crate::world) struct Rooms {
     node: Option<Arc<Node>>,
@@ -52,7 +52,7 @@ impl Rooms {
         Self { node, places: Default::default() }
     }
 
-    /// Those that are free here, bit by bit. Who shares no memory is in nobody's way.
+    /// Bitmap of the slots that are free here. A rank without shared memory does not restrict the choice.
     pub(in crate::world) fn offer(&mut self) -> u64 {
         let Some(node) = &self.node else { return (1 << ROOMS) - 1 };
         let mut free = 0;
@@ -69,24 +69,25 @@ impl Rooms {
         free
     }
 
-    /// All have agreed on a room.
+    /// Reserves a slot that all members agreed on.
     pub(in crate::world) fn reserve(&mut self, room: Room) {
         if let Some(place) = self.places.get_mut(room.number as usize) {
             *place = Place::Taken;
         }
     }
 
-    /// Nobody has begun anything in a room that was reserved: this rank is no member, or its group does not share the node.
+    /// Releases a reserved slot in which nothing was started: this rank is no member, or its group does not share the
+    /// node.
     pub(in crate::world) fn give_back(&mut self, room: Room) {
         if let Some(place) = self.places.get_mut(room.number as usize) {
             *place = Place::Free;
         }
-        // Others may not know that, and count on it as on a member.
+        // Others may not know that, and wait for this rank as for a member.
         self.show_freed(room);
     }
 
-    /// An agreement to which these were offered has failed here: others may have made a communicator there, and wait for this rank. It
-    /// takes part in nothing there any more, whatever that is.
+    /// An agreement to which these slots were offered has failed here: others may have made a communicator there, and
+    /// wait for this rank. It takes no part in anything there any more.
     pub(in crate::world) fn bar(&mut self, offered: u64) {
         let Some(node) = &self.node else { return };
         for (number, place) in (0..).zip(&mut self.places) {
@@ -99,12 +100,12 @@ impl Rooms {
         }
     }
 
-    /// This rank takes part in no collective of any room any more.
+    /// This rank takes no more part in the collectives of any slot.
     pub(in crate::world) fn retire_from_all(&self) {
         (0..ROOMS).for_each(|number| self.retire(Room { number, generation: EVERY_LIFE }));
     }
 
-    /// This rank has nothing to do any more with the communicator of these members, or of some of them.
+    /// This rank is done with the communicator of these members, or of some of them.
     pub(in crate::world) fn free(&mut self, room: Room, members: &Group) {
         self.retire(room);
         let Some(node) = &self.node else { return };
@@ -120,12 +121,12 @@ impl Rooms {
         self.node.iter().for_each(|node| show(node, room.number, Boards::freed, room.generation));
     }
 
-    /// Tells the others that this rank takes part in no collective there any more.
+    /// Publishes that this rank takes no more part in the collectives of a slot.
     pub(in crate::world) fn retire(&self, room: Room) {
         self.node.iter().for_each(|node| show(node, room.number, Boards::retired, room.generation));
     }
 
-    /// The boards that members have in a room, in their order. `None`: one of them is not of this node.
+    /// The areas that members have in a slot, in their order. `None`: one of them is not on this node.
     pub(in crate::world) fn boards(&self, room: Room, members: &Group) -> Option<(Arc<Node>, Boards)> {
         let node = self.node.as_ref()?;
         let locals: Vec<u32> = members.iter().map(|rank: Rank| node.local_of(rank)).collect::<Option<_>>()?;
@@ -133,12 +134,12 @@ impl Rooms {
     }
 }
 
-/// This rank's board of a room, as that of a group of it alone.
+/// This rank's area of a slot, as for a group of one.
 fn own_board(node: &Node, room: u32) -> Option<Boards> {
     Boards::in_room(&node.layout(), room, &[node.local()])
 }
 
-/// Writes a generation to a word of this rank's board, unless all that there are stand there.
+/// Publishes a generation in a word of this rank's area, unless it already holds all generations.
 fn show(node: &Node, room: u32, at: impl Fn(&Boards, u32) -> usize, generation: u32) {
     let word = own_board(node, room).and_then(|own| node.segment().word(at(&own, 0)));
     if let Some(word) = word.filter(|word| word.own() != EVERY_LIFE) {
@@ -146,7 +147,7 @@ fn show(node: &Node, room: u32, at: impl Fn(&Boards, u32) -> usize, generation: 
     }
 }
 
-/// Whether a rank of the node has nothing to do any more with what had a room, or is not alive.
+/// Whether a rank of the node has released a generation of a slot, or is not alive.
 fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
     let board = Boards::in_room(&node.layout(), room, &[local]);
     let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));

@@ -1,4 +1,4 @@
-//! A collective under way over messages: its schedule, and the memory that it works on.
+//! An active collective over messages: its schedule, and the memory that it works on.
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -18,44 +18,44 @@ use super::schedule::Prepared;
 use super::store::Kept;
 use unisono_memory::region::{Address, Regions};
 
-/// What combines elements, wherever progress is made.
+/// The reduction function, called wherever progress is made.
 pub(in crate::world) type Combine = Box<dyn Operate + Send>;
 
-/// One collective.
+/// A collective that was prepared or started.
 pub(in crate::world) struct Running {
     pub(in crate::world) executor: Executor<Prepared>,
     pub(in crate::world) layout: Layout<'static>,
-    /// What the layout names.
+    /// The tables that the layout refers to.
     pub(in crate::world) _tables: Option<Tables>,
-    /// What the caller lends; the same twice where it is one buffer.
+    /// The user buffers; the same region twice where it is one buffer.
     pub(in crate::world) input: Region,
     pub(in crate::world) output: Region,
     pub(in crate::world) scratch: Option<Kept>,
     pub(in crate::world) combine: Combine,
     /// The context of its messages.
     pub(in crate::world) context: u32,
-    /// When it began.
+    /// When it was started.
     pub(in crate::world) since: u64,
     /// Since when a thread waits for its end.
     pub(in crate::world) waited: Option<u64>,
-    /// Whether it waits to be looked at.
+    /// Whether it is in the queue of collectives to advance.
     pub(in crate::world) is_listed: bool,
-    /// What this rank shows of it in shared memory, while it waits.
+    /// The call that this rank published for it in shared memory, while it waits.
     pub(in crate::world) passed: Option<Passed>,
-    /// Whether it is started again and again; one that failed is not.
+    /// Whether it is persistent; one that failed no longer is.
     pub(in crate::world) is_kept: bool,
     /// How it ended, or that it was not started; `None`: it is under way.
     pub(in crate::world) ended: Option<Result<(), CollectiveError>>,
-    /// What a function of the user's panicked with.
+    /// The payload of the panic of a user's function.
     pub(in crate::world) panic: Option<Box<dyn Any + Send>>,
 }
 
-/// A place that does not exist, which no schedule names.
+/// A span outside the buffers, which no correct schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct NoSuchPlace;
 
 impl Running {
-    /// The next message, or why there is none. Copies and reductions are carried out at once.
+    /// Executes copies and reductions, and returns the next message operation, or why there is none.
     pub(in crate::world) fn advance(&mut self, regions: &Regions) -> Result<Turn<Operation>, NoSuchPlace> {
         loop {
             let (step, done) = match self.executor.poll() {
@@ -70,7 +70,7 @@ impl Running {
         }
     }
 
-    /// Bytes of a message, and where they lie if that is one piece.
+    /// Bytes of a message, and its span if it is contiguous.
     pub(in crate::world) fn message(&self, span: Span) -> (usize, Option<Bytes>) {
         let mut pieces = self.layout.pieces(span);
         let Some(first) = pieces.next() else { return (0, Some(Bytes::default())) };
@@ -83,7 +83,7 @@ impl Running {
         }
     }
 
-    /// Gathers a message: `put` is given the address of its parts, in order.
+    /// Gathers a message: calls `put` with the address of each part, in order.
     pub(in crate::world) fn gather(
         &self,
         span: Span,
@@ -96,7 +96,7 @@ impl Running {
         Ok(())
     }
 
-    /// Copies a message's bytes to one place.
+    /// Copies a message's bytes to contiguous memory.
     pub(in crate::world) fn pack(&self, span: Span, to: Address, regions: &Regions) -> Result<(), NoSuchPlace> {
         let mut at = 0;
         self.gather(span, regions, |from| {
@@ -110,7 +110,7 @@ impl Running {
         })
     }
 
-    /// Copies a message's bytes from one place.
+    /// Copies a message's bytes from contiguous memory.
     pub(in crate::world) fn unpack(&self, from: Address, span: Span, regions: &Regions) -> Result<(), NoSuchPlace> {
         let mut at = 0;
         self.gather(span, regions, |to| {
@@ -146,8 +146,8 @@ impl Running {
         Ok(())
     }
 
-    /// A function of the user's may panic, in a thread that has nothing to do with it: whoever waits hears of it. It is not called
-    /// again: one panic is kept, and another one, dropped here, might panic itself.
+    /// Calls the reduction function, which may panic in a thread that does not wait for it: the waiting thread gets the
+    /// panic. It is not called again: one panic is kept, and another one, dropped here, might itself panic.
     fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if self.panic.is_some() {
             return;
@@ -177,13 +177,13 @@ impl Running {
         self.bytes(piece).and_then(|bytes| regions.address(bytes)).ok_or(NoSuchPlace)
     }
 
-    /// Which one it is.
+    /// The collective's identity.
     pub(in crate::world) fn what(&self) -> What {
         What { id: self.executor.id(), verb: self.executor.plan().verb() }
     }
 }
 
-/// A collective's name.
+/// The identity of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct What {
     pub(in crate::world) id: CollectiveId,
@@ -191,7 +191,7 @@ pub(in crate::world) struct What {
 }
 
 impl What {
-    /// Its failure.
+    /// A failure of this collective.
     pub(in crate::world) const fn failure(self, rank: Member, cause: Cause) -> Failure {
         Failure { rank, cause, id: self.id, verb: self.verb }
     }

@@ -1,4 +1,4 @@
-//! Which schedule a collective follows, and where its blocks lie.
+//! The choice of a collective's schedule, cached, and the layout of its blocks.
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -14,13 +14,13 @@ use crate::environment::tuning::{Carrier, Tuning};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
 const MESSAGE_MOST: usize = 1 << 30;
-/// Choices that are remembered.
+/// Number of cached schedules.
 const REMEMBERED: usize = 64;
 
-/// Steps of the longest schedule that is written down.
+/// Steps of the longest schedule whose steps are stored.
 const WRITTEN: u32 = 64;
 
-/// What a rank does in one collective, computed once for all that are called alike.
+/// A rank's schedule for one collective, computed once for all equal calls.
 #[derive(Clone, Debug)]
 pub(in crate::world) struct Prepared(Arc<Preparation>);
 
@@ -29,14 +29,14 @@ struct Preparation {
     plan: Plan,
     varying: bool,
     schedule: schedule::Plan,
-    /// Its steps, unless there are too many.
+    /// The steps, unless there are too many.
     steps: Box<[Step]>,
-    /// Of all that ranks must agree on.
+    /// A digest of everything that ranks must agree on.
     digest: u32,
 }
 
 impl Prepared {
-    /// Of all that ranks must agree on.
+    /// A digest of everything that ranks must agree on.
     pub(in crate::world) fn digest(&self) -> u32 {
         self.0.digest
     }
@@ -64,7 +64,7 @@ impl Schedule for Prepared {
     }
 }
 
-/// Which schedules were chosen, so that nobody computes them twice.
+/// The cache of chosen schedules.
 #[derive(Debug)]
 pub(in crate::world) struct Choices {
     tuning: Tuning,
@@ -73,7 +73,7 @@ pub(in crate::world) struct Choices {
 }
 
 impl Choices {
-    /// As the user says, and the cost of messages: within one node, or not.
+    /// Chooses by the user's tuning and by the cost of messages, within one node (`is_whole`) or between nodes.
     pub(in crate::world) fn new(tuning: Tuning, is_whole: bool) -> Self {
         let carrier = if is_whole { Carrier::Rings } else { Carrier::Udp };
         Self { tuning, carrier, known: vec![None; REMEMBERED].into() }
@@ -95,7 +95,7 @@ impl Choices {
         Ok(prepared)
     }
 
-    /// What it says does not depend on who asks, but for the steps.
+    /// Independent of the calling rank, except for the steps.
     fn prepare(&self, plan: &Plan, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
         let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
         let mut call = choice.call(plan, varying);
@@ -125,7 +125,7 @@ impl Choices {
     }
 }
 
-/// Where its blocks lie. The tables of its shape live as long as the layout is used.
+/// The layout of a collective's blocks. The caller keeps the tables of `shape` as long as the layout is used.
 pub(in crate::world) fn layout(
     plan: &Plan,
     schedule: &schedule::Plan,
@@ -141,7 +141,7 @@ pub(in crate::world) fn layout(
     Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
 }
 
-/// Input, output, and what scratch holds.
+/// Block maps of input, output and scratch.
 type Cuts = (Cut<'static>, Cut<'static>, Cut<'static>);
 
 fn equal_cuts(plan: &Plan, blocks: u32) -> Cuts {
@@ -177,12 +177,12 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
     Ok((input, output, if tables.input.is_some() { input } else { output }))
 }
 
-/// Whether ranks have blocks of their own.
+/// Whether each rank has its own block.
 const fn has_blocks(verb: Verb) -> bool {
     matches!(verb, Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall)
 }
 
-/// Of all that ranks must agree on.
+/// A hash of everything that ranks must agree on.
 pub(super) fn hash(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let flags = (plan.verb as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
@@ -191,7 +191,7 @@ pub(super) fn hash(plan: &Plan) -> u32 {
     words.into_iter().fold(plan.size, mix)
 }
 
-/// The finalizer of Murmur3 (Appleby), over what was mixed before and a word.
+/// The finalizer of Murmur3 (Appleby), applied to the previous hash and a word.
 pub(in crate::world) const fn mix(before: u32, word: u32) -> u32 {
     let mut h = before.rotate_left(13).wrapping_add(word).wrapping_add(0x9e37_79b9);
     h = (h ^ h >> 16).wrapping_mul(0x85eb_ca6b);

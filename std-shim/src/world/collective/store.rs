@@ -1,16 +1,16 @@
-//! Memory for what a collective needs beside the caller's: kept when it is not needed, and lent again.
+//! A pool of scratch memory for collectives, by size class.
 
 use unisono_core::span::{Region, Span};
 
 use unisono_memory::region::{Regions, RegisterError};
 
-/// Sizes are powers of two: from 2⁶ to 2³⁷ bytes.
+/// Size classes are powers of two, from 2⁶ to 2³⁷ bytes.
 const SMALLEST: u32 = 6;
 const CLASSES: usize = 32;
-/// Bytes that are kept unused.
+/// Most bytes that are kept unused.
 const KEPT: usize = 1 << 26;
 
-/// A piece of memory that was lent.
+/// A block of scratch memory in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Kept {
     pub(in crate::world) region: Region,
@@ -24,7 +24,7 @@ impl Kept {
     }
 }
 
-/// The memory, by size.
+/// Free regions by size class.
 #[derive(Debug)]
 pub(in crate::world) struct Store {
     free: [Vec<Region>; CLASSES],
@@ -36,12 +36,13 @@ impl Store {
         Self { free: [const { Vec::new() }; CLASSES], bytes: 0 }
     }
 
-    /// So many bytes, which hold anything. `None`: there cannot be so many.
+    /// Allocates a block with arbitrary contents. `None`: the size is impossible.
     pub(in crate::world) fn take(&mut self, bytes: usize, regions: &mut Regions) -> Option<Kept> {
         self.find(bytes, |bytes| regions.allocate(bytes))
     }
 
-    /// As that; `None` also where the system has no more, which ends the process otherwise.
+    /// As [`take`](Self::take), but returns `None` also where the system has no memory, instead of aborting the
+    /// process.
     pub(in crate::world) fn try_take(&mut self, bytes: usize, regions: &mut Regions) -> Option<Kept> {
         self.find(bytes, |bytes| regions.try_allocate(bytes))
     }
@@ -59,7 +60,7 @@ impl Store {
         Some(Kept { region, class })
     }
 
-    /// Takes memory back that nothing uses any more.
+    /// Returns a block that nothing uses any more.
     pub(in crate::world) fn give_back(&mut self, kept: Kept, regions: &mut Regions) {
         let size = size_of_class(kept.class);
         match self.free.get_mut(kept.class) {
@@ -71,7 +72,7 @@ impl Store {
         }
     }
 
-    /// Takes memory back that others may still name: they find nothing there.
+    /// Frees a block that others may still name: their accesses find no region.
     pub(in crate::world) fn end(&self, kept: Kept, regions: &mut Regions) {
         // SAFETY: devices and rings copy while the process is locked, and so nobody copies now; the region's life is over, so
         // that nobody gets an address of it any more.

@@ -1,17 +1,17 @@
-//! Bytes that lie in rows, put together and taken apart.
+//! Packing and unpacking of strided bytes.
 
 use unisono_core::schedule::{Blocks, Cut, Layout, Pairs, Place, Span, Vector};
 
 use super::CollectiveError;
 
-/// So many bytes of vectors.
+/// Bytes that are arranged in vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Strided {
     pub(in crate::world) vector: Vector,
     pub(super) bytes: usize,
 }
 
-/// Buffers of a call that have gaps.
+/// The strides of a call's buffers; `None` for contiguous ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::world) struct Gaps {
     pub(in crate::world) input: Option<Strided>,
@@ -19,12 +19,12 @@ pub(in crate::world) struct Gaps {
 }
 
 impl Gaps {
-    /// Of one buffer that is both.
+    /// The strides of an in-place call.
     pub(super) const fn both(both: Option<Strided>) -> Self {
         Self { input: both, output: both }
     }
 
-    /// Pieces of the first `bytes` bytes of the one, and of the other.
+    /// The contiguous pieces of the first `bytes` bytes, in input and output.
     pub(super) fn pairs(self, bytes: usize) -> Pairs<'static> {
         let one = Cut::equal(bytes, 1);
         let cut = |gaps: Option<Strided>| gaps.map_or(one, |strided| one.of(strided.vector));
@@ -33,7 +33,7 @@ impl Gaps {
         layout.pairs(span(Place::Input), span(Place::Output))
     }
 
-    /// Copies the first `bytes` bytes of the one to the other.
+    /// Copies the first `bytes` bytes of the input to the output.
     pub(super) fn copy(self, from: &[u8], into: &mut [u8], bytes: usize) {
         for (source, target) in self.pairs(bytes) {
             let source = from.get(source.offset..source.offset.saturating_add(source.bytes));
@@ -46,7 +46,7 @@ impl Gaps {
 }
 
 impl Strided {
-    /// Its bytes, one behind the other. An input may name the same ones so often that there is no memory for them.
+    /// The bytes, packed. An input may name the same bytes so often that memory does not suffice.
     pub(super) fn packed(self, from: &[u8]) -> Result<Vec<u8>, CollectiveError> {
         let mut packed = Vec::new();
         packed.try_reserve_exact(self.bytes).map_err(|_| CollectiveError::TooLong)?;
@@ -55,7 +55,7 @@ impl Strided {
         Ok(packed)
     }
 
-    /// Takes them back.
+    /// Copies packed bytes to their places.
     pub(super) fn unpack(self, packed: &[u8], into: &mut [u8]) {
         Gaps { input: None, output: Some(self) }.copy(packed, into, self.bytes);
     }

@@ -1,4 +1,5 @@
-//! All collectives of a process that are under way over messages, and the machine that knows their messages.
+//! The progress table: all collectives of a process that use messages, their transfers and the state of their
+//! transport.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
@@ -25,18 +26,18 @@ use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, W
 use unisono_bootstrap::Rank;
 use unisono_memory::region::Regions;
 
-/// Bytes of the longest message that may come before its receive.
+/// Bytes of the longest eager message.
 pub(in crate::world) const EAGER_MOST: usize = 1 << 14;
-/// Eager messages of a peer that may come before their receives; fewer in large jobs.
+/// Unexpected eager messages per peer (its credit); fewer in large jobs.
 const CREDIT: u32 = 16;
-/// Slots for those of all peers, in large jobs.
+/// Slots for the unexpected messages of all peers, in large jobs.
 const SLOTS: u32 = 1 << 16;
-/// Messages that may be announced, and receives that may wait; more wait outside.
+/// Most announced messages and most pending receives; the rest waits outside the machine.
 const WAITING: usize = 1024;
-/// Headers that may come before their receives; more are asked for again.
+/// Most unexpected headers; more are requested again.
 const HEADERS: usize = 1024;
 
-/// A message that is about to leave through the endpoint.
+/// A message to be posted to the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct Outgoing {
     pub(in crate::world) to: PeerId,
@@ -47,14 +48,14 @@ pub(in crate::world) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A head without anything behind it.
+    /// A message that consists of a header.
     pub(in crate::world) fn new(to: PeerId, bytes: &[u8]) -> Self {
         let mut outgoing = Self { to, head: [0; _], length: 0, payload: None, ends: Ends::Nothing };
         outgoing.append(bytes);
         outgoing
     }
 
-    /// Bytes behind the head, as many as fit.
+    /// Appends bytes, as many as fit.
     pub(in crate::world) fn append(&mut self, bytes: &[u8]) {
         let room = self.head.get_mut(self.length..).unwrap_or_default();
         let length = room.len().min(bytes.len());
@@ -65,30 +66,30 @@ impl Outgoing {
     }
 }
 
-/// What ends with a message that has left.
+/// What ends when a message was posted and acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum Ends {
     Nothing,
-    /// The use of a cell of the slab.
+    /// The use of a bounce buffer.
     Cell(crate::world::small::Cell),
     /// A transfer.
     Transfer(u32),
-    /// A use of a parcel.
+    /// A use of a send's payload.
     Parcel(u32),
     /// A request.
     Request(u32),
 }
 
-/// What went wrong with a peer.
+/// A fault of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Blame {
     pub(in crate::world) peer: PeerId,
-    /// In which context; [`EVERY`]: what it says is about none.
+    /// The context; [`EVERY`]: the message names none.
     pub(in crate::world) context: u32,
     pub(in crate::world) cause: Cause,
 }
 
-/// A collective that a peer has begun and this rank has not: what it is.
+/// A collective that a peer has started and this rank has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ahead {
     peer: PeerId,
@@ -101,9 +102,9 @@ struct Ahead {
 pub(in crate::world) struct Awaited {
     pub(in crate::world) peer: PeerId,
     pub(in crate::world) context: u32,
-    /// What for.
+    /// The collective.
     pub(in crate::world) subject: Subject,
-    /// When the collective began.
+    /// When the collective was started.
     pub(in crate::world) since: u64,
 }
 
@@ -112,22 +113,22 @@ pub(in crate::world) const fn context_of(key: Key) -> u32 {
     key.context >> 16
 }
 
-/// A rank leaves.
+/// A change of a peer's status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum Leaving {
-    /// It takes no part in the collectives of a context any more, or of [`EVERY`].
+    /// It takes no more part in the collectives of a context, or of [`EVERY`].
     Retired { gone: Gone, context: u32 },
-    /// It hears nothing any more, and what it said is not kept.
+    /// It has failed: its messages are discarded.
     Dead(PeerId),
-    /// Nobody does anything in this context any more, as that rank says.
+    /// It reports that this context is revoked.
     Revoked { from: PeerId, context: u32 },
-    /// It sends no message any more.
+    /// It sends no more messages.
     AtEnd(PeerId),
-    /// It receives none any more.
+    /// It receives no more messages.
     Deaf(PeerId),
 }
 
-/// The table.
+/// The progress table.
 pub(in crate::world) struct Collectives {
     pub(in crate::world) steps: Steps<Box<[Peer]>, Box<[Entry]>>,
     pub(in crate::world) running: Vec<Option<Running>>,
@@ -135,44 +136,45 @@ pub(in crate::world) struct Collectives {
     pub(in crate::world) store: Store,
     pub(in crate::world) contexts: Contexts,
     pub(in crate::world) rooms: Rooms,
-    /// Between ranks of one node, and others.
+    /// Schedules between nodes, and within one node.
     pub(in crate::world) choices: [Choices; 2],
-    /// Memory of the machine's slots, since they were first used.
+    /// Memory of the transport's slots for unexpected messages, allocated on first use.
     slots: Vec<Option<Kept>>,
-    /// Collectives to be looked at.
+    /// Collectives to be advanced.
     pub(in crate::world) ready: VecDeque<u32>,
-    /// Steps that found the machine full.
+    /// Steps that found the transport full.
     pub(in crate::world) stalled: VecDeque<(u32, StepId, Operation)>,
     /// Messages that found the endpoint full.
     pub(in crate::world) outbox: VecDeque<Outgoing>,
-    /// Announced messages that were granted.
+    /// Announced messages for which the receiver has granted memory.
     pub(in crate::world) granted: VecDeque<(u32, PlacementId, ids::Key)>,
-    /// Receives whose messages are to be granted.
+    /// Receives whose messages wait for a grant.
     pub(in crate::world) grants: VecDeque<(PeerId, u32, Key)>,
-    /// What ranks of this node announced.
+    /// Announcements of ranks of this node.
     pub(in crate::world) announced: Vec<(PeerId, Key, Announced)>,
     ahead: Vec<Ahead>,
     pub(in crate::world) blames: Vec<Blame>,
-    /// Ranks that have just asked, and about which context.
+    /// Ranks that have just requested a status, and of which context.
     pub(in crate::world) asking: Vec<(PeerId, u32)>,
     pub(in crate::world) dead: Vec<PeerId>,
-    /// Those that left, and this is not yet known of.
+    /// Status changes that are not handled yet.
     pub(in crate::world) leaving: VecDeque<Leaving>,
-    /// Ranks that want to hear when this one takes no part any more in a context, and whom this one has asked for that.
+    /// Ranks that are to be notified when this one takes no more part in a context, and the ranks that this one has
+    /// asked for that.
     pub(in crate::world) askers: Vec<(PeerId, u32)>,
     pub(in crate::world) asked: Vec<(PeerId, u32)>,
-    /// This rank has finished.
+    /// Whether this rank has finished.
     pub(in crate::world) is_over: bool,
-    /// Who waits for whom for too long.
+    /// The waits that hang reports examine.
     pub(in crate::world) watch: Watch,
-    /// Something has happened since the table was last looked at.
+    /// Whether something has happened since the table was last advanced.
     pub(in crate::world) has_news: bool,
-    /// Something came that is for nobody.
+    /// Whether messages have arrived that are to be discarded.
     pub(in crate::world) has_waste: bool,
 }
 
 impl Collectives {
-    /// None yet. `limit` says how long a message to a peer may be that comes before its receive.
+    /// An empty table. `limit`: bytes of the longest eager message to a peer.
     pub(in crate::world) fn new(size: u32, choices: [Choices; 2], rooms: Rooms, limit: impl Fn(PeerId) -> u32) -> Self {
         let credit = SLOTS.checked_div(size).unwrap_or(SLOTS).clamp(2, CREDIT);
         let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
@@ -217,7 +219,7 @@ impl Collectives {
         }
     }
 
-    /// A message of a collective: what is to be done with it.
+    /// Handles a message of a collective. Returns what is to be done with its payload.
     pub(in crate::world) fn handle(
         &mut self,
         from: PeerId,
@@ -250,7 +252,7 @@ impl Collectives {
                 None => Verdict::Release,
             },
             Arrival::Place { user, placement, key } => {
-                // What goes through a ring is fetched instead, or asked for there.
+                // Through a ring it is fetched instead, or granted there.
                 if self.transfers.get(user).is_some_and(|transfer| transfer.holder == Holder::Steps) {
                     self.granted.push_back((user, placement, key));
                 }
@@ -258,7 +260,7 @@ impl Collectives {
             }
             Arrival::Disagrees { .. } => self.blame(from, context, Cause::Disagrees),
             Arrival::Nonsense => self.blame(from, context, Cause::Corrupt),
-            // Who refuses has failed, and says why when it is asked.
+            // A receiver that refuses has failed, and reports why when it is asked.
             Arrival::Refused { .. } | Arrival::Nothing => Verdict::Release,
         }
     }
@@ -269,7 +271,7 @@ impl Collectives {
         Verdict::Release
     }
 
-    /// What a rank of this node says of a message that it announces. False: it has announced more than any rank can.
+    /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
     pub(in crate::world) fn note_announced(&mut self, from: PeerId, key: Key, message: Announced) -> bool {
         self.announced.retain(|(other, of, _)| (*other, *of) != (from, key));
         let so_far = self.announced.iter().filter(|(other, ..)| *other == from).count();
@@ -277,7 +279,7 @@ impl Collectives {
         so_far < WAITING
     }
 
-    /// Where a transfer's bytes lie, or come to lie.
+    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous.
     pub(in crate::world) fn place(&mut self, transfer: u32, regions: &mut Regions) -> Option<Bytes> {
         let transfer = self.transfers.get_mut(transfer)?;
         if transfer.place.is_none() {
@@ -288,7 +290,7 @@ impl Collectives {
         transfer.place
     }
 
-    /// The memory of a slot of the machine.
+    /// The memory of a slot of the transport.
     pub(in crate::world) fn slot(&mut self, slot: u32, regions: &mut Regions) -> Option<Kept> {
         let place = self.slots.get_mut(slot as usize)?;
         if place.is_none() {
@@ -297,14 +299,14 @@ impl Collectives {
         *place
     }
 
-    /// Whether a peer does the same as this rank, as far as its message tells.
+    /// Checks that a peer calls the same collective as this rank, by the key of its message.
     fn compare(&mut self, from: PeerId, head: &[u8]) {
         let Some((Kind::Eager | Kind::Announce, key)) = named(head) else { return };
         let Key { context, sequence, .. } = key;
         if self.contexts.is_over(context_of(key)) {
             return;
         }
-        // Who is quicker has begun what this rank is still agreeing on.
+        // A faster peer may already use a communicator that this rank is still making.
         let known = self.contexts.get(context_of(key));
         if known.is_none() && !self.contexts.is_expecting(context_of(key)) {
             self.blame(from, EVERY, Cause::Corrupt);
@@ -314,7 +316,7 @@ impl Collectives {
         if sequence.wrapping_sub(last).cast_signed() > 0 {
             let ahead = Ahead { peer: from, sequence, context };
             if self.ahead.iter().filter(|other| other.peer == from).count() > WAITING + CREDIT as usize {
-                // No rank has so many messages on the way.
+                // No correct rank has as many messages in flight.
                 self.blame(from, context_of(key), Cause::Corrupt);
             } else if !self.ahead.contains(&ahead) {
                 self.ahead.push(ahead);
@@ -327,7 +329,7 @@ impl Collectives {
         }
     }
 
-    /// One that is to be started. Returns its place in the table.
+    /// Inserts a collective to be started. Returns its index.
     pub(in crate::world) fn insert(&mut self, running: Running) -> u32 {
         let place = self.running.iter().position(Option::is_none).unwrap_or(self.running.len());
         if place == self.running.len() {
@@ -339,7 +341,7 @@ impl Collectives {
         place as u32
     }
 
-    /// A collective that is not under way begins, as the next one of its communicator.
+    /// Starts a collective, as the next one of its communicator.
     pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
         let Self { running, contexts, ahead, blames, dead, .. } = self;
         let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
@@ -362,7 +364,7 @@ impl Collectives {
         self.list(place);
     }
 
-    /// It is to be looked at.
+    /// Queues a collective to be advanced.
     pub(in crate::world) fn list(&mut self, collective: u32) {
         self.has_news = true;
         if let Some(running) = self.get_mut(collective)
@@ -377,19 +379,19 @@ impl Collectives {
         self.running.get_mut(collective as usize)?.as_mut()
     }
 
-    /// A rank asks to be told when this one takes no part any more in a context.
+    /// A rank asks to be notified when this one takes no more part in a context.
     pub(in crate::world) fn handle_ask(&mut self, from: PeerId, context: u32) {
         self.has_news = true;
         self.asking.push((from, context));
     }
 
-    /// A rank leaves. What it said before counts first.
+    /// Queues a status change, to be handled after the messages that preceded it.
     pub(in crate::world) fn handle_leaving(&mut self, leaving: Leaving) {
         self.has_news = true;
         self.leaving.push_back(leaving);
     }
 
-    /// What a message of few words says, of a kind that is neither of matching nor of steps.
+    /// Handles a status message.
     pub(in crate::world) fn handle_word(&mut self, from: PeerId, head: &[u8]) {
         let Some([kind, _, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
         let (context, cause) = (u32::from(u16::from_le_bytes([*low, *high])), Rank(u32::from_le_bytes(*cause)));
@@ -408,18 +410,18 @@ impl Collectives {
         }
     }
 
-    /// A rank takes no part in a context any more. Returns whether a message waits for it that it has no part in: what it had to
-    /// say has been heard.
+    /// Records that a rank takes no more part in a context. Returns whether a transfer waits for it. Its earlier
+    /// messages were handled before.
     pub(in crate::world) fn retire(&mut self, gone: Gone, context: u32) -> bool {
         let Some(of) = self.contexts.get_mut(context) else { return false };
         if !of.gone.iter().any(|known| known.peer == gone.peer) {
-            // Why it left in the first place is what counts.
+            // The first cause counts.
             of.gone.push(gone);
         }
         self.transfers.waits_for(gone.peer, context)
     }
 
-    /// A rank is dead.
+    /// Records that a rank has failed.
     pub(in crate::world) fn lose(&mut self, peer: PeerId) {
         if self.dead.contains(&peer) {
             return;
@@ -441,14 +443,14 @@ impl Collectives {
         }
     }
 
-    /// Whether a rank takes no part in a context any more.
+    /// Whether a rank takes no more part in a context.
     pub(in crate::world) fn is_gone(&self, peer: PeerId, context: u32) -> bool {
         let has_retired = |context: &Context| context.gone.iter().any(|gone| gone.peer == peer);
         self.dead.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
-    /// Which contexts from `first` on are free for a communicator of this one's members: no collective of theirs is under way, and no
-    /// message.
+    /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
+    /// and no transfer is under way.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> Offered {
         let Self { running, transfers, contexts, rooms, .. } = self;
         let running = running.iter().flatten().map(|running| running.executor.id().context);
@@ -457,8 +459,8 @@ impl Collectives {
         contexts.offer((parent, first), rooms, |context| busy.binary_search(&context).is_ok())
     }
 
-    /// What was offered is not needed any more, as [`Contexts::take_back`] has it: what others may have made of it without this rank's
-    /// knowledge is nothing of this rank's.
+    /// Withdraws an offer, as [`Contexts::take_back`] does. Where other members may have used it without this rank's
+    /// knowledge, this rank stays out of its slots.
     pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &Offered, is_over: bool, is_made: bool) {
         self.contexts.take_back(parent, offered, is_over, is_made);
         if !is_made {
@@ -466,13 +468,13 @@ impl Collectives {
         }
     }
 
-    /// A communicator begins.
+    /// Opens the context of a communicator.
     pub(in crate::world) fn open(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         self.contexts.begin(context, generation, members, is_near);
         self.asked.retain(|(_, about)| *about != context);
     }
 
-    /// What came for contexts in which something failed is for nobody.
+    /// Discards messages for contexts in which something failed.
     pub(in crate::world) fn discard(&mut self) {
         let Self { steps, contexts, announced, ahead, has_waste, .. } = self;
         *has_waste = false;
@@ -481,7 +483,7 @@ impl Collectives {
         ahead.retain(|ahead| !contexts.is_over(ahead.context >> 16));
     }
 
-    /// Ranks that collectives wait for.
+    /// The ranks that collectives wait for.
     pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = Awaited> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
@@ -493,7 +495,7 @@ impl Collectives {
         })
     }
 
-    /// Those that a thread waits for.
+    /// The collectives that a thread waits for.
     pub(in crate::world) fn waited_for(&self) -> impl Iterator<Item = Stuck> {
         let pending = self.running.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
@@ -504,13 +506,13 @@ impl Collectives {
         })
     }
 
-    /// The ranks of the job that one waits for.
+    /// The ranks of the job that a collective waits for.
     fn partners(&self, running: &Running) -> impl Iterator<Item = Rank> {
         let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());
         running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)))
     }
 
-    /// Where this rank stands in a collective over messages; `None`: it has not begun it.
+    /// This rank's part in a collective over messages; `None`: it has not started it.
     pub(in crate::world) fn standing(&self, subject: Subject) -> Option<Standing> {
         let same = |running: &&Running| {
             let what = Subject { context: running.context, ..subject };
@@ -531,20 +533,20 @@ impl Collectives {
         }
     }
 
-    /// Whether nothing waits to leave.
+    /// Whether no message waits to be posted.
     pub(in crate::world) fn is_flushed(&self) -> bool {
         self.outbox.is_empty() && self.stalled.is_empty() && self.granted.is_empty()
     }
 
-    /// What remains of a collective's transfers once it has failed: those that only the machine knows, or a grant, end; the
-    /// others will, and nobody waits for them. Returns the grants.
+    /// Detaches the transfers of a failed collective: those that only the transport or a grant holds end; the others
+    /// end later, without a waiter. Returns the grants.
     pub(in crate::world) fn orphan(&mut self, collective: u32, regions: &mut Regions) -> Vec<PlacementId> {
         let mut placements = Vec::new();
         for i in self.transfers.of(collective) {
             let Some(transfer) = self.transfers.get_mut(i) else { continue };
             transfer.collective = None;
             if transfer.holder == Holder::Carrier && !transfer.is_receive {
-                // What is on its way is sent as it was: the carrier would not get on without it.
+                // A message in transmission is completed: the receiver cannot proceed without it.
                 continue;
             }
             transfer.place = None;

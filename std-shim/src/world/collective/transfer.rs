@@ -1,4 +1,4 @@
-//! The messages of collectives that are under way, by number.
+//! Transfers: the messages of active collectives, by number.
 
 use unisono_core::ids::{PeerId, PlacementId, StepId};
 use unisono_core::message::collective_transport::Key;
@@ -8,23 +8,23 @@ use unisono_core::span::{Region, Span as Bytes};
 use super::store::Kept;
 use super::table::context_of;
 
-/// Who knows a message's number, and will say that it has ended.
+/// The holder of a transfer's number, which will report its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum Holder {
-    /// The machine, which forgets it when told to.
+    /// The collective transport, where it can be cancelled.
     Steps,
     /// The endpoint, by a grant that can be withdrawn.
     Grant(PlacementId),
-    /// A rank of this node, which was told where the message lies.
+    /// A rank of this node, to which the message was announced.
     Announced,
-    /// The endpoint, a ring or an errand: it ends there.
+    /// The endpoint, a ring or deferred work: it ends there.
     Carrier,
 }
 
-/// One message.
+/// One message of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Transfer {
-    /// Whose; `None`: nobody waits for it any more.
+    /// The collective; `None`: it has failed, and nobody waits for the transfer.
     pub(in crate::world) collective: Option<u32>,
     pub(in crate::world) step: StepId,
     pub(in crate::world) peer: PeerId,
@@ -32,14 +32,14 @@ pub(in crate::world) struct Transfer {
     pub(in crate::world) span: Span,
     pub(in crate::world) bytes: u32,
     pub(in crate::world) is_receive: bool,
-    /// Where it lies in one piece, once that is known.
+    /// Its contiguous span, once that is known.
     pub(in crate::world) place: Option<Bytes>,
-    /// Where it is put together, or waits to be taken apart.
+    /// Staging memory, where it is packed or waits to be unpacked.
     pub(in crate::world) staging: Option<Kept>,
     pub(in crate::world) holder: Holder,
 }
 
-/// All of them; a number is used again when its message has ended.
+/// All transfers; a number is reused when its message has ended.
 #[derive(Debug, Default)]
 pub(in crate::world) struct Transfers {
     entries: Vec<Option<Transfer>>,
@@ -72,39 +72,39 @@ impl Transfers {
         Some(transfer)
     }
 
-    /// Whether one is on its way from there.
+    /// Whether a message is being transmitted from this region.
     pub(in crate::world) fn leaves_from(&self, region: Region) -> bool {
         let leaves = |transfer: &Transfer| !transfer.is_receive && transfer.holder == Holder::Carrier;
         let from = |transfer: &Transfer| transfer.place.is_some_and(|place| place.bytes > 0 && place.region == region);
         self.entries.iter().flatten().any(|transfer| leaves(transfer) && from(transfer))
     }
 
-    /// Those of a collective.
+    /// The transfers of a collective.
     pub(in crate::world) fn of(&self, collective: u32) -> Vec<u32> {
         let entries = (0..).zip(&self.entries);
         let own = |transfer: &Transfer| transfer.collective == Some(collective);
         entries.filter(|(_, entry)| entry.as_ref().is_some_and(own)).map(|(i, _)| i).collect()
     }
 
-    /// The send of this key to this rank.
+    /// The send with this key to this rank.
     pub(in crate::world) fn sent(&self, to: PeerId, key: Key) -> Option<u32> {
         let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
         (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
     }
 
-    /// Whether one of a context waits for this rank to send, to grant or to fetch.
+    /// Whether a transfer of a context waits for this rank to send, to grant or to fetch.
     pub(in crate::world) fn waits_for(&self, peer: PeerId, context: u32) -> bool {
         let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != Holder::Carrier;
         let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
         live.filter(|transfer| transfer.peer == peer && context_of(transfer.key) == context).any(waits)
     }
 
-    /// The context of each.
+    /// The context of each transfer.
     pub(in crate::world) fn contexts(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().flatten().map(|transfer| context_of(transfer.key))
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether nobody waits for the transfer any more.
     pub(in crate::world) fn is_orphan(&self, i: u32) -> bool {
         self.get(i).is_none_or(|transfer| transfer.collective.is_none())
     }

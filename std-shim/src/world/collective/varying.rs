@@ -1,4 +1,4 @@
-//! Collectives of blocks that differ in length. They go by messages, on one node, too.
+//! Vector collectives (MPI's v-variants), whose blocks differ in length. They use messages, on one node, too.
 
 use unisono_core::collective::{Plan, Verb};
 use unisono_shmem::payload::Moves;
@@ -10,11 +10,12 @@ use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation, Vi
 use crate::world::{Communicator, Scope};
 use unisono_bootstrap::Rank;
 
-/// A collective under way, or why it was not begun.
+/// A started collective, or why it was not started.
 type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl Communicator {
-    /// Everyone's `data`, of any length, to its block of the root's `into`; the others' is left alone and may have no blocks.
+    /// Gathers every rank's `data`, of any length, in its block of the root's `into` (`MPI_Gatherv`). Other ranks'
+    /// `into` is unused and may have no blocks.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -30,7 +31,8 @@ impl Communicator {
         self.run(self.call_gather_varcount(data.as_view(), into, root)?, Moves)
     }
 
-    /// Block i of the root's `data` to rank i's `into`, which is as long; the others' `data` is not looked at.
+    /// Copies block i of the root's `data` to rank i's `into`, which has its length (`MPI_Scatterv`). Other ranks'
+    /// `data` is unused.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -46,7 +48,8 @@ impl Communicator {
         self.run(self.call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
     }
 
-    /// Everyone's `data`, of any length, to its block of everyone's `into`. All ranks give blocks of the same lengths.
+    /// Gathers every rank's `data`, of any length, in its block of every rank's `into` (`MPI_Allgatherv`). All ranks
+    /// pass the same lengths.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -61,7 +64,7 @@ impl Communicator {
         self.run(self.call_all_gather_varcount(data.as_view(), into)?, Moves)
     }
 
-    /// Block j of rank i's `data` to block i of rank j's `into`, which is as long.
+    /// Copies block j of rank i's `data` to block i of rank j's `into`, which has its length (`MPI_Alltoallv`).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -76,7 +79,8 @@ impl Communicator {
         self.run(self.call_all_to_all_varcount(data, into)?, Moves)
     }
 
-    /// Block i of everyone's `data`, combined, to rank i's `into`, which is as long. All ranks give blocks of the same lengths.
+    /// Reduces block i of every rank's `data` to rank i's `into`, which has its length (`MPI_Reduce_scatter`). All
+    /// ranks pass the same lengths.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -181,12 +185,12 @@ impl Communicator {
         })
     }
 
-    /// Bytes of a block where all ranks know all blocks.
+    /// The mean block length in bytes, where all ranks know all blocks.
     fn mean(&self, table: &Table) -> usize {
         table.total() / self.size as usize
     }
 
-    /// Whether there is a block for every rank, this one's of so many bytes.
+    /// Checks that there is a block for every rank, and that this rank's has `own` bytes.
     fn fits(&self, table: &Table, own: usize) -> Result<(), CollectiveError> {
         let (needed, given) = (self.size as usize, table.bytes.len());
         if given != needed {
@@ -200,7 +204,7 @@ impl Communicator {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Begins what [`Communicator::gather_varcount_into`] does.
+    /// Starts [`gather_varcount_into`](Communicator::gather_varcount_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -216,7 +220,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_gather_varcount(data.as_view(), into, root)?, Moves)
     }
 
-    /// Begins what [`Communicator::scatter_varcount_into`] does.
+    /// Starts [`scatter_varcount_into`](Communicator::scatter_varcount_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -232,7 +236,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
     }
 
-    /// Begins what [`Communicator::all_gather_varcount_into`] does.
+    /// Starts [`all_gather_varcount_into`](Communicator::all_gather_varcount_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -247,7 +251,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_all_gather_varcount(data.as_view(), into)?, Moves)
     }
 
-    /// Begins what [`Communicator::all_to_all_varcount_into`] does.
+    /// Starts [`all_to_all_varcount_into`](Communicator::all_to_all_varcount_into).
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -262,7 +266,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(self.communicator().call_all_to_all_varcount(data, into)?, Moves)
     }
 
-    /// Begins what [`Communicator::reduce_scatter_varcount_into`] does.
+    /// Starts [`reduce_scatter_varcount_into`](Communicator::reduce_scatter_varcount_into).
     ///
     /// # Errors
     /// [`CollectiveError`].

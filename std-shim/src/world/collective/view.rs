@@ -1,4 +1,4 @@
-//! What collectives take for buffers: slices, and elements of one that lie in rows.
+//! Buffer arguments of collectives: slices, and strided views of slices.
 
 use core::ptr::NonNull;
 
@@ -9,18 +9,19 @@ use super::partition::BLOCK_MOST;
 use super::strided::Strided;
 use crate::world::Buffer;
 
-/// A layout: `rows` rows of `row` elements that begin `stride` elements after one another, as `MPI_Type_vector` describes it.
+/// A strided layout: `rows` rows of `row` elements that begin `stride` elements apart, as `MPI_Type_vector` describes
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Vector {
     pub(super) rows: usize,
     pub(super) row: usize,
     pub(super) stride: usize,
-    /// From one vector to the next.
+    /// Elements from the beginning of one vector to that of the next.
     pub(super) extent: usize,
 }
 
 impl Vector {
-    /// Another one begins behind its last row, as in MPI.
+    /// A vector after which the next one begins right after its last row, as in MPI.
     pub const fn new(rows: usize, row: usize, stride: usize) -> Self {
         let extent = match rows.checked_sub(1) {
             Some(last) => last.saturating_mul(stride).saturating_add(row),
@@ -29,13 +30,14 @@ impl Vector {
         Self { rows, row, stride, extent }
     }
 
-    /// Another one begins `extent` elements after this one, as `MPI_Type_create_resized` says: columns of a matrix are beside one
-    /// another with an extent of their width.
+    /// The same vector, but the next one begins `extent` elements after it (`MPI_Type_create_resized`): columns of a
+    /// matrix are side by side if the extent is their width.
     pub const fn resized(self, extent: usize) -> Self {
         Self { extent, ..self }
     }
 
-    /// Elements of so many vectors, and elements of the buffer from the first to the last one, of which there are `given`.
+    /// Elements of `count` vectors, and elements of the buffer from the first to the last one, of which there are
+    /// `given`.
     fn spans<T>(self, count: usize, given: usize) -> Result<(usize, usize), CollectiveError> {
         let elements = count.saturating_mul(self.rows).saturating_mul(self.row);
         let Some(last) = count.checked_sub(1).filter(|_| elements != 0) else { return Ok((0, 0)) };
@@ -43,7 +45,7 @@ impl Vector {
         if needed > given {
             return Err(CollectiveError::Length { needed, given });
         }
-        // The same elements may be meant again and again.
+        // The same elements may be named repeatedly.
         let is_repeated = elements > needed && elements.saturating_mul(size_of::<T>()) > BLOCK_MOST;
         if is_repeated || elements > isize::MAX as usize {
             return Err(CollectiveError::TooLong);
@@ -51,18 +53,19 @@ impl Vector {
         Ok((elements, needed))
     }
 
-    /// Elements from the begin of a vector to its end.
+    /// Elements from the beginning of a vector to its end.
     const fn one(self) -> usize {
         Self::new(self.rows, self.row, self.stride).extent
     }
 
-    /// Whether so many vectors, of which none is empty, have no element twice.
+    /// Whether `count` nonempty vectors contain no element twice.
     fn is_disjoint(self, count: usize) -> bool {
         let Self { rows, row, stride, extent } = self;
         let has_rows_apart = rows == 1 || stride >= row;
         let is_behind = count == 1 || extent >= self.one();
         let is_within = extent >= row && stride >= (count - 1).saturating_mul(extent).saturating_add(row);
-        // Of two rows r apart, in vectors v apart, one begins within the other if `v · extent` and `r · stride` differ by less than a row.
+        // Of two rows r apart, in vectors v apart, one begins within the other if `v · extent` and `r · stride` differ
+        // by less than a row.
         let is_clear = |vectors: usize| {
             let apart = vectors.saturating_mul(extent);
             let near = apart.checked_div(stride).unwrap_or(0);
@@ -70,52 +73,52 @@ impl Vector {
                 .iter()
                 .all(|r| *r >= rows || apart.abs_diff(r.saturating_mul(stride)) >= row)
         };
-        // Those further away begin behind the last row.
+        // More distant ones begin after the last row.
         let near = self.one().checked_div(extent).unwrap_or(1).saturating_add(1).min(count);
         has_rows_apart && (is_behind || is_within || (1..near).all(is_clear))
     }
 
-    /// Whether so many vectors have no gaps.
+    /// Whether `count` vectors are contiguous.
     const fn is_dense(self, count: usize) -> bool {
         (self.rows == 1 || self.stride == self.row) && (count == 1 || self.extent == self.rows * self.row)
     }
 }
 
-/// Elements that are read: all of a slice, or those of vectors in it, which count in their order.
+/// Elements that are read: a whole slice, or the elements of vectors in it, in their order.
 #[derive(Debug)]
 pub struct View<'b, T> {
     data: &'b [T],
     elements: usize,
-    /// Where there are gaps.
+    /// `None` if they are contiguous.
     vector: Option<Vector>,
 }
 
 impl<'b, T> View<'b, T> {
-    /// `count` vectors one after the other, from the first element of `data` on. They may have elements in common.
+    /// `count` vectors, one after the other, from the first element of `data` on. They may share elements.
     ///
     /// # Errors
-    /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements so often that they are more than
-    /// 2³² − 1 bytes, and more elements than lie between the first and the last one.
+    /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements repeatedly,
+    /// and in all more than 2³² − 1 bytes.
     pub fn new(data: &'b [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
         let vector = Some(vector).filter(|vector| elements != 0 && !vector.is_dense(count));
         Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, vector })
     }
 
-    /// How many elements.
+    /// Number of elements.
     pub const fn count(&self) -> usize {
         self.elements
     }
 }
 
 impl<'b, T: IntoBytes + Immutable> View<'b, T> {
-    /// Its bytes, with what is between them.
+    /// The bytes, with the gaps between them.
     pub(super) fn bytes(&self) -> (&'b [u8], Option<Strided>) {
         (self.data.as_bytes(), strided::<T>(self.elements, self.vector))
     }
 }
 
-/// Elements that are written: all of a slice, or those of vectors in it, which count in their order.
+/// Elements that are written: a whole slice, or the elements of vectors in it, in their order.
 #[derive(Debug)]
 pub struct ViewMut<'b, T> {
     data: &'b mut [T],
@@ -124,10 +127,10 @@ pub struct ViewMut<'b, T> {
 }
 
 impl<'b, T> ViewMut<'b, T> {
-    /// As [`View::new`]; none has an element twice.
+    /// As [`View::new`], without shared elements.
     ///
     /// # Errors
-    /// As there, and [`CollectiveError::Overlapping`].
+    /// As of [`View::new`], and [`CollectiveError::Overlapping`].
     pub fn new(data: &'b mut [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
         if elements != 0 && !vector.is_disjoint(count) {
@@ -137,25 +140,25 @@ impl<'b, T> ViewMut<'b, T> {
         Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, vector })
     }
 
-    /// How many elements.
+    /// Number of elements.
     pub const fn count(&self) -> usize {
         self.elements
     }
 
-    /// From its first element to its last, with what is between them.
+    /// The elements from the first to the last, with the gaps between them.
     pub(super) fn whole(self) -> NonNull<[T]> {
         NonNull::from(self.data)
     }
 }
 
 impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
-    /// Its bytes. `None`: there is something between them.
+    /// The bytes. `None`: they are not contiguous.
     #[inline]
     pub(super) fn dense(&mut self) -> Option<&mut [u8]> {
         if self.vector.is_none() { Some(self.data.as_mut_bytes()) } else { None }
     }
 
-    /// Its bytes, with what is between them.
+    /// The bytes, with the gaps between them.
     pub(super) fn bytes(self) -> (&'b mut [u8], Option<Strided>) {
         (self.data.as_mut_bytes(), strided::<T>(self.elements, self.vector))
     }
@@ -180,15 +183,15 @@ impl<T> Default for ViewMut<'_, T> {
     }
 }
 
-/// What a collective reads.
+/// A buffer that a collective reads.
 pub trait AsView<T> {
-    /// Its elements.
+    /// The elements.
     fn as_view(&self) -> View<'_, T>;
 }
 
-/// What a collective writes.
+/// A buffer that a collective writes.
 pub trait AsViewMut<T> {
-    /// Its elements.
+    /// The elements.
     fn as_view_mut(&mut self) -> ViewMut<'_, T>;
 }
 
@@ -268,7 +271,7 @@ impl<T, D: AsViewMut<T> + ?Sized> AsViewMut<T> for &mut D {
 mod tests {
     use super::*;
 
-    /// Where the elements of so many vectors lie.
+    /// Indices of the elements of `count` vectors.
     fn elements(count: usize, vector: Vector) -> Vec<usize> {
         let Vector { rows, row, stride, extent } = vector;
         let rows = (0..count).flat_map(|v| (0..rows).map(move |r| v * extent + r * stride));

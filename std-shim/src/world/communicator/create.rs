@@ -1,7 +1,7 @@
-//! Communicators of some members of another one: one agreement on that one.
+//! Making communicators from the members of another one: the members agree on a free context.
 //!
-//! All members say which contexts are free at theirs, which settings they were started with, and whether they share memory with
-//! their node; an allreduce makes one answer of it. Who belongs together follows from an allgather of colors, keys and groups.
+//! Each member proposes the contexts that are free on its side, its settings, and whether it shares memory with its
+//! node. An allreduce combines the proposals. An allgather of colors, keys and groups determines the members of each new one.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
@@ -20,47 +20,47 @@ use unisono_bootstrap::Rank;
 /// No rank.
 const NOBODY: u64 = u64::MAX;
 
-/// Why there is no new communicator.
+/// Why a communicator cannot be made. Ranks are those of the parent communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The members did not come to an agreement.
+    /// The collective by which the members agree failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// A member was started with another tuning or other settings.
-    #[error("rank {0} was started with other settings of collectives, device or progress than ranks before it")]
+    /// A member was started with other settings.
+    #[error("rank {0} was started with other settings than the ranks before it: start all ranks alike")]
     Differs(Rank),
-    /// A member of the group is none of the communicator.
+    /// A member of the group is not in the parent communicator.
     #[error("rank {0} of the group is no member of the communicator")]
     NotMember(Rank),
-    /// A member of the group gives another group.
-    #[error("rank {0} is a member of the group, and gives another one")]
+    /// A member of the group called this with another group.
+    #[error("rank {0} is a member of the group, but called this with another group")]
     Disagrees(Rank),
     /// Every context is in use at some member.
-    #[error("members have no context in common that is free")]
+    #[error("no context is free at all members: drop communicators that are no longer used")]
     NoContext,
 }
 
-/// What members say, and what follows from what all of them say.
+/// A member's proposal, or the combination of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Terms {
     free: [u64; WINDOW as usize / 64],
-    /// 1: nobody holds contexts back for another communicator.
+    /// 1: no member withholds contexts for another communicator that is being made.
     is_whole: u64,
-    /// 1: everybody shares memory with all ranks of its node.
+    /// 1: every member shares memory with all ranks of its node.
     shares_node: u64,
     generation: u64,
-    /// Rooms of nodes' memory that are free.
+    /// Communicator slots of the nodes' memory that are free.
     rooms: u64,
     settings: u64,
-    /// Whose settings these are.
+    /// The rank whose settings these are.
     whose: u64,
-    /// Whose differ.
+    /// The first rank whose settings differ.
     differs: u64,
 }
 
 impl Terms {
-    /// Associative and commutative.
+    /// Combines two proposals; associative and commutative.
     fn with(&self, other: &Self) -> Self {
         let (first, second) = if self.whose <= other.whose { (self, other) } else { (other, self) };
         let mut both = *first;
@@ -82,27 +82,27 @@ impl Terms {
     }
 }
 
-/// What all members have agreed on.
+/// The context, and what belongs to it, that all members have agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Agreed {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
     pub(in crate::world) shares_node: bool,
-    /// Of its node's memory, for those whose members share one.
+    /// A slot of the node's memory, for groups whose members share one.
     pub(in crate::world) room: Option<Room>,
 }
 
-/// The first room that is free everywhere.
+/// The first slot that is free everywhere.
 pub(super) fn first_room(rooms: u64, generation: u32) -> Option<Room> {
     let number = rooms.trailing_zeros();
     (number < u64::BITS).then_some(Room { number, generation })
 }
 
-/// A context that no other communicator of this process gets meanwhile.
+/// A context that is reserved in this process while the communicator is being made.
 struct Reserved<'c> {
     agreed: Agreed,
     parent: &'c Communicator,
-    /// Whether others may think that this rank is a member.
+    /// Whether the other members know that this rank is not a member of the new communicator.
     is_known: bool,
 }
 
@@ -113,17 +113,17 @@ impl Drop for Reserved<'_> {
 }
 
 impl Communicator {
-    /// Another communicator of the same members in the same order. Collective.
+    /// Makes another communicator of the same members in the same order (`MPI_Comm_dup`). Collective.
     ///
     /// # Errors
-    /// [`CreateError`], as of all that follow.
+    /// [`CreateError`], as of all the calls below.
     pub fn duplicate(&self) -> Result<Self, CreateError> {
         let reserved = self.agree_on_context()?;
         Ok(self.open(reserved.agreed, self.members.clone(), self.rank))
     }
 
-    /// Members of the same color get a communicator of theirs, in the order of this one; those without a color get none.
-    /// Collective.
+    /// Makes one communicator per color, of the members that pass it, in the order of this one (`MPI_Comm_split`); a
+    /// member that passes no color gets none. Collective.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -131,7 +131,8 @@ impl Communicator {
         self.split_by_color_with_key(color, 0)
     }
 
-    /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where these are equal of this communicator.
+    /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where they are equal in the order of
+    /// this communicator.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -143,7 +144,7 @@ impl Communicator {
         let color = color.into().map(u64::from);
         let mut reserved = self.agree_on_context()?;
         let mut said = vec![[0; 2]; self.size as usize];
-        // Order is kept by what is added.
+        // The addition keeps the order of the keys.
         self.all_gather_into(&[[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]], &mut said)?;
         reserved.is_known = true;
         let Some(color) = color else { return Ok(None) };
@@ -154,8 +155,8 @@ impl Communicator {
         Ok(self.open_for(&reserved, Group::of(ranks)))
     }
 
-    /// The members of the group get a communicator in its order, the others none (`MPI_Comm_create`). Collective: each member of
-    /// this communicator gives the group that it is a member of, which all of these give, or one that it is no member of.
+    /// Makes a communicator of the group's members, in its order (`MPI_Comm_create`); the other members get none.
+    /// Collective: members of the group all pass the same group, other members any group that they do not belong to.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -180,7 +181,7 @@ impl Communicator {
 
     /// Agrees with all members on a context that is free everywhere.
     fn agree_on_context(&self) -> Result<Reserved<'_>, CreateError> {
-        // What is never begun here fails at all others, too: nothing that is offered is lost.
+        // A call that does not start here fails at all other members, too: no offer is lost.
         match &self.on_node {
             Some(on_node) => on_node.may_begin(self)?,
             None => self.may_begin()?,
@@ -234,7 +235,7 @@ impl Communicator {
         }
     }
 
-    /// A communicator of these ranks, if this one is among them.
+    /// Opens a communicator of these ranks, if this one is among them.
     fn open_for(&self, reserved: &Reserved<'_>, members: Group) -> Option<Self> {
         let rank = self.members.world_rank(self.rank).and_then(|own| members.number(own))?;
         Some(self.open(reserved.agreed, members, rank))
@@ -264,7 +265,7 @@ impl Communicator {
     }
 }
 
-/// Of the ranks and their order.
+/// A digest of the ranks and their order.
 fn digest(group: &Group) -> u64 {
     let [low, high] = [0, 1].map(|seed| group.iter().fold(mix(seed, group.size()), |digest, rank| mix(digest, rank.0)));
     u64::from(high) << 32 | u64::from(low)

@@ -1,8 +1,9 @@
-//! After a death: give a communicator up, agree, go on with those that live. Names and meaning are ULFM's (Bland, Bouteiller,
-//! Herault, Bosilca, Dongarra 2013, "Post-failure recovery of MPI communication capability").
+//! Recovery after a failure, as in ULFM: revoke a communicator, agree, and shrink it to the live members (Bland,
+//! Bouteiller, Herault, Bosilca, Dongarra 2013, "Post-failure recovery of MPI communication capability").
 //!
-//! Agreements are decided by the rendezvous server, which knows who lives and lasts as long as the job: once, when every member has
-//! said its part or is dead (`bootstrap/roll/agreements.rs`). Whoever lives is told that decision and no other.
+//! The rendezvous server decides agreements, since it knows which ranks live and lasts as long as the job. It decides
+//! each one once, when every member has voted or is dead (`bootstrap/roll/agreements.rs`), and sends all live members
+//! that same decision.
 
 use core::sync::atomic::Ordering;
 
@@ -17,52 +18,54 @@ use unisono_bootstrap::{Ballot, Name, Rank, Ranks, Verdict, WORDS_MAX};
 /// Words of a window of contexts.
 const FREE: usize = WINDOW as usize / 64;
 const _: () = assert!(FREE < WORDS_MAX);
-/// Where free rooms lie in the word behind these.
+/// Bit offset of the free slots in the word that follows them.
 const ROOMS_AT: u32 = 8;
 
-/// Why there is no agreement.
+/// Why the members could not agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AgreeError {
-    /// The rendezvous server is gone: the launcher, or rank 0 under a starter that brings none.
-    #[error("the rendezvous server, which decides, is gone")]
+    /// The rendezvous server is gone: the launcher, or rank 0 where another launcher started the job.
+    #[error("the rendezvous server, which decides agreements, is gone: restart the job")]
     NoServer,
-    /// The members, or those that died, are not next to each other in too many places.
-    #[error("the members form too many ranges of ranks")]
+    /// The members, or the failed ones, form more ranges of consecutive ranks than a vote can carry.
+    #[error("cannot agree: the members or the failed ranks form too many ranges of ranks")]
     Scattered,
-    /// The others take this rank for dead.
-    #[error("the others take this rank for dead")]
+    /// The other members treat this rank as failed.
+    #[error("the other members treat this rank as failed: it cannot take part any more")]
     Excluded,
     /// Every context is in use at some member.
-    #[error("members have no context in common that is free")]
+    #[error("no context is free at all members: drop communicators that are no longer used")]
     NoContext,
-    /// The job is being ended, or this process has finished.
+    /// The job was aborted, or this process has finished.
     #[error(transparent)]
     Ended(#[from] Failure),
 }
 
-/// What members have agreed on.
+/// The decision of an agreement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Agreement {
-    /// The bitwise and of all that was given, also by those that died meanwhile.
+    /// The bitwise AND of all members' flags, including those of members that failed after they voted.
     pub flags: u64,
-    /// Members that have died, or left.
+    /// Members that have failed or finished.
     pub failed: Group,
 }
 
 impl Communicator {
-    /// Gives this communicator up, for all members: what is under way on it at any of them ends with `Revoked`, and so does what is
-    /// called later. Not collective. Who hears of it tells all members once, so that all that live do if one does; what has met its
-    /// message already ends by itself.
+    /// Revokes this communicator for all members (`MPIX_Comm_revoke`): pending operations on it end with `Revoked` at
+    /// every member, and later ones fail. Not collective. Every member that receives the revocation forwards it once,
+    /// so that all live members receive it if one does. An operation that has already matched its message completes by
+    /// itself.
     pub fn revoke(&self) {
         self.shared.change(|process| process.give_up_context(self.context));
     }
 
-    /// Whether a member has given this communicator up, as far as this one has heard.
+    /// Whether a member has revoked this communicator, to the knowledge of this rank.
     pub fn is_revoked(&self) -> bool {
         self.shared.lock().expect_open(self.context).is_err()
     }
 
-    /// Members that this rank knows to have died, or left: at least those that it has agreed on with others.
+    /// Members that this rank knows to have failed or finished (`MPIX_Comm_get_failed`), at least those of the last
+    /// agreement.
     pub fn failed(&self) -> Group {
         let process = self.shared.lock();
         let (dead, lost) = (&process.collectives.dead, &process.collectives.contexts.lost);
@@ -70,8 +73,9 @@ impl Communicator {
         Group::of(self.members.iter().filter(is_dead).collect())
     }
 
-    /// Agrees with all members that live on the bitwise and of their flags, and on who has died: the same for all that return, also
-    /// when members die meanwhile, or the communicator is revoked. Every member that lives calls it.
+    /// Agrees with all live members on the bitwise AND of their flags and on the failed members (`MPIX_Comm_agree`).
+    /// The result is the same at all members that return, also when members fail meanwhile or the communicator is
+    /// revoked. Every live member calls it.
     ///
     /// # Errors
     /// [`AgreeError`].
@@ -80,8 +84,9 @@ impl Communicator {
         Ok(Agreement { flags: verdict.words.first().copied().unwrap_or(flags), failed })
     }
 
-    /// A communicator of the members that live, in the same order. Every one of them calls it; who waits in something else on this
-    /// communicator is freed by [`revoke`](Self::revoke). A member that dies meanwhile may be a member of it.
+    /// Makes a communicator of the live members, in the same order (`MPIX_Comm_shrink`). Every live member calls it;
+    /// [`revoke`](Self::revoke) releases members that wait in another operation on this communicator. A member that
+    /// fails meanwhile may belong to the new one.
     ///
     /// # Errors
     /// [`AgreeError`].
@@ -116,7 +121,7 @@ impl Communicator {
                 let living = self.members.difference(&failed);
                 let own = self.members.world_rank(self.rank).and_then(|own| living.number(own));
                 let Some(rank) = own else {
-                    // Nobody sends it anything there.
+                    // No member sends it anything there.
                     self.shared.lock().unreserve(&agreed, &living, true);
                     return Err(AgreeError::Excluded);
                 };
@@ -131,7 +136,7 @@ impl Communicator {
         }
     }
 
-    /// Says this member's part, and waits for what is decided; the members that have failed.
+    /// Votes, and waits for the decision. Returns it and the failed members.
     fn decide(&self, words: Vec<u64>, most: u32) -> Result<(Verdict, Group), AgreeError> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         let sorted = |group: &Group| {

@@ -1,4 +1,4 @@
-//! A send and a receive at once, of which neither waits for the other.
+//! Combined send and receive (`MPI_Sendrecv`), without deadlock in pairs and rings.
 
 use core::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use crate::world::progress::{Leaves, Started};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
 
-/// Bytes that were copied out of a buffer into which others come.
+/// A copy of a buffer that is sent while a receive overwrites it.
 struct Copied<'c> {
     communicator: &'c Communicator,
     kept: Kept,
@@ -22,9 +22,10 @@ struct Copied<'c> {
 }
 
 impl Communicator {
-    /// Sends a message and receives another one, at once: ranks that exchange messages in pairs or in rings do not wait for each
-    /// other. Destination and source may differ, or be this rank; the other side may as well call [`send`](Self::send) or
-    /// [`receive_into`](Self::receive_into). Ends when the buffer that is sent is free, too, as `send` does.
+    /// Sends one message and receives another at the same time (`MPI_Sendrecv`), so that ranks that exchange messages
+    /// in pairs or rings do not deadlock. Destination and source may differ, and may be this rank; the peers may as
+    /// well call [`send`](Self::send) or [`receive_into`](Self::receive_into). Returns the status of the received
+    /// message, once the send buffer is free, too.
     ///
     /// ```
     /// use unisono::{Rank, Tag, World};
@@ -39,9 +40,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Failure`] of the send or of the receive, whichever fails first; then what lies in `into` is unspecified. Where the send fails,
-    /// a receive that has met no message is taken back: a message that comes later is for another receive. Where the receive fails, the
-    /// send goes on, and is waited for.
+    /// [`Failure`] of the send or of the receive, whichever fails first; then the contents of `into` are unspecified.
+    /// When the send fails, a receive that has matched no message is cancelled, and the message remains for another
+    /// receive. When the receive fails, the send continues, and is waited for.
     pub fn send_receive_into<S: IntoBytes + Immutable, R: IntoBytes + FromBytes>(
         &self,
         data: &[S],
@@ -56,12 +57,13 @@ impl Communicator {
         self.exchange(data.as_bytes(), &posting, into.as_mut_bytes(), wanted)
     }
 
-    /// As [`send_receive_into`](Self::send_receive_into), where the message that comes takes the place of the one that is sent, of
-    /// which `data` has all: a shorter one leaves the rest. What is sent is copied, into memory that is kept for the next time (up to
-    /// 64 MiB in all).
+    /// As [`send_receive_into`](Self::send_receive_into), with one buffer: the received message replaces the sent one,
+    /// which is all of `data` (`MPI_Sendrecv_replace`); a shorter one leaves the rest unchanged. The sent message is
+    /// copied to memory that is reused (up to 64 MiB in all).
     ///
     /// # Errors
-    /// As there; [`Failure::Refused`] where the system has no memory for the copy, and nothing was sent.
+    /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::Refused`] where the system has no memory
+    /// for the copy: then nothing was sent.
     pub fn send_receive_replace_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
@@ -86,8 +88,8 @@ impl Communicator {
         }
     }
 
-    /// Waits for a send and a receive: for either, then for the other as if it were alone. The one that has ended is noted no longer, and
-    /// its peer is not looked for any more.
+    /// Waits for either the send or the receive, then for the other one alone, so that hang reports and liveness checks
+    /// no longer concern the one that has ended.
     fn wait_for_both(&self, receive: Started, send: Started) -> Result<Status, Failure> {
         let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], |process| {
             let mut take = |started| process.take_ended(started).map(|ended| self.ended_while(process, started, ended));
@@ -106,11 +108,11 @@ impl Communicator {
         }
     }
 
-    /// Ends a receive whose send has failed.
+    /// Cancels the receive of an exchange whose send has failed.
     fn take_back(&self, receive: Started, failure: Failure) -> Result<Status, Failure> {
         let cancelled = self.shared.lock().cancel(receive.request, receive.region);
         if !cancelled {
-            // It has met its message: the buffer is lent until that is there.
+            // It has matched its message: its buffer is in use until that has arrived.
             let _ = self.wait(receive);
         }
         Err(failure)

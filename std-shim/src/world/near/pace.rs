@@ -1,28 +1,29 @@
-//! Whether a long message is read out of the sender's memory, in one copy by the receiver, or copied twice in fragments, by
-//! both at a time.
+//! Chooses how a long message is copied: read out of the sender's memory by the receiver, in one copy (CMA), or twice,
+//! in fragments, by both in parallel.
 //!
-//! The one copy wins when caches have the message as the sender left it; bytes that were just written, or come from memory,
-//! are copied faster by two. So it is tried only where a message is sent from the same place soon again, both ways are timed,
-//! and the better one is taken; now and then the other one is timed again.
+//! The single copy wins when the message is still in caches as the sender left it; bytes that were just written, or
+//! come from memory, are copied faster by two. So the single copy is tried only where messages are sent from the same
+//! place in short succession. Both ways are timed and the faster one is taken; now and then the other one is timed
+//! again.
 
 /// Places that are remembered.
 const PLACES: usize = 32;
-/// Most bytes announced since the last message from the same place for caches to have it.
+/// Most bytes announced since the last message from the same place for caches still to hold it.
 const REUSED: u64 = 1 << 21;
-/// Messages from such places between two that try the other way.
+/// Messages from such places between two that try the slower way.
 const TRY: u32 = 32;
 
-/// How fast both ways were.
+/// The measured cost of both ways.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct Pace {
     /// The places that messages were last sent from, and how many bytes had been announced by then.
     places: [(u64, u64); PLACES],
-    /// The one that is forgotten next.
+    /// The place that is replaced next.
     next: usize,
     announced: u64,
-    /// Messages from the same place soon again.
+    /// Number of messages from a recently used place.
     reused: u32,
-    /// Picoseconds per byte that reading took, and copying fragments out; 0: not known.
+    /// Picoseconds per byte for reading by CMA, and for copying fragments out; 0: unknown.
     read: u64,
     copied: u64,
 }
@@ -32,28 +33,28 @@ impl Pace {
         Self { places: [(0, 0); PLACES], next: 0, announced: 0, reused: 0, read: 0, copied: 0 }
     }
 
-    /// Whether the message that is announced at this place is read out of there.
+    /// Whether to read the message that is announced at this place by CMA.
     pub(in crate::world) fn reads(&mut self, place: u64, bytes: u64) -> bool {
         if self.distance(place, bytes).is_none_or(|distance| distance > REUSED) {
             return false;
         }
         self.reused = self.reused.wrapping_add(1);
-        // A fragment costs more than its copy: there are two to tell and to look for.
+        // A fragment costs more than its copy: two processes signal and poll for it.
         let better = self.copied > 0 && self.read <= self.copied + self.copied / 4;
         if self.reused.is_multiple_of(TRY) { !better } else { better }
     }
 
-    /// So many bytes were read out of the other process.
+    /// Records how long CMA took for these bytes.
     pub(in crate::world) fn note_read(&mut self, bytes: usize, ns: u64) {
         self.read = blend(self.read, bytes, ns);
     }
 
-    /// So many bytes of a fragment were copied.
+    /// Records how long the copy of a fragment of these bytes took.
     pub(in crate::world) fn note_copied(&mut self, bytes: usize, ns: u64) {
         self.copied = blend(self.copied, bytes, ns);
     }
 
-    /// Bytes announced since the last message there began; `None`: there was none, as far as is remembered.
+    /// Bytes announced since the last message from this place; `None`: there was none that is remembered.
     fn distance(&mut self, place: u64, bytes: u64) -> Option<u64> {
         let before = self.announced;
         self.announced += bytes;
@@ -68,7 +69,8 @@ impl Pace {
     }
 }
 
-/// The first, then a mean of the last few; what took four times as long was interrupted.
+/// The first value, then a running mean that ignores outliers: a copy that took more than four times the mean was
+/// preempted.
 fn blend(mean: u64, bytes: usize, ns: u64) -> u64 {
     let new = (ns.saturating_mul(1000) / bytes.max(1) as u64).max(1);
     if mean == 0 { new } else { (3 * mean + new.min(4 * mean)) / 4 }

@@ -1,4 +1,5 @@
-//! Buffers in the segment: a rank's pool, of which only it allocates. What is sent from there is copied once.
+//! Buffers in the shared segment: each rank allocates from its own pool. A message that is sent from such a buffer is
+//! copied once.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -12,37 +13,37 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use crate::node::Node;
 
-/// Why there is no buffer.
+/// Why a buffer cannot be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// More than the pool has left in one piece.
-    #[error("{bytes} bytes are asked for; the longest free piece of this rank's shared memory has {left}")]
+    /// The pool has no free block of this size.
+    #[error("cannot allocate {bytes} bytes of shared memory: this rank's longest free block has {left} bytes")]
     Full {
-        /// Asked for.
+        /// Bytes that were asked for.
         bytes: usize,
-        /// The longest free piece.
+        /// Bytes of the longest free block.
         left: usize,
     },
-    /// More than the address space.
-    #[error("a buffer exceeds the address space")]
+    /// The size exceeds the address space.
+    #[error("cannot allocate a buffer that exceeds the address space")]
     TooLong,
-    /// More than the system gives a rank that shares no memory.
-    #[error("the system has no memory for {bytes} bytes")]
+    /// The rank shares no memory, and the system has none left.
+    #[error("cannot allocate {bytes} bytes: the system is out of memory")]
     NoMemory {
-        /// Asked for.
+        /// Bytes that were asked for.
         bytes: usize,
     },
 }
 
-/// A rank's own part of the segment.
+/// This rank's part of the segment.
 pub(in crate::world) struct Pool {
     start: NonNull<u8>,
     bytes: usize,
-    /// Its first byte in the segment.
+    /// The offset of its first byte in the segment.
     at: usize,
-    /// Free pieces by where they begin: lengths.
+    /// Free blocks: lengths by offset.
     free: Mutex<BTreeMap<usize, usize>>,
-    /// Keeps the memory.
+    /// Keeps the segment mapped.
     _node: Arc<Node>,
 }
 
@@ -59,7 +60,7 @@ impl Pool {
         Some(Self { start, bytes: area.bytes, at: area.at, free, _node: node })
     }
 
-    /// Where in the segment these bytes lie, if they are of this pool.
+    /// The offset of these bytes in the segment, if they are in this pool.
     #[inline(always)]
     pub(in crate::world) fn offset(&self, start: NonNull<u8>, bytes: usize) -> Option<u64> {
         let from = start.addr().get().wrapping_sub(self.start.addr().get());
@@ -95,8 +96,8 @@ impl Pool {
     }
 }
 
-/// Memory of this rank for `T`s. Where ranks share memory, it lies in the segment: what is sent from it is copied once, by the
-/// receiver. Elsewhere it is ordinary memory.
+/// Memory of this rank for values of type `T`. Where ranks share memory, it is in the shared segment, and a message
+/// that is sent from it is copied once, by the receiver. Elsewhere it is ordinary memory.
 pub struct Buffer<T> {
     start: NonNull<T>,
     count: usize,
@@ -105,7 +106,7 @@ pub struct Buffer<T> {
 
 enum Home {
     Pool(Arc<Pool>, Range<usize>),
-    /// Words that are as aligned as any `T` that is made of bytes; the pointer is into them.
+    /// Words aligned for any `T` made of bytes; `start` points to them.
     Heap(Box<[u128]>),
 }
 
@@ -134,7 +135,7 @@ impl<T: FromBytes + IntoBytes> Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// Whether it lies in the memory that the ranks of the node share.
+    /// Whether it is in the memory that the ranks of the node share.
     pub const fn is_shared(&self) -> bool {
         matches!(self.home, Home::Pool(..))
     }

@@ -1,12 +1,13 @@
-//! The memory of another process, where the system lets this one read it (`process_vm_readv(2)`): one copy instead of two.
+//! Cross-memory attach (CMA): reads another process's memory where the system permits it (`process_vm_readv(2)`), so
+//! that a message is copied once instead of twice.
 //!
-//! Every copy reads a nonce with it, so that it is known whose memory it was: a process number may be used again.
+//! Every read also reads a nonce, which identifies the process: its process id may have been reused.
 
 use core::ptr::NonNull;
 
 use unisono_memory::region::Address;
 
-/// Random bytes of a process, at an address that the others know.
+/// Random bytes at an address that the peers know.
 pub(in crate::world) struct Nonce([u8; Self::BYTES]);
 
 impl Nonce {
@@ -16,12 +17,12 @@ impl Nonce {
 
     pub(in crate::world) fn new() -> Self {
         let mut bytes = [0; Self::BYTES];
-        // What is not random is still an address of its own: a mistaken process would have to hold the same bytes there.
+        // Without randomness, another process would still have to hold the same bytes at the same address.
         let _ = getrandom::fill(&mut bytes);
         Self(bytes)
     }
 
-    /// Where it lies, and what it is.
+    /// The nonce's address, and the nonce.
     pub(in crate::world) fn greeting(&self) -> [u8; Self::GREETING] {
         let mut greeting = [0; Self::GREETING];
         let (at, nonce) = greeting.split_at_mut(8);
@@ -40,7 +41,7 @@ pub(in crate::world) struct Source {
 }
 
 impl Source {
-    /// The process that greeted, if its memory can be read.
+    /// The process that sent the greeting, if its memory can be read.
     pub(super) fn probe(process: u32, greeting: &[u8]) -> Option<Self> {
         let (at, rest) = greeting.split_first_chunk()?;
         let nonce = *rest.first_chunk()?;
@@ -49,8 +50,8 @@ impl Source {
         unsafe { source.read(0, NonNull::dangling(), 0) }.then_some(source)
     }
 
-    /// Copies what lies at this address of the process. False: it cannot be read, or is another process; what lies at `to` is
-    /// unspecified then.
+    /// Copies bytes from this address of the process. Returns false if it cannot be read, or is another process; then
+    /// the contents of `to` are unspecified.
     ///
     /// # Safety
     /// `to` is lent, and nobody else uses it meanwhile.
@@ -94,7 +95,7 @@ mod tests {
         unsafe { to.read(&mut seen) };
         assert_eq!(seen, data);
         // SAFETY: as above.
-        assert!(!unsafe { source.pull(16, to) }, "nothing lies there");
+        assert!(!unsafe { source.pull(16, to) }, "nothing is mapped there");
         let mut other = nonce.greeting();
         other[Nonce::GREETING - 1] ^= 1;
         assert!(Source::probe(std::process::id(), &other).is_none(), "another process");

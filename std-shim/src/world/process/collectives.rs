@@ -1,4 +1,4 @@
-//! Collectives over messages: their begin, what moves them, their end.
+//! Collectives over messages: starting them, advancing their schedules, and ending them with a result or a failure.
 
 use core::ptr::NonNull;
 
@@ -19,23 +19,23 @@ use crate::world::collective::table::{Blame, Leaving};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
-/// What a collective came to.
+/// How a collective ended.
 pub(in crate::world) struct Outcome {
     pub(in crate::world) result: Result<(), CollectiveError>,
-    /// What a function of the user's panicked with.
+    /// The payload of the user's reduction function's panic, if it panicked.
     pub(in crate::world) panic: Option<Panic>,
-    /// That function, if it is not needed any more: its drop is code of the user's, too, and not for whoever has the lock.
+    /// That function, once it is no longer needed: dropping it runs user code, which must not run under the lock.
     _combine: Option<Combine>,
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 pub(in crate::world) type Panic = Box<dyn core::any::Any + Send>;
 
 impl Outcome {
-    /// The result, unless a function of the user's panicked, which goes on.
+    /// Returns the result, or resumes the panic of the user's function.
     pub(in crate::world) fn result(self) -> Result<(), CollectiveError> {
         match self.panic {
-            // In the midst of another panic one is enough.
+            // During another panic, resuming a second one would abort.
             Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
             _ => self.result,
         }
@@ -43,8 +43,8 @@ impl Outcome {
 }
 
 impl Process {
-    /// Makes all that a collective needs, to be [started](Self::start_collective) once, or again and again. Returns its place.
-    /// `combine` is taken with that, and else left to be dropped by who has not the lock.
+    /// Prepares a collective, to be [started](Self::start_collective) once or repeatedly, and returns its index in the
+    /// table. Takes `combine` on success; on failure leaves it to the caller, which drops it outside the lock.
     ///
     /// # Safety
     /// The buffers, which may be one, stay valid until the collective has ended, or is [released](Self::release_collective) if it
@@ -65,7 +65,7 @@ impl Process {
         let choices = if of.is_near { near } else { far };
         let prepared = choices.schedule(plan, shape.tables.is_some())?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
-        // Of blocks that differ in length this rank may be the only one that knows the one that is too long.
+        // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_alone(context)) };
         // SAFETY: as the caller says, until the collective has ended, which revokes the regions.
         let lent = unsafe { self.regions.get_mut().register_both((input, inward), (output, outward)) };
@@ -98,13 +98,13 @@ impl Process {
         }))
     }
 
-    /// What others may have begun this rank cannot: they are told.
+    /// This rank cannot start a collective that others may have started: the context fails, and they are notified.
     fn fail_alone(&mut self, context: u32) -> CollectiveError {
         self.fail_with(context, CollectiveError::TooLong);
         CollectiveError::TooLong
     }
 
-    /// Starts a collective that is not under way, and lets its first messages leave.
+    /// Starts a prepared collective that is not under way, and transmits its first messages.
     pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
         let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
         let context = running.map_or(EVERY, |running| running.executor.id().context);
@@ -115,14 +115,15 @@ impl Process {
         Ok(())
     }
 
-    /// One was begun of which this is shown to those that would not send messages.
+    /// Records the call that this rank published in the collective area for members that expect another transport.
     pub(in crate::world) fn note_passed(&mut self, collective: u32, passed: Option<Passed>) {
         if let Some(running) = self.collectives.get_mut(collective) {
             running.passed = passed;
         }
     }
 
-    /// Who gives by shared memory what a collective has awaited as a message for a while does something else.
+    /// Compares late collectives with the calls that other members published in shared memory, and reports members that
+    /// call something else.
     pub(super) fn look_for_others(&mut self, now: u64) {
         let Some(segment) = self.near.as_ref().map(|near| near.node.segment()) else { return };
         let running = self.collectives.running.iter().flatten();
@@ -141,7 +142,7 @@ impl Process {
         }
     }
 
-    /// Whether a collective may begin at all.
+    /// Whether a collective may start on this context.
     pub(in crate::world) fn may_begin(&self, context: u32) -> Result<(), CollectiveError> {
         match self.aborted {
             Some(failure) => Err(CollectiveError::Ended(failure)),
@@ -149,7 +150,8 @@ impl Process {
         }
     }
 
-    /// One that is kept, and not under way, is so no more: its memory is the caller's again. Returns what is left of it.
+    /// Releases a persistent collective that is not under way. Returns what is left of it, to be dropped outside the
+    /// lock.
     pub(in crate::world) fn release_collective(&mut self, collective: u32) -> Option<Outcome> {
         let place = self.collectives.running.get_mut(collective as usize)?;
         let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
@@ -161,7 +163,7 @@ impl Process {
         Some(Outcome { result: Ok(()), panic, _combine: Some(combine) })
     }
 
-    /// Whether and how a collective has ended; then its place is free, unless it ended well and is kept.
+    /// Returns whether and how a collective has ended, and frees its index unless it ended well and is persistent.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
         let now = self.latest;
         let place = self.collectives.running.get_mut(collective as usize)?;
@@ -175,13 +177,13 @@ impl Process {
         Some(Outcome { result: ended?, panic, _combine: Some(combine) })
     }
 
-    /// Whether it has ended.
+    /// Whether a collective has ended.
     pub(in crate::world) fn has_ended(&self, collective: u32) -> bool {
         let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
         running.is_none_or(|running| running.ended.is_some())
     }
 
-    /// One round over what has news. Returns whether anything moved.
+    /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
         if !self.collectives.has_news && self.requests.moved.is_empty() {
@@ -194,7 +196,7 @@ impl Process {
         let mut moved = false;
         self.collectives.has_news = false;
         if self.collectives.has_waste {
-            // What came since for those that failed.
+            // Discards messages that arrived since for contexts that have failed.
             self.collectives.discard();
         }
         for outgoing in core::mem::take(&mut self.collectives.outbox) {
@@ -231,7 +233,7 @@ impl Process {
         moved
     }
 
-    /// Goes on with a collective as far as it goes.
+    /// Advances a collective until it must wait or has ended.
     fn advance(&mut self, now: u64, collective: u32) {
         loop {
             let Some(running) = self.collectives.get_mut(collective) else { return };
@@ -259,7 +261,7 @@ impl Process {
         }
     }
 
-    /// A collective has ended: its memory is the caller's again.
+    /// Ends a collective and unregisters its buffers.
     fn end_collective(&mut self, collective: u32, result: Result<(), CollectiveError>) {
         let Some(running) = self.collectives.get_mut(collective) else { return };
         if running.ended.is_some() {
@@ -275,7 +277,7 @@ impl Process {
         let transfers = &self.collectives.transfers;
         for lent in [input, output] {
             self.device.settle(regions, lent);
-            // Only one that has failed has anything on its way.
+            // Only a failed collective can still have a message in transmission.
             if result.is_err() && transfers.leaves_from(lent) {
                 regions.keep(lent);
             } else {
@@ -326,18 +328,19 @@ impl Process {
         }
     }
 
-    /// This rank's collectives of a context fail, now and from now on; those who asked are told.
+    /// Fails all collectives of a context, those under way and all later ones, and answers the ranks that asked for its
+    /// status.
     pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: Cause, rank: Rank) {
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let number = of.number(rank);
-        // It may speak of a collective that is over here.
+        // The notification may concern a collective that has ended here.
         of.failed.get_or_insert(of.last.failure(number, cause).into());
         of.close_boards();
         self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
         self.retire(now, context, if cause == Cause::Missing { rank } else { self.rank });
     }
 
-    /// So do they where something else than a message was the end of one.
+    /// As [`fail_context`](Self::fail_context), with the error of a collective that did not use messages.
     pub(in crate::world) fn fail_with(&mut self, context: u32, error: CollectiveError) {
         let now = self.now();
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
@@ -351,13 +354,13 @@ impl Process {
         self.retire(now, context, cause.unwrap_or(self.rank));
     }
 
-    /// What a rank has to do, it will not.
+    /// A context fails because a rank will not do its part.
     pub(super) fn miss(&mut self, now: u64, peer: PeerId, context: u32) {
         let rank = self.collectives.contexts.get(context).map(|of| of.cause(peer, self.rank));
         self.fail_context(now, context, Cause::Missing, rank.unwrap_or(peer.into()));
     }
 
-    /// The job is being ended.
+    /// Fails all collectives because the job is being aborted.
     pub(super) fn abort_collectives(&mut self, failure: Failure) {
         for context in self.collectives.contexts.all() {
             if let Some(of) = self.collectives.contexts.get_mut(context) {
@@ -368,7 +371,7 @@ impl Process {
         }
     }
 
-    /// Nothing is done on it any more, by anyone: everyone is told.
+    /// Revokes a context: nothing is started on it any more, by any member, and all members are notified.
     pub(in crate::world) fn revoke_context(&mut self, now: u64, context: u32) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| !of.is_revoked) else { return };
         of.is_revoked = true;
@@ -380,9 +383,9 @@ impl Process {
         for member in members.iter().filter(|member| *member != own) {
             self.tell_word(now, member.into(), Word::Revoked, context, own);
         }
-        // Who looks for a message there ends, too.
+        // Probes of this context end, too.
         self.requests.note_finished();
-        // Their senders hear of it before of that.
+        // The revocation reaches the senders before their messages are dropped.
         self.revoke_messages(context);
         self.retire(now, context, self.rank);
     }

@@ -1,4 +1,4 @@
-//! Communicators begin and end.
+//! Communicators from the process's side: opening, revoking and freeing their contexts.
 
 use unisono_core::ids::{MessageId, PeerId};
 use unisono_core::message::{Context as Message, Envelope, Pattern};
@@ -24,7 +24,7 @@ impl Process {
         ranks == 1 || self.near.as_ref().map(|near| near.met as usize + 1) == Some(ranks)
     }
 
-    /// Whether all of them are on one node.
+    /// Whether all members are on one node.
     pub(in crate::world) fn are_on_one_node(&self, members: &Group) -> bool {
         let mut nodes = members.iter().map(|rank| self.node_of(rank));
         let first = nodes.next().flatten();
@@ -35,25 +35,26 @@ impl Process {
         Some(self.membership.as_ref()?.table().get(rank.0 as usize)?.node)
     }
 
-    /// A communicator begins.
+    /// Opens the context of a new communicator.
     pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         self.collectives.open(context, generation, members, is_near);
     }
 
-    /// A communicator that has begun is revoked if a member has said so before.
+    /// Revokes a new communicator if a member's revocation arrived before it was opened.
     pub(in crate::world) fn heed_early(&mut self, context: u32) {
         if self.collectives.contexts.take_early(context) {
             self.give_up_context(context);
         }
     }
 
-    /// All have agreed on a communicator: what it needs is free no more.
+    /// All members agreed on a communicator: its context and slot are no longer free.
     pub(in crate::world) fn reserve(&mut self, agreed: &Agreed) {
         self.collectives.contexts.reserve(agreed.context, agreed.generation);
         agreed.room.into_iter().for_each(|room| self.collectives.rooms.reserve(room));
     }
 
-    /// This rank does not belong to the communicator; or it cannot say, and some of these ranks may think it does.
+    /// This rank is no member of the communicator; or it does not know, and some of the ranks in `among` may count it
+    /// as one.
     pub(in crate::world) fn unreserve(&mut self, agreed: &Agreed, among: &Group, is_known: bool) {
         if !self.collectives.contexts.give_back(agreed.context, is_known, self.rank) {
             return;
@@ -65,7 +66,8 @@ impl Process {
         }
     }
 
-    /// The collectives of a communicator in a room; of none where its members do not share a node, or are one.
+    /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
+    /// there is only one.
     pub(in crate::world) fn open_room(&mut self, context: u32, room: Room, rank: Rank) -> Option<NodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
         let (is_near, size, members) = (of.is_near, of.members.size(), &of.members);
@@ -78,7 +80,7 @@ impl Process {
         group
     }
 
-    /// Whether something may be begun there.
+    /// Whether the communicator accepts new operations.
     #[inline]
     pub(in crate::world) fn expect_open(&self, context: u32) -> Result<(), Failure> {
         if self.has_revoked && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked) {
@@ -87,13 +89,13 @@ impl Process {
         Ok(())
     }
 
-    /// Whether a rank is a member of the communicator whose messages name this.
+    /// Whether a rank is a member of the communicator whose messages carry `named`.
     pub(in crate::world) fn is_member(&self, named: Message, rank: Rank) -> bool {
         let context = self.collectives.contexts.get(named.0 & 0xffff);
         context.is_none_or(|context| context.members.number(rank).is_some())
     }
 
-    /// Nothing is done in a communicator any more.
+    /// Revokes a communicator, and transmits the notifications.
     pub(in crate::world) fn give_up_context(&mut self, context: u32) {
         let now = self.now();
         self.revoke_context(now, context);
@@ -102,8 +104,8 @@ impl Process {
         }
     }
 
-    /// Messages of two ranks in a revoked communicator: receives that wait end, and what comes is dropped, so that its senders
-    /// need not wait either.
+    /// Revokes the point-to-point messages of a communicator: its pending receives end, and messages that arrive are
+    /// dropped, so that their senders need not wait.
     pub(super) fn revoke_messages(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
         let named = named(context, of.generation);
@@ -123,7 +125,7 @@ impl Process {
         self.drop_revoked();
     }
 
-    /// Drops what came since.
+    /// Drops messages of revoked communicators that arrived since.
     pub(super) fn drop_revoked(&mut self) {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
@@ -136,13 +138,13 @@ impl Process {
         }
     }
 
-    /// Drops a message that was taken out: its sender is told, once this rank makes progress.
+    /// Drops a message that a matched probe removed; the next progress notifies its sender.
     pub(in crate::world) fn drop_message(&mut self, message: MessageId, source: PeerId) {
         let (request, nowhere) = (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = Wanted::Matched(message, source);
         let is_there = self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
         if is_there {
-            // One without bytes that its sender has kept is still to come.
+            // A message without bytes whose header its sender still has will arrive later.
             self.requests.abandon(request);
         } else {
             self.requests.retire(request);
@@ -150,14 +152,14 @@ impl Process {
         self.follow_if_needed();
     }
 
-    /// Nobody calls anything on a communicator any more.
+    /// Nothing will be called on the communicator any more.
     pub(in crate::world) fn free_context(&mut self, context: u32) {
         if let Some((room, members)) = self.collectives.contexts.free(context) {
             self.collectives.rooms.free(room, &members);
         }
     }
 
-    /// This process has finished: whatever is called on a communicator that outlives the World ends.
+    /// This process has finished: calls on a communicator that outlives the World fail.
     pub(in crate::world) fn close(&mut self) {
         self.aborted.get_or_insert(Failure::Finished);
         self.requests.fail_all(Failure::Finished);
@@ -165,7 +167,8 @@ impl Process {
     }
 }
 
-/// What messages of two ranks name: nobody of another generation takes them for its own.
+/// The context that a communicator's point-to-point messages carry: it includes the generation, so that no other
+/// generation matches them.
 pub(in crate::world) const fn named(context: u32, generation: u32) -> Message {
     Message(generation << 16 | context)
 }

@@ -1,4 +1,5 @@
-//! Who lives: what the launcher says, what silence says, and what ends with a peer.
+//! Failure detection: deaths that the launcher or the endpoint reports, and what ends when a peer has failed or
+//! finished.
 
 use unisono_core::endpoint::peer::Life;
 use unisono_core::ids::PeerId;
@@ -13,7 +14,7 @@ use crate::world::request::{Failure, message_of};
 use unisono_bootstrap::{Liveness, Membership, Notice, Rank};
 
 impl Process {
-    /// Hears from the launcher.
+    /// Handles the launcher's events.
     pub(in crate::world) fn hear(&mut self) {
         while let Some(notice) = self.membership.as_mut().and_then(Membership::poll) {
             let now = self.now();
@@ -21,7 +22,7 @@ impl Process {
         }
     }
 
-    /// Hears from the launcher, and watches those that something waits for.
+    /// Handles the launcher's events, ends what can no longer complete, and watches the peers that something waits for.
     pub(super) fn tend(&mut self, now: u64) {
         self.hear();
         if self.device.is_closed() && !self.is_whole() && self.aborted.is_none() {
@@ -41,7 +42,7 @@ impl Process {
         let mut wanted: Vec<PeerId> =
             all.filter(|peer| self.mailbox.needs(*peer)).chain(granted).chain(sendings).collect();
         for peer in &wanted {
-            // It was waited for at the last look, too.
+            // It was waited for at the previous check, too.
             if self.watched.binary_search(peer).is_ok() {
                 self.ask(now, *peer, EVERY);
             }
@@ -60,13 +61,13 @@ impl Process {
             }
         }
         for peer in &wanted {
-            // Without a free window: asked again at the next look.
+            // Without a free window, it is watched from a later check on.
             self.endpoint.watch(now, *peer, true);
         }
         self.watched = wanted;
     }
 
-    /// The next rank that lives.
+    /// The next live rank.
     fn successor(&self) -> Option<PeerId> {
         let own = self.rank.0;
         let others = (own + 1..self.size).chain(0..own).map(PeerId);
@@ -95,15 +96,15 @@ impl Process {
         self.follow(now);
     }
 
-    /// It is known that a peer has died.
+    /// A peer is known to have failed.
     fn fail(&mut self, now: u64, peer: PeerId) {
         if !self.bury(peer, Failure::PeerFailed(peer.into())) {
             self.endpoint.fail(now, peer);
         }
     }
 
-    /// A peer is gone: whatever needs it ends. Receives from anyone end too when it died, since it may be the one they
-    /// wait for.
+    /// A peer has failed or finished: ends everything that needs it. If it failed, also ends receives from any source,
+    /// since it may be the one that they wait for.
     pub(super) fn lose(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
         let mut ended = self.mailbox.lose(peer, false, failure);
         if anyone {
@@ -135,7 +136,7 @@ impl Process {
         }
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
             for request in neighbour.end(failure) {
-                // A parcel's use ends with it.
+                // The send operation is released with it.
                 self.requests.finish(request, Err(failure));
             }
         }
@@ -143,7 +144,7 @@ impl Process {
         ended.extend(self.end_lost(peer));
         ended.sort_unstable();
         ended.dedup();
-        // Those of collectives are told by theirs.
+        // Transfers of collectives are reported by their collective.
         ended.retain(|request| {
             let message = message_of(*request);
             message.into_iter().for_each(|_| self.requests.finish(*request, Err(failure)));
@@ -159,8 +160,8 @@ impl Process {
         self.end_hopeless();
     }
 
-    /// A peer is at its end, and every message that it sent has arrived: receives from it that have met none end. What it has
-    /// received, and its part in collectives, stand.
+    /// A peer has sent its last message, and all of them have arrived: ends receives from it that have matched none.
+    /// What it received, and its part in collectives, stand.
     pub(super) fn handle_left(&mut self, peer: PeerId) {
         if self.ended(peer.into()).is_some() {
             return;
@@ -178,8 +179,9 @@ impl Process {
         self.end_unsent(self.latest);
     }
 
-    /// Receives from anyone that a thread has waited for for a while end where all others are at their end, and no other thread of this
-    /// process may yet send to its own rank. The others are asked one after the other.
+    /// Ends receives from any source that a thread has awaited for a while, when all other members have sent their last
+    /// message and no other thread of this process may still send to this rank. The members are asked one after the
+    /// other.
     pub(super) fn end_unsent(&mut self, now: u64) {
         let Some(since) = now.checked_sub(PATIENCE) else { return };
         for request in self.collectives.watch.waited(since) {
@@ -205,13 +207,14 @@ impl Process {
         }
     }
 
-    /// Whether the program has threads beside the one that waits; where the system does not say, it may have.
+    /// Whether the program has threads besides the one that waits; assumes so where the system does not say.
     fn has_other_threads(&self) -> bool {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
         threads.map_or(true, |threads| threads > self.own_threads + 1)
     }
 
-    /// A peer receives no message any more, and has told all that it received of this rank: sends to it that wait end.
+    /// A peer receives no more messages, and has acknowledged all that it received from this rank: ends pending sends
+    /// to it.
     pub(super) fn handle_deaf(&mut self, peer: PeerId) {
         self.follow_messages();
         if !self.deaf.contains(&peer) {
@@ -220,14 +223,14 @@ impl Process {
         self.abandon_parcels(peer, Failure::Parted(peer.into()));
     }
 
-    /// Messages that will not be received end, but for those that are still being sent.
+    /// Ends the sends to a peer that will not be received, except those that are still being transmitted.
     pub(super) fn abandon_parcels(&mut self, to: PeerId, failure: Failure) {
         if !self.mailbox.parcels.are_towards(to) {
             return;
         }
         for parcel in self.mailbox.parcels.unread(to) {
             let Some(Parcel { owner, payload, .. }) = self.mailbox.parcels.abandon(parcel) else { continue };
-            tracing::debug!(rank = to.0, "a message that nobody receives");
+            tracing::debug!(rank = to.0, "dropped a message that the rank will not receive");
             self.give_back(owner, payload);
             if let Owner::Request(request) = owner {
                 self.requests.finish(request, Err(failure));
@@ -235,7 +238,7 @@ impl Process {
         }
     }
 
-    /// Receives from anyone end where nobody is left who could send, and not all have merely left.
+    /// Ends receives from any source that no member is left to satisfy, unless all members merely finished.
     fn end_hopeless(&mut self) {
         for (request, id) in self.mailbox.waiting(|receiving| receiving.source.is_none()) {
             let context = self.mailbox.receiving(request).map(|receiving| receiving.context);
@@ -248,7 +251,8 @@ impl Process {
         }
     }
 
-    /// Ends the parcels to a peer that is gone which nobody reads. Returns the requests that they are lent to.
+    /// Ends the sends to a peer that is gone, unless something still reads their payload. Returns the requests that own
+    /// the user buffers.
     fn end_lost(&mut self, peer: PeerId) -> Vec<u32> {
         while let Some((parcel, _)) = self.requests.read.pop_front() {
             if let Some(parcel) = self.mailbox.parcels.get(parcel) {
@@ -259,14 +263,14 @@ impl Process {
         let lost = self.mailbox.parcels.iter().filter(|(_, parcel)| parcel.to == peer);
         let lost: Vec<(u32, Owner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
         let requests = lost.into_iter().filter_map(|(i, owner)| {
-            // What the device may still read ends when it has.
+            // A payload that the device may still read ends when it was read.
             let ends = self.end_parcel(i);
             if let Owner::Request(request) = owner { ends.then_some(request) } else { None }
         });
         requests.collect()
     }
 
-    /// Gives up: whatever is under way ends with `failure`, and the others are told.
+    /// Aborts: everything under way ends with `failure`, and the other ranks are notified.
     pub(in crate::world) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
         self.endpoint.abort();

@@ -1,4 +1,4 @@
-//! Errands: what messages ask for once the carriers are free again.
+//! Deferred work: actions that messages ask for while the endpoint or a ring is borrowed, and that run once it is free.
 
 use unisono_core::endpoint::GrantError;
 use unisono_core::endpoint::operation::SendError;
@@ -20,7 +20,7 @@ impl Process {
         }
     }
 
-    /// What follows for messages. Returns whether anything moved.
+    /// Runs the deferred work and the matching machine's actions. Returns whether anything moved.
     pub(super) fn follow_messages(&mut self) -> bool {
         let now = self.latest;
         let mut moved = self.empty_outbox(now);
@@ -57,7 +57,7 @@ impl Process {
                     parcel.is_over |= done;
                     parcel.is_asked = false;
                 }
-                // One that was abandoned leaves as a head: its receiver takes nothing any more.
+                // An abandoned send leaves as a header only: its receiver will not take the payload.
                 self.carry_head(to, &head, Some(user));
                 if done {
                     self.mailbox.parcels.forget(user);
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// The peer needs a message of ours no longer.
+    /// The peer no longer needs a message of this rank.
     fn sent(&mut self, parcel: u32, failure: Option<Failure>) {
         match self.mailbox.parcels.get(parcel) {
             Some(parcel) => {
@@ -101,7 +101,7 @@ impl Process {
                 self.place_parcel(now, to, parcel, (placement, key), more);
             }
             Errand::GiveUp { peer } => {
-                tracing::error!(rank = peer.0, "says what no rank says");
+                tracing::error!(rank = peer.0, "protocol violation by a peer");
                 if self.is_near(peer) {
                     self.disown(peer);
                 } else {
@@ -111,7 +111,7 @@ impl Process {
         }
     }
 
-    /// Memory for a message that cannot be fetched: all of it, or the next part.
+    /// Grants memory for a message that cannot be read directly: for all of it, or for the next part.
     fn grant(&mut self, receive: ReceiveId, request: u32, from: PeerId, granted: usize) {
         let Some(&mut Receiving { into, state: State::Met { bytes, .. }, .. }) = self.mailbox.receiving(request) else {
             return self.mailbox.machine.abandon(receive);
@@ -135,7 +135,7 @@ impl Process {
                     (placement, key)
                 }
                 Err(GrantError::Full) => return self.mailbox.late_grants.push_back(again),
-                // Its end is on its way.
+                // The peer's failure is about to be reported.
                 Err(GrantError::UnknownPeer) => return,
             }
         };
@@ -156,7 +156,7 @@ impl Process {
         }
     }
 
-    /// A peer granted memory for a message of ours, or for its next part.
+    /// A peer granted memory for a message of this rank, or for its next part.
     fn place_parcel(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, Key), more: bool) {
         let Some(parcel) = self.mailbox.parcels.get(user).filter(|parcel| parcel.to == to) else {
             if !more {
@@ -192,7 +192,7 @@ impl Process {
         }
     }
 
-    /// A message of this process's to itself has met its receive.
+    /// Copies a message to this rank itself into the receive that it matched.
     fn place_own(&mut self, request: u32, parcel: u32) {
         let Some(receiving @ Receiving { into, .. }) = self.mailbox.take(request) else { return };
         let Some(met) = receiving.met() else { return };

@@ -1,4 +1,4 @@
-//! Messages that leave, and receives that wait for theirs.
+//! Point-to-point messages: sending them by the right route, and posting receives.
 
 use core::ptr::NonNull;
 
@@ -25,30 +25,30 @@ use crate::world::watchdog::Doing;
 use unisono_bootstrap::Rank;
 use unisono_memory::region::Extent;
 
-/// Tests of a request between two that ask its receiver.
+/// Tests of a send request between two that ask its receiver for an acknowledgement.
 const TIMES: u32 = 64;
 
-/// A message to be sent.
+/// The arguments of a send.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct Posting {
     pub(in crate::world) context: Context,
     pub(in crate::world) to: Rank,
     pub(in crate::world) tag: Tag,
     pub(in crate::world) mode: Mode,
-    /// At once: its sender waits, and a copy may spare it that.
+    /// [`Leaves::AtOnce`](When::AtOnce): the caller waits for the send, and a copy may spare it the wait.
     pub(in crate::world) leaves: When,
 }
 
 /// How a rank is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// It is this one.
+    /// The rank is this one.
     Own,
     Near,
     Far,
 }
 
-/// Bytes of a payload, where they are and where they lie.
+/// A payload: its address, and its span.
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     start: NonNull<u8>,
@@ -58,8 +58,9 @@ struct Payload {
 }
 
 impl Process {
-    /// Sends `bytes` bytes at `start`. `Ok(None)`: they were copied, the buffer is free. Otherwise they are lent until the
-    /// request has ended, and registered as the region that comes with it. [`SendFailure::Full`]: progress first.
+    /// Sends `bytes` bytes at `start`. `Ok(None)`: they were copied, and the buffer is free. Otherwise the buffer stays
+    /// in use until the returned request has ended, and is registered as the returned region. [`SendFailure::Full`]:
+    /// make progress and retry.
     ///
     /// # Safety
     /// The bytes stay valid and unchanged until the request has ended and its region is [`revoke`](Self::revoke)d.
@@ -90,7 +91,7 @@ impl Process {
             // SAFETY: as the caller says.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
         }
-        // A copy, so that the sender need not wait, or the bytes themselves.
+        // A copy, so that the sender need not wait, or the user buffer itself.
         let fits = bytes <= eager || way == Way::Own;
         let copies = standard && fits && (when == When::AtOnce || way == Way::Far && bytes <= SHORT);
         let copy = if copies { self.room_for(bytes, way == Way::Own) } else { None };
@@ -106,7 +107,7 @@ impl Process {
         let at = self.regions.get_mut().address(payload.part(0, 0));
         let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
         let place = if shared.is_some() && region.is_some() { Place::Shared(at) } else { Place::Private(at) };
-        // Who waits later for what leaves now, asks then.
+        // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
             Some(_) => when == When::AtOnce || !self.mailbox.machine.may_leave(peer),
             None => self.small.are_scarce(bytes),
@@ -129,7 +130,7 @@ impl Process {
         {
             parcel.uses = 1;
             self.mailbox.parcels.put(parcel);
-            // Not by `carry`: a head that is handed on stalls the processor.
+            // Not by `carry`: passing the header on stalls the processor (store forwarding).
             let head = Head::behind(context, message.tag, left);
             self.post_message(peer, head.as_ref(), Some(from), Ends::Parcel(user));
             bytes
@@ -154,7 +155,7 @@ impl Process {
         if region.is_none()
             && let Some(to) = self.regions.get_mut().address(from)
         {
-            // What the receiver waits for has left before this. Then it is the copy that is sent.
+            // The receiver's wait is over by now. From here on the copy is sent.
             // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
@@ -171,7 +172,7 @@ impl Process {
         }
     }
 
-    /// How a message leaves. `None`: its receiver is gone, or there is no memory for a record.
+    /// Admits a message to the matching machine. `None`: its receiver has failed, or no record could be allocated.
     fn show(&mut self, message: &Message) -> Option<Leaves> {
         loop {
             match self.mailbox.machine.send(message) {
@@ -182,13 +183,13 @@ impl Process {
         }
     }
 
-    /// Whether it is worth waiting until a message to this rank may leave.
+    /// Whether waiting for a header credit of this rank is worthwhile.
     #[inline]
     pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
         self.mailbox.machine.is_out_of_headers(to.into()) && self.aborted.is_none()
     }
 
-    /// How a rank that is sent to is reached.
+    /// The route to the rank that a message is sent to.
     #[inline]
     fn way(&mut self, to: Rank) -> Result<Way, SendFailure> {
         if to == self.rank {
@@ -210,19 +211,19 @@ impl Process {
         }
     }
 
-    /// Memory for a copy of so many bytes.
+    /// Memory for a copy of `bytes` bytes: a bounce buffer, or for a message to this rank itself a region.
     fn room_for(&mut self, bytes: usize, own: bool) -> Option<(Owner, Extent)> {
         if bytes <= EAGER_MOST
             && let Some((cell, span)) = self.small.take_longer(bytes)
         {
             return Some((Owner::Cell(cell), span.into()));
         }
-        // Who sends to itself will not receive before it has sent.
+        // A rank that sends to itself will not receive before the send returns.
         let region = own.then(|| self.regions.get_mut().allocate(bytes).ok()).flatten()?;
         Some((Owner::Copy, Extent { region, offset: 0, bytes }))
     }
 
-    /// A short message that may leave.
+    /// Sends a short message that may leave at once.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -281,7 +282,7 @@ impl Process {
         }
     }
 
-    /// Brings a head to a rank, and a payload behind it.
+    /// Sends a header to a rank, followed by a payload if there is one.
     ///
     /// # Safety
     /// The payload's bytes are valid, and nobody changes them meanwhile.
@@ -307,7 +308,7 @@ impl Process {
         }
     }
 
-    /// A payload of this process's to itself.
+    /// Copies the payload of a message to this rank itself.
     ///
     /// # Safety
     /// What is sent has so many bytes behind `start`.
@@ -321,7 +322,7 @@ impl Process {
         }
     }
 
-    /// Brings the machine's head to a rank, and the payload of one of its messages.
+    /// Sends a header of the matching machine to a rank, and the payload of one of its messages.
     pub(super) fn carry_head(&mut self, to: PeerId, head: &Head, parcel: Option<u32>) {
         let way = if to == self.rank.into() {
             Way::Own
@@ -340,8 +341,8 @@ impl Process {
         unsafe { self.carry(way, to, head, payload) };
     }
 
-    /// Hands a message to the endpoint, behind those that wait for room there. In one piece with who makes the message: what is
-    /// written in parts and read whole stalls the processor.
+    /// Gives a message to the endpoint, after those that wait for room there. Inlined into its callers: a struct that
+    /// is written in parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
     fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) {
         if !self.outbox.is_empty() || !self.try_post(self.latest, to, head, payload, ends) {
@@ -354,14 +355,14 @@ impl Process {
         self.outbox.push_back(Outgoing { payload, ends, ..Outgoing::new(to, head) });
     }
 
-    /// As [`try_post`](Self::try_post).
+    /// Retries [`try_post`](Self::try_post) with a queued message.
     pub(super) fn try_post_again(&mut self, now: u64, outgoing: &Outgoing) -> bool {
         let Outgoing { to, ends, payload, .. } = *outgoing;
         let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
         self.try_post(now, to, head, payload, ends)
     }
 
-    /// False: there is no room.
+    /// Posts a message to the endpoint. Returns false if there is no room.
     #[inline(always)]
     fn try_post(&mut self, now: u64, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) -> bool {
         match self.endpoint.send(now, to, head, payload) {
@@ -388,7 +389,7 @@ impl Process {
         true
     }
 
-    /// Hands over what waited for room. Returns whether anything left.
+    /// Posts the messages that waited for room. Returns whether any was posted.
     pub(super) fn empty_outbox(&mut self, now: u64) -> bool {
         let mut moved = false;
         while let Some(outgoing) = self.outbox.front().copied()
@@ -400,14 +401,14 @@ impl Process {
         moved
     }
 
-    /// Something reads a parcel until it says that it has.
+    /// The payload of a send is being read until [`leave_parcel`](Self::leave_parcel).
     pub(super) fn use_parcel(&mut self, parcel: u32) {
         if let Some(parcel) = self.mailbox.parcels.get(parcel) {
             parcel.uses += 1;
         }
     }
 
-    /// A parcel was read, or will not be.
+    /// The payload of a send was read, or will not be.
     pub(super) fn leave_parcel(&mut self, parcel: u32, failure: Option<Failure>) {
         if let Some(parcel) = self.mailbox.parcels.get(parcel) {
             parcel.uses = parcel.uses.saturating_sub(1);
@@ -416,7 +417,7 @@ impl Process {
         self.end_parcel(parcel);
     }
 
-    /// A parcel that nobody needs any more is its owner's. Returns whether it is one.
+    /// Ends a send whose payload nobody needs any more. Returns whether it ended.
     #[inline]
     pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
         let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
@@ -443,7 +444,7 @@ impl Process {
         self.small.give_back(cell);
     }
 
-    /// Receives into `bytes` bytes at `start`, registered as the region that comes with the request.
+    /// Posts a receive of up to `bytes` bytes at `start`, registered as the returned region.
     ///
     /// # Safety
     /// The bytes stay valid, and nobody else uses them, until the request has ended and its region is
@@ -471,7 +472,7 @@ impl Process {
             };
             self.requests.finish(request, Err(failure));
         }
-        // What came before its sender's end still counts; what has not will not come.
+        // A message that arrived before its sender ended still counts; another one will not arrive.
         if !source.is_some_and(|source| self.is_present(source))
             && let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits())
             && let Some(failure) = self.hopeless(context, source)
@@ -484,12 +485,12 @@ impl Process {
         Ok((request, region))
     }
 
-    /// Why nothing is begun any more.
+    /// Why nothing is started any more.
     fn over(&self) -> Option<Failure> {
         self.aborted.or(self.is_deaf.then_some(Failure::Finished))
     }
 
-    /// Whether something may be received from there.
+    /// Whether a receive from this source may be posted.
     pub(in crate::world) fn expect_receivable(&self, source: Option<Rank>) -> Result<(), Failure> {
         if let Some(failure) = self.over() {
             return Err(failure);
@@ -497,7 +498,7 @@ impl Process {
         source.filter(|rank| rank.0 >= self.size).map_or(Ok(()), |rank| Err(Failure::UnknownRank(rank)))
     }
 
-    /// Why a receive from `source` that matches nothing yet need not wait.
+    /// Why a receive from `source` that has matched nothing can never complete, if so.
     pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
             let Some(untold) = self.untold.iter().position(|rank| self.is_member(context, *rank)) else {
@@ -512,19 +513,19 @@ impl Process {
         Some(ended)
     }
 
-    /// Whether this rank is reached through the endpoint, and nobody has ended or left.
+    /// Whether this rank is reached through the endpoint, and no rank has failed or finished.
     #[inline]
     fn is_present(&self, rank: Rank) -> bool {
         self.near.is_none() && self.left.is_empty() && self.endpoint.life(rank.into()) == Life::Alive
     }
 
-    /// Why no message comes from this rank any more.
+    /// Why no more messages arrive from this rank.
     pub(super) fn why_silent(&self, rank: Rank) -> Option<Failure> {
         let left = self.left.contains(&rank.into()).then_some(Failure::Parted(rank));
         self.ended(rank).or(left)
     }
 
-    /// All other members are gone, and at least one did not leave: this failed. As long as the first one is there, that is seen at once.
+    /// Why all other members are gone, if at least one of them failed. Returns early while the first one is present.
     pub(super) fn left_alone(&self, context: Context) -> Option<Failure> {
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
         let mut failed = None;
@@ -535,7 +536,8 @@ impl Process {
         failed
     }
 
-    /// Takes a receive back that has met no message. False: it has, or it has ended, or it is none.
+    /// Cancels a receive that has matched no message. Returns false if it has matched or ended, or the request is no
+    /// receive.
     pub(in crate::world) fn cancel(&mut self, request: u32, region: Region) -> bool {
         let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits()) else {
             return false;
@@ -548,7 +550,7 @@ impl Process {
         cancelled
     }
 
-    /// Whoever waits for a send waits for its receiver's word that it is kept.
+    /// Asks the receiver to acknowledge the send that a thread waits for.
     pub(in crate::world) fn ask_for_word(&mut self, what: Doing) {
         if let Doing::Send { to, .. } = what {
             self.mailbox.machine.flush(to.into());
@@ -556,31 +558,32 @@ impl Process {
         }
     }
 
-    /// As that, once in a while, as long as it has not ended.
+    /// As [`ask_for_word`](Self::ask_for_word), on every few tests, as long as the request has not ended.
     pub(in crate::world) fn ask_at_times(&mut self, request: u32, what: Doing) {
         if self.is_time_to_ask() && self.requests.result(request).is_none() {
             self.ask_for_word(what);
         }
     }
 
-    /// Whether a test is one that asks.
+    /// Whether this test should ask for an acknowledgement.
     pub(in crate::world) const fn is_time_to_ask(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         self.rounds.is_multiple_of(TIMES)
     }
 
-    /// Memory for a copy of so many bytes that is sent while others come in their place; where it lies. `None`: the system has none.
+    /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
+    /// has no memory.
     pub(in crate::world) fn take_copy(&mut self, bytes: usize) -> Option<(Kept, NonNull<u8>)> {
         let kept = self.collectives.store.try_take(bytes, self.regions.get_mut())?;
         Some((kept, self.regions.get_mut().address(kept.part(0))?.start()))
     }
 
-    /// Nothing is sent from it any more.
+    /// Frees the copy, from which nothing is sent any more.
     pub(in crate::world) fn give_back_copy(&mut self, kept: Kept) {
         self.collectives.store.give_back(kept, self.regions.get_mut());
     }
 
-    /// How a request has ended, if it has: then its memory is its owner's again.
+    /// Returns how a request has ended, if it has, and releases its buffer.
     #[inline]
     pub(in crate::world) fn take_ended(&mut self, started: &Started) -> Option<Result<Status, Failure>> {
         let result = self.requests.result(started.request)?;
@@ -588,13 +591,13 @@ impl Process {
         Some(result)
     }
 
-    /// A request's memory is its owner's again.
+    /// Releases a request and its buffer.
     pub(in crate::world) fn revoke(&mut self, request: u32, region: Region) {
         self.requests.retire(request);
         self.return_lent(region);
     }
 
-    /// As that, of memory that was lent to a collective, too.
+    /// Unregisters a user buffer, of a request or a collective.
     pub(super) fn return_lent(&mut self, region: Region) {
         let regions = self.regions.get_mut();
         self.device.settle(regions, region);
@@ -602,10 +605,10 @@ impl Process {
     }
 }
 
-/// Why nothing was sent.
+/// Why a send was not started.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum SendFailure {
-    /// Progress makes room.
+    /// There is no room: progress makes some.
     Full,
     Failed(Failure),
 }

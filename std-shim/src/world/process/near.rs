@@ -1,4 +1,4 @@
-//! Messages to and from the ranks of this node.
+//! Point-to-point and collective messages through the rings of the node's shared memory.
 
 use core::cell::RefCell;
 use core::ptr::NonNull;
@@ -31,17 +31,17 @@ use crate::world::request::{Failure, Requests, Status, Tag, of_parcel};
 use unisono_bootstrap::Rank;
 use unisono_memory::region::{Extent, Regions};
 
-/// Polls of a named ring before a wait looks at anything else.
+/// Polls of one ring before a wait checks anything else.
 const POLLS: u32 = 500;
-/// Bytes of a message that are copied before others have their turn.
+/// Bytes of a message that are copied before other work has its turn.
 const PULLED: usize = 1 << 20;
-/// Bytes from which a message may be read out of the other process.
+/// Least bytes of a message that may be read out of the sender's memory (CMA).
 const READ_LEAST: usize = 1 << 15;
-/// For how long a rank whose words were written over looks for nonsense by which to tell who does it: he may not be through.
-/// Nanoseconds.
+/// How long a rank whose ring words were overwritten looks for a protocol violation that identifies the culprit, which
+/// may still be writing. Nanoseconds.
 const UNEXPLAINED: u64 = 100_000_000;
 
-/// A message that comes in fragments.
+/// A rendezvous message that arrives in fragments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placing {
     pub(super) from: PeerId,
@@ -50,12 +50,13 @@ pub(super) struct Placing {
     pub(super) request: u32,
 }
 
-/// Whether what a neighbour put is what a neighbour puts.
+/// A ring entry that no correct peer writes.
 struct Nonsense;
 
 impl Process {
-    /// Receives a short message from a rank of this node that comes at once, without a request: its length, which may exceed the
-    /// room. `None`: it does not, or others may have to be looked at first.
+    /// Receives a short message that is already in the source's ring, or arrives within a short spin, without a
+    /// request. Returns its length, which may exceed the buffer's. `None`: no such message, or the general path must
+    /// decide.
     #[inline(always)]
     pub(in crate::world) fn receive_at_once(
         &mut self,
@@ -96,14 +97,14 @@ impl Process {
         if sender.take(credit) { Some(bytes) } else { self.take_at_once(peer, credit, bytes) }
     }
 
-    /// A message was received that may let something leave or end.
+    /// Handles an inline message whose credits may let something leave or end.
     #[inline(never)]
     fn take_at_once(&mut self, peer: PeerId, credit: Credit, bytes: usize) -> Option<usize> {
         let told = self.mailbox.machine.take_short(peer, credit);
         self.received_at_once(peer, bytes, told)
     }
 
-    /// As [`receive_at_once`](Self::receive_at_once), of what has come and names its context, or says all in a head.
+    /// As [`receive_at_once`](Self::receive_at_once), for a message that carries its context or a full header.
     #[inline(never)]
     fn receive_named(&mut self, into: &mut [u8], context: Context, source: Rank, tag: Tag) -> Option<usize> {
         let (peer, machine) = (PeerId::from(source), &mut self.mailbox.machine);
@@ -134,7 +135,8 @@ impl Process {
         self.received_at_once(peer, bytes, told)
     }
 
-    /// A message of so many bytes was received, and the machine told so.
+    /// Finishes the receive of a message of `bytes` bytes, after the matching machine's answer: `None` for a protocol
+    /// violation, else whether deferred work waits.
     #[inline(always)]
     fn received_at_once(&mut self, peer: PeerId, bytes: usize, told: Option<bool>) -> Option<usize> {
         match told {
@@ -143,13 +145,13 @@ impl Process {
                 return None;
             }
             Some(true) => _ = self.follow_messages(),
-            // What ends by it has time.
+            // Nothing urgent ends by it.
             Some(false) => {}
         }
         Some(bytes)
     }
 
-    /// Sends a short message to a rank of this node. False: it is none, or there is more to it.
+    /// Sends a short message through the ring to a rank of this node. Returns false if the general path must send it.
     #[inline(always)]
     pub(in crate::world) fn send_at_once(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
         let Some(near) = &mut self.near else { return false };
@@ -172,7 +174,7 @@ impl Process {
         put
     }
 
-    /// Puts a short message that takes a head to say this.
+    /// Puts a short message whose acknowledgement state needs a full header.
     #[inline(never)]
     fn put_at_once(&mut self, bytes: &[u8], credit: Credit, to: Rank, tag: Tag) -> bool {
         let posting = Posting { context: Context(0), to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
@@ -180,7 +182,7 @@ impl Process {
         unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
 
-    /// Puts a short message that says this.
+    /// Puts a short message with this credit.
     ///
     /// # Safety
     /// The bytes are valid, and nobody changes them meanwhile.
@@ -223,7 +225,7 @@ impl Process {
         }
     }
 
-    /// Puts a copy of a short message once there is room.
+    /// Copies a short message and puts the copy once the ring has room.
     ///
     /// # Safety
     /// As for [`put_short`](Self::put_short).
@@ -249,7 +251,7 @@ impl Process {
         }
     }
 
-    /// Puts a head of the machine's, and the payload of a parcel.
+    /// Puts a header of the matching machine, and the payload of a send.
     ///
     /// # Safety
     /// The payload is valid, and nobody changes it meanwhile.
@@ -281,14 +283,14 @@ impl Process {
         self.use_parcel(parcel);
     }
 
-    /// A number for a message that comes in fragments.
+    /// Allocates an index for a message that arrives in fragments.
     pub(super) fn open_placing(&mut self, from: PeerId, into: Extent, request: u32) -> u32 {
         let free = self.placings.iter().position(Option::is_none).unwrap_or(self.placings.len()) as u32;
         put(&mut self.placings, free, Placing { from, into, placed: 0, request });
         free
     }
 
-    /// One round over all rings. Says whether anything moved.
+    /// Makes one round of progress over all rings. Returns whether anything moved.
     pub(in crate::world) fn progress_near(&mut self) -> bool {
         let places = self.near.as_ref().map_or(0, |near| near.neighbours.len());
         let mut moved = false;
@@ -301,16 +303,16 @@ impl Process {
         moved | self.follow_collectives()
     }
 
-    /// One round, mostly over what leads to this rank.
+    /// Makes one round of progress, mostly over what leads to this rank.
     pub(in crate::world) fn progress_towards(&mut self, to: Rank) {
         self.rounds = self.rounds.wrapping_add(1);
-        // Rings that are never empty must not keep this process from its other traffic.
+        // Rings that are never empty must not starve the other traffic.
         if !self.is_near(to.into()) || self.rounds.is_multiple_of(BUDGET) || !self.progress_near() {
             self.progress(false);
         }
     }
 
-    /// Takes what one neighbour put, and puts what waits for it.
+    /// Consumes what one peer put into its ring, and puts what waits for room in the ring to it.
     fn progress_with(&mut self, place: usize) -> bool {
         let Self { near, mailbox, requests, regions, sendings, placings, collectives, .. } = self;
         let Some(near) = near else { return false };
@@ -363,15 +365,16 @@ impl Process {
         moved
     }
 
-    /// A neighbour's words hold what it never writes: it is not listened to any more.
+    /// A peer violated the protocol: its ring is no longer read, and it counts as failed.
     pub(super) fn disown(&mut self, peer: PeerId) -> Failure {
         let failure = Failure::Corrupted(peer.into());
-        tracing::error!(rank = peer.0, "wrote what no rank writes");
+        tracing::error!(rank = peer.0, "protocol violation in shared memory: the rank counts as failed");
         self.lose(peer, failure, true);
         failure
     }
 
-    /// The system, or the launcher, says that a neighbour is gone: what it sent before still counts. False: it is none.
+    /// The system or the launcher reports that a shared-memory peer is gone. Handles its earlier messages. Returns false
+    /// if it is no shared-memory peer.
     pub(super) fn bury(&mut self, peer: PeerId, failure: Failure) -> bool {
         let Some(near) = &mut self.near else { return false };
         let Some(neighbour) = near.of(peer) else { return false };
@@ -379,7 +382,7 @@ impl Process {
             return true;
         }
         let place = neighbour.local as usize;
-        // As much as a ring holds; more cannot come.
+        // At most what a ring holds; no more can arrive.
         let mut rounds = 0..unisono_shmem::layout::PAGE;
         while rounds.next().is_some() && self.has_news_from(place) && self.progress_with(place) {}
         self.lose(peer, failure, matches!(failure, Failure::PeerFailed(_)));
@@ -391,15 +394,17 @@ impl Process {
         neighbour.is_some_and(|neighbour| neighbour.ended.is_none() && neighbour.has_news())
     }
 
-    /// Asks the system whether a neighbour that is waited for lives, and one more; and whether what this rank wrote stands. If it
-    /// does not, and nobody shows in time that it was him, this rank gives up.
+    /// Checks whether the shared-memory peer that is waited for lives, and one other peer; and whether this rank's own
+    /// words in the segment are intact. If they are not, and no peer is identified as the culprit in time, this rank
+    /// gives up the shared memory.
     pub(in crate::world) fn look_near(&mut self, waits_for: Option<Rank>) {
         let Some(near) = &mut self.near else { return };
         for peer in near.unbelievable() {
             self.disown(peer);
         }
         let overwritten = self.is_overwritten() && {
-            // Who wrote over this rank's words may have written nonsense of its own since the rings were looked at, and is lost alone.
+            // The culprit may have violated the protocol in its own ring since the rings were polled; then it alone is
+            // lost.
             self.progress_near();
             self.is_overwritten()
         };
@@ -424,7 +429,7 @@ impl Process {
                     self.bury(peer, Failure::Parted(peer.into()));
                 }
                 Standing::Dead => {
-                    tracing::info!(rank = peer.0, "died, as the system says");
+                    tracing::info!(rank = peer.0, "died, as the operating system reports");
                     self.bury(peer, Failure::PeerFailed(peer.into()));
                 }
             }
@@ -435,12 +440,12 @@ impl Process {
         self.near.as_mut().is_some_and(|near| !near.is_intact())
     }
 
-    /// The word to wait on for what this rank does next.
+    /// The word to wait on for the next event from this rank.
     pub(in crate::world) fn awaited(&self, from: Rank) -> Option<(&'static Word, u32)> {
         Some(self.near.as_ref()?.at(from.into())?.awaited())
     }
 
-    /// The words to wait on for what any neighbour does next.
+    /// The words to wait on for the next event from any peer.
     pub(in crate::world) fn all_awaited(&self, words: &mut Vec<(&'static Word, u32)>) {
         let neighbours = self.near.iter().flat_map(|near| near.neighbours.iter()).flatten();
         words.extend(neighbours.filter(|one| one.ended.is_none()).map(Neighbour::awaited));
@@ -452,7 +457,7 @@ impl Process {
         self.near.as_ref().is_some_and(|near| near.met == self.size - 1)
     }
 
-    /// Why nothing comes from this rank any more.
+    /// Why nothing arrives from this rank any more.
     pub(super) fn ended(&self, rank: Rank) -> Option<Failure> {
         if let Some(neighbour) = self.near.as_ref().and_then(|near| near.at(rank.into())) {
             return neighbour.ended;
@@ -464,7 +469,7 @@ impl Process {
         }
     }
 
-    /// Whether the others know that this process ends its part.
+    /// Whether the other ranks know that this process has ended its part.
     pub(in crate::world) fn is_gone(&mut self) -> bool {
         self.progress_near();
         (self.is_whole() || self.endpoint.is_gone()) && self.near.as_ref().is_none_or(Near::is_flushed)
@@ -475,17 +480,17 @@ impl Process {
         self.near.as_ref().is_some_and(|near| near.at(peer).is_some())
     }
 
-    /// Tells all neighbours that this process ends its part.
+    /// Announces to all shared-memory peers that this process ends its part.
     pub(in crate::world) fn part(&mut self, gives_up: bool) {
         for neighbour in self.near.iter_mut().flat_map(|near| near.neighbours.iter_mut()).flatten() {
             if neighbour.ended.is_none() {
-                // Who writes garbage need not be told.
+                // A peer whose ring is corrupted need not be notified.
                 let _ = neighbour.tell([if gives_up { ABORT } else { BYE }, 0], &[]);
             }
         }
     }
 
-    /// Copies an announced message, a part at a time.
+    /// Copies an announced message, one chunk at a time.
     pub(super) fn fetch(&mut self, errand: Errand) {
         let Errand::Fetch { from, place, into, fetched, ends } = errand else { return };
         let Some(near) = &mut self.near else { return };
@@ -510,7 +515,7 @@ impl Process {
                 true
             }
             (Some(to), Place::Private(at)) => {
-                // Where ranks share cores, no two of them copy at a time.
+                // On an oversubscribed node two ranks never copy at the same time.
                 let reads =
                     fetched > 0 || into.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, into.bytes as u64));
                 let source = neighbour.source.filter(|_| reads);
@@ -520,7 +525,7 @@ impl Process {
                 if pulled {
                     neighbour.pace.note_read(to.bytes(), started.elapsed().as_nanos() as u64);
                 } else if source.is_some() {
-                    tracing::debug!(rank = from.0, "its memory cannot be read any more");
+                    tracing::debug!(rank = from.0, "cannot read the rank's memory any more: falling back to fragments");
                     neighbour.source = None;
                 }
                 pulled
@@ -549,7 +554,7 @@ impl Process {
         }
     }
 
-    /// Tells a neighbour that lives.
+    /// Sends a note to a live peer.
     fn tell(&mut self, to: PeerId, note: [u32; 2], payload: &[u8]) {
         let neighbour = self.near.as_mut().and_then(|near| near.living(to));
         if neighbour.is_some_and(|neighbour| neighbour.tell(note, payload).is_err()) {
@@ -558,12 +563,12 @@ impl Process {
     }
 }
 
-/// How a send ends well.
+/// The status of a send that ended well.
 pub(super) fn sent(peer: PeerId) -> Status {
     Status { source: peer.into(), tag: Tag(0), bytes: 0 }
 }
 
-/// What an entry is handled with.
+/// The parts of a process that ring entries are handled with.
 struct Desk<'a> {
     mailbox: &'a mut Mailbox,
     requests: &'a mut Requests,
@@ -614,7 +619,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// A message of a collective.
+    /// Handles an eager message of a collective.
     fn take_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
         let (mut head, bytes) = ([0; Head::LONGEST], payload.bytes());
         let shown = head.get_mut(..bytes.min(Head::LONGEST)).unwrap_or_default();
@@ -630,7 +635,8 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// One that is too long for a ring. What it says of itself is kept for when its receive is there.
+    /// Handles the announcement of a collective's message that is too long for a ring, and records it until its receive
+    /// is posted.
     fn announce_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
         let length = payload.bytes().checked_sub(Announced::BYTES).ok_or(Nonsense)?;
         let message = payload.part(length, Announced::BYTES).and_then(Announced::of).ok_or(Nonsense)?;
@@ -649,7 +655,7 @@ impl Desk<'_> {
         self.sendings.get_mut(number as usize)?.take_if(|sending| sending.to == to)
     }
 
-    /// A short message that says little beside itself.
+    /// Handles a short message whose note carries its credit.
     fn take_short(
         &mut self,
         neighbour: &mut Neighbour,
@@ -664,7 +670,7 @@ impl Desk<'_> {
         self.take_in(&arrival, payload)
     }
 
-    /// A head without a payload.
+    /// Handles a header without a payload.
     fn take_head(&mut self, neighbour: &mut Neighbour, check: u32, payload: Cells<'_>) -> Result<(), Nonsense> {
         let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
         let shown = head.get_mut(..bytes).ok_or(Nonsense)?;
@@ -674,7 +680,7 @@ impl Desk<'_> {
         self.take_in(&arrival, payload)
     }
 
-    /// Copies what arrived to where it belongs.
+    /// Copies a payload to its destination.
     fn take_in(&self, arrival: &Arrival, payload: Cells<'_>) -> Result<(), Nonsense> {
         match *arrival {
             Arrival::Nothing => Ok(()),
@@ -699,9 +705,9 @@ impl Desk<'_> {
         if bytes == 0 || bytes > placing.into.bytes - placing.placed {
             return Err(Nonsense);
         }
-        // A receive that has ended takes nothing any more.
+        // A receive that has ended takes no more bytes.
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
-            // One of a message is timed: the second, if it has so many.
+            // Times the second fragment of a message, if it is a whole one.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
             // SAFETY: as in `take_in`.
             unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
@@ -719,7 +725,7 @@ impl Desk<'_> {
     }
 }
 
-/// A payload, if that context stands beside it.
+/// The payload of an entry that carries this context.
 fn of_context<'a>(entry: &Entry<'a>, context: Context) -> Option<Cells<'a>> {
     let (payload, found) = parted(entry)?;
     (u32::from_le_bytes(found) == context.0).then_some(payload)

@@ -1,13 +1,15 @@
-//! Ranks that take no part in a communicator's collectives any more, or send nothing any more: who asks is told.
+//! Leaving: how a rank reports that it takes no more part in a communicator's collectives, or sends or receives no more
+//! messages.
 //!
-//! A collective that has waited for a rank for a while asks it, once. That rank answers when it has finished, or one of its
-//! collectives there has failed: at once, or whenever that is. What it said before arrives before. All members hear of a failure without
-//! having asked: it may make no progress afterwards. Where not even that leaves, and a member is known to be dead, nobody is waited for
-//! for long.
+//! A collective that has waited for a rank for a while sends it one status request. The rank answers when it has
+//! finished, or one of its collectives of that communicator has failed: at once, or when that happens. Its earlier
+//! messages arrive before the answer. A failure is sent to all members without a request, since the rank may make no
+//! progress afterwards. Where not even that arrives, and a member is known to be dead, the collective fails after
+//! [`HOPELESS`].
 //!
-//! So it is with messages. A rank that finishes receives none any more, and once those that it has met are in their places tells so
-//! whoever has asked, behind everything that it has to say of that one's messages: what that one does not know then to be received never
-//! is. Once all that it sent has arrived, it tells that nothing comes of it any more.
+//! Point-to-point messages end likewise. A rank that finishes stops receiving, and once the messages that it has
+//! matched are complete, notifies each rank that has asked, after all acknowledgements to that rank: a send that is not
+//! acknowledged by then never will be. Once all that the rank sent has arrived, it also reports that it sends no more.
 
 use unisono_core::collective::Cause;
 use unisono_core::ids::PeerId;
@@ -20,46 +22,47 @@ use crate::world::collective::table::{Awaited, Outgoing};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
-/// Kinds of messages that are neither of matching nor of steps: kind, 0, context (16 bits), rank (32 bits).
+/// Kinds of status messages, which belong neither to matching nor to collectives: kind, 0, context (16 bits), rank (32
+/// bits).
 pub(in crate::world) const ASK: u8 = 240;
 pub(in crate::world) const GONE: u8 = 241;
 pub(in crate::world) const REVOKED: u8 = 242;
 pub(in crate::world) const LEFT: u8 = 243;
 pub(in crate::world) const DEAF: u8 = 244;
-/// Bytes of such a message.
+/// Bytes of a status message.
 pub(in crate::world) const WORD: usize = 8;
-/// Nanoseconds after which the rank that a collective waits for is asked.
+/// Nanoseconds after which a collective sends a status request to the rank that it waits for.
 pub(super) const PATIENCE: u64 = 40_000_000;
-/// Nanoseconds after which a collective that has a dead member fails, whomever it waits for: that one may have failed because of the
-/// dead one, and make no progress any more.
+/// Nanoseconds after which a collective with a dead member fails whichever rank it waits for: that rank may have failed
+/// because of the dead one, and make no more progress.
 const HOPELESS: u64 = 500_000_000;
 
-/// Steps that a message of a rank's own takes at most, from its meeting to its place.
+/// Most steps that a message to this rank itself takes from its match to its place.
 const ROUNDS: u32 = 8;
 
-/// What is said of a context.
+/// A status message about a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Who asks is told when this rank takes no part there any more; of [`EVERY`]: when it receives no message any more, and when it
-    /// sends none.
+    /// Asks to be notified when the receiver takes no more part there; for [`EVERY`]: when it receives no more
+    /// messages, and when it sends none.
     Ask,
-    /// That is so, because of the rank.
+    /// The sender takes no more part there, because of the rank.
     Gone,
-    /// It is revoked. Members alone are believed, so that it need not say which communicator of that context.
+    /// The context is revoked. Only members are believed, so that the generation need not be included.
     Revoked,
-    /// The rank sends no message any more.
+    /// The sender sends no more messages.
     Left,
-    /// It receives none any more.
+    /// The sender receives no more messages.
     Deaf,
 }
 
 impl Process {
-    /// This rank begins nothing any more: no collective, no receive, no send.
+    /// This rank starts nothing any more: no collective, no receive, no send.
     pub(in crate::world) fn retire_at_end(&mut self) {
         self.collectives.is_over = true;
         self.collectives.rooms.retire_from_all();
         self.is_deaf = true;
-        // What this rank has sent to itself and met goes to its place first: nobody else is needed for that.
+        // Messages to this rank itself that have matched are completed first: no other rank is needed for that.
         for _ in 0..ROUNDS {
             self.follow_messages();
         }
@@ -74,7 +77,7 @@ impl Process {
         self.answer_askers(now);
     }
 
-    /// Whether this rank receives nothing any more of a peer, which has been told of all that it received.
+    /// Whether this rank receives nothing more from a peer, and has acknowledged all that it received.
     fn is_deaf_to(&mut self, peer: PeerId) -> bool {
         if !self.is_deaf || self.mailbox.receives() {
             return false;
@@ -84,21 +87,21 @@ impl Process {
         self.mailbox.errands.is_empty() && self.mailbox.late_grants.is_empty() && self.outbox.is_empty()
     }
 
-    /// Those who wait for a word that could not be given yet are told once it can be.
+    /// Answers the status requests that could not be answered before.
     pub(super) fn answer_late(&mut self, now: u64) {
         if self.is_deaf && self.collectives.askers.iter().any(|(_, about)| *about == HEARING) {
             self.answer_askers(now);
         }
     }
 
-    /// This rank sends no message any more, and every one that it sent has arrived.
+    /// This rank sends no more messages, and all that it sent have arrived.
     pub(in crate::world) fn stand_at_end(&mut self) {
         self.is_at_end = true;
         let now = self.now();
         self.answer_askers(now);
     }
 
-    /// Those who have asked are told what they can be told now.
+    /// Answers the open status requests that can be answered now.
     fn answer_askers(&mut self, now: u64) {
         for (asker, context) in core::mem::take(&mut self.collectives.askers) {
             self.handle_ask(now, asker, context);
@@ -108,7 +111,7 @@ impl Process {
         }
     }
 
-    /// This rank takes no part in a context any more: one of its collectives failed, because of that rank.
+    /// This rank takes no more part in a context: one of its collectives failed because of `cause`.
     pub(super) fn retire(&mut self, now: u64, context: u32, cause: Rank) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.over.is_none()) else { return };
         of.over = Some(cause);
@@ -123,18 +126,18 @@ impl Process {
         self.answer_askers(now);
     }
 
-    /// Who waits for this rank in what a context has of the node's memory is told.
+    /// Marks this rank as retired in the context's collective area, for members that wait there.
     fn leave_boards(&self, context: u32) {
         let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.near) else { return };
         match of.room {
             Some(room) => self.collectives.rooms.retire(room),
-            // Another one without a room has given it back.
+            // Any other context without a slot has released it.
             None if context == WORLD && of.boards.is_some() => near.node.retire(),
             None => {}
         }
     }
 
-    /// Says something of a context.
+    /// Sends a status message about a context.
     pub(super) fn tell_word(&mut self, now: u64, to: PeerId, word: Word, context: u32, rank: Rank) {
         let kind = match word {
             Word::Ask => ASK,
@@ -153,7 +156,7 @@ impl Process {
         }
     }
 
-    /// Asks a rank, once, to tell when it takes no part in a context any more.
+    /// Sends a rank one status request about a context.
     pub(super) fn ask(&mut self, now: u64, to: PeerId, context: u32) {
         if !self.collectives.asked.contains(&(to, context)) {
             self.collectives.asked.push((to, context));
@@ -161,7 +164,7 @@ impl Process {
         }
     }
 
-    /// A rank wants to hear when this one takes no part in a context any more.
+    /// A rank asks to be notified when this one takes no more part in a context.
     pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
         match self.collectives.contexts.over(context) {
             _ if context == EVERY && self.is_at_end => self.tell_word(now, from, Word::Left, EVERY, self.rank),
@@ -177,7 +180,7 @@ impl Process {
         }
     }
 
-    /// A member of a context that has died; who has finished may have done all of its part before.
+    /// A member of a context that has died; one that finished may have done all of its part before.
     fn dead_member(&self, context: u32) -> Option<Rank> {
         let members = &self.collectives.contexts.get(context)?.members;
         let gone = self.collectives.dead.iter().map(|peer| Rank::from(*peer));
@@ -185,7 +188,8 @@ impl Process {
         gone.filter(|rank| members.number(*rank).is_some()).find(has_died)
     }
 
-    /// Asks those that collectives have waited for for a while.
+    /// Sends status requests to the ranks that collectives have waited for for a while, and fails those that are beyond
+    /// hope.
     pub(super) fn tend_collectives(&mut self, now: u64) {
         let awaited = self.collectives.awaited();
         let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();

@@ -1,4 +1,4 @@
-//! The messages of collectives: how those that schedules ask for travel, and how they end.
+//! Messages of collectives: how the sends and receives of a schedule travel, by datagrams or rings, and how they end.
 
 use unisono_core::collective::Cause;
 use unisono_core::device::Memory as _;
@@ -22,7 +22,7 @@ use crate::world::near::{Announced, Near, Neighbour};
 use crate::world::request::{Failure, of_message};
 use unisono_bootstrap::Rank;
 
-/// Bytes of a payload that fit behind its head in the endpoint's own.
+/// Most payload bytes that fit after a collective's header in the endpoint's own record.
 const SHORT: usize = MESSAGE_HEAD - EAGER_HEAD;
 
 impl Process {
@@ -36,7 +36,7 @@ impl Process {
         }
     }
 
-    /// The transfer of a step; nothing if its collective has ended.
+    /// The transfer of a schedule step; `None` if its collective has ended.
     fn transfer(&self, collective: u32, step: StepId, peer: Member, key: u32, span: Span) -> Option<Transfer> {
         let running = self.collectives.running.get(collective as usize)?.as_ref()?;
         if running.ended.is_some() {
@@ -52,7 +52,7 @@ impl Process {
             peer: peer.into(),
             key,
             span,
-            // A schedule is cut so that no message is longer.
+            // A schedule is segmented so that no message is longer.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             is_receive: false,
             place,
@@ -93,7 +93,7 @@ impl Process {
         }
     }
 
-    /// Sends a message as one of the carrier's. Short ones are copied, and so are those that do not lie in one piece.
+    /// Sends an eager message. Copies short ones, and those that are not contiguous.
     fn send_eagerly(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
         let Some(collective) = transfer.collective else { return };
         if self.is_near(transfer.peer) {
@@ -168,7 +168,7 @@ impl Process {
         }
     }
 
-    /// Where a message lies in one piece: there, or in a copy.
+    /// The contiguous span of a message: in the user buffer, or a packed copy.
     fn gathered(&mut self, message: u32) -> Option<Bytes> {
         let collectives = &mut self.collectives;
         let transfer = collectives.transfers.get(message)?;
@@ -184,7 +184,7 @@ impl Process {
         Some(place)
     }
 
-    /// Where ranks of this node find what lies there.
+    /// Where ranks of this node find these bytes.
     fn whereabouts(&mut self, from: Bytes) -> Option<Place> {
         if from.bytes == 0 {
             return Some(Place::Private(0));
@@ -200,7 +200,7 @@ impl Process {
         }
     }
 
-    /// Tells the receiver that a message waits.
+    /// Announces a message to its receiver (RTS).
     fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
         let Some(place) = self.gathered(message) else { return self.corrupt(transfer.peer, transfer.key) };
         if !self.is_near(transfer.peer) {
@@ -270,7 +270,7 @@ impl Process {
         self.collectives.list(collective);
     }
 
-    /// What no rank says was said by this one, or in its name.
+    /// Reports a peer that sent an invalid message, or in whose name one was sent.
     pub(super) fn corrupt(&mut self, peer: PeerId, key: Key) {
         self.collectives.blame(peer, context_of(key), Cause::Corrupt);
     }
@@ -282,7 +282,7 @@ impl Process {
         }
     }
 
-    /// Sends a message of the machine's that has no payload.
+    /// Sends a control message of the collective transport, without a payload.
     fn tell_step(&mut self, now: u64, to: PeerId, head: &Head) {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, head.as_ref()));
@@ -293,7 +293,7 @@ impl Process {
             let found = (0..).zip(&self.sendings).find(|(_, sending)| sending.as_ref().is_some_and(is_it));
             let found = found.and_then(|(number, sending)| Some((number, sending.as_ref()?.from)));
             let found = found.and_then(|(number, from)| Some((number, from.bytes, self.whereabouts(from)?)));
-            // What is sent no more is not announced again.
+            // A send that has ended is not announced again.
             let Some((sending, bytes, place)) = found else { return };
             let announced = Announced { sending, bytes, place };
             living(&mut self.near, to).map(|neighbour| neighbour.announce_step(head, announced))
@@ -305,7 +305,7 @@ impl Process {
         }
     }
 
-    /// A receive's message was announced: it is fetched, or memory is granted for it.
+    /// The message of a receive was announced: fetches it through shared memory, or grants memory for it (CTS).
     pub(super) fn grant_message(&mut self, now: u64, to: PeerId, user: u32, key: Key) {
         let Some(place) = self.collectives.place(user, self.regions.get_mut()) else { return };
         if self.is_near(to) {
@@ -334,12 +334,12 @@ impl Process {
                 self.collectives.grants.push_back((to, user, key));
                 self.collectives.has_news = true;
             }
-            // Its end is on its way.
+            // The peer's failure is about to be reported.
             Err(GrantError::UnknownPeer) => {}
         }
     }
 
-    /// A message of this rank was granted.
+    /// The receiver granted memory for a message of this rank: transmits its payload.
     pub(super) fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: ids::Key) {
         let Some(transfer) = self.collectives.transfers.get(user) else { return };
         let (to, Some(from)) = (transfer.peer, transfer.place) else { return };
@@ -356,16 +356,16 @@ impl Process {
         }
     }
 
-    /// Hands a message to the endpoint, or keeps it until there is room.
+    /// Posts a message to the endpoint, or queues it until there is room.
     pub(super) fn post(&mut self, now: u64, outgoing: Outgoing) {
-        // None overtakes another.
+        // Messages keep their order.
         if !self.collectives.outbox.is_empty() || !self.try_post_again(now, &outgoing) {
             self.collectives.outbox.push_back(outgoing);
             self.collectives.has_news = true;
         }
     }
 
-    /// A message has arrived, or left, or never will.
+    /// Ends a transfer: its message has arrived, has left, or never will.
     pub(super) fn end_transfer(&mut self, now: u64, message: u32, result: Result<(), Failure>) {
         let collectives = &mut self.collectives;
         let Some(transfer) = collectives.transfers.take(message) else { return };
@@ -387,7 +387,7 @@ impl Process {
             Err(Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Aborted { .. }) => {
                 self.miss(now, transfer.peer, context);
             }
-            // It took its grant back: it has failed, and says why when it is asked.
+            // The receiver withdrew its grant: it has failed, and reports why when it is asked.
             Err(Failure::TooLongForReceive(_)) if !self.collectives.is_gone(transfer.peer, context) => {
                 let waits = Transfer { holder: Holder::Announced, staging: None, ..transfer };
                 self.collectives.transfers.insert(waits);
@@ -399,12 +399,12 @@ impl Process {
     }
 }
 
-/// A neighbour that takes part.
+/// A shared-memory peer that takes part.
 pub(super) fn living(near: &mut Option<Near>, peer: PeerId) -> Option<&mut Neighbour> {
     near.as_mut()?.living(peer)
 }
 
-/// How long an eager message of a collective may be, by the carrier.
+/// Most payload bytes of an eager message of a collective, by its transport.
 pub(super) fn eager_limit(near: Option<&Neighbour>, mtu: u32) -> u32 {
     let carries = match near {
         Some(neighbour) => neighbour.longest(),

@@ -1,4 +1,4 @@
-//! What is stuck for too long: whom this rank asks, and what it answers itself.
+//! Hang reports: which ranks this one asks about operations that wait for too long, and how it answers other ranks.
 
 use unisono_core::collective::{Cause, Verb};
 use unisono_core::ids::PeerId;
@@ -12,7 +12,7 @@ use crate::world::watchdog::{Doing, Means, Question, Standing, Stuck, Subject, s
 use unisono_bootstrap::Rank;
 
 impl Process {
-    /// Looks into what has waited for too long.
+    /// Examines the operations that have waited for longer than the threshold, and reports what it finds.
     pub(super) fn watch(&mut self, now: u64) {
         let Some(patience) = self.collectives.watch.patience() else { return };
         let is_late = |stuck: &Stuck| now.saturating_sub(stuck.since) >= patience;
@@ -26,7 +26,8 @@ impl Process {
         }
     }
 
-    /// Asks, once, whoever is waited for for a while whether it does the same: where each takes the other for the root, none sends.
+    /// Asks each awaited rank once, after a while, whether it is in the same collective: where each takes the other for
+    /// the root, neither would send.
     pub(super) fn doubt(&mut self, now: u64) {
         let running = self.collectives.awaited().map(|awaited| (awaited.peer.into(), awaited.subject, awaited.since));
         let shown = self.collectives.watch.shown().iter();
@@ -40,7 +41,7 @@ impl Process {
         }
     }
 
-    /// A rank that is waited for says where it stands.
+    /// An awaited rank reports its part in a collective.
     fn hear_standing(&mut self, from: PeerId, subject: Subject, standing: Standing) {
         if !subject.is_contradicted(standing) {
             return;
@@ -52,14 +53,14 @@ impl Process {
         }
     }
 
-    /// Asks whoever is to be asked.
+    /// Sends the questions of the open inquiries.
     fn ask_on(&mut self, now: u64) {
         while let Some((rank, subject)) = self.collectives.watch.poll_question(now) {
             self.put_words(now, rank.into(), Question::Of(subject));
         }
     }
 
-    /// Answers what others ask, and goes on asking.
+    /// Answers the questions of other ranks, and continues the inquiries with their answers.
     pub(super) fn answer(&mut self, now: u64) {
         for (from, question) in core::mem::take(&mut self.collectives.watch.heard) {
             match question {
@@ -101,7 +102,7 @@ impl Process {
             }
         }
         .unwrap_or_else(|| {
-            // Other means count for themselves.
+            // Other mechanisms number their collectives separately.
             let elsewhere = Standing::Absent(self.doing());
             if subject.is_contradicted(elsewhere) { Standing::Absent(Doing::Nothing) } else { elsewhere }
         })
@@ -118,24 +119,24 @@ impl Process {
         collective.or_else(|| self.collectives.watch.awaited(is_under_way)).unwrap_or(Doing::Nothing)
     }
 
-    /// A thread waits for a message, or an agreement.
+    /// Records that a thread waits for a message or an agreement.
     pub(in crate::world) fn note_waiting(&mut self, request: Option<u32>, what: Doing) {
         let now = self.latest;
         self.collectives.watch.note_waiting(now, request, what);
     }
 
-    /// It waits for it no more.
+    /// Records that it no longer waits.
     pub(in crate::world) fn note_over(&mut self, request: Option<u32>, what: Doing) {
         self.collectives.watch.note_over(request, what);
     }
 
-    /// A thread waits in a collective through shared memory, for these ranks.
+    /// Publishes that a thread waits for these ranks in a collective through shared memory.
     pub(in crate::world) fn show_waiting(&mut self, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
         let now = self.latest;
         self.collectives.watch.show(now, subject, verb, awaited);
     }
 
-    /// It waits there no more.
+    /// Withdraws what [`show_waiting`](Self::show_waiting) published.
     pub(in crate::world) fn hide_waiting(&mut self, subject: Subject) {
         self.collectives.watch.hide(subject);
     }

@@ -1,4 +1,4 @@
-//! One rank's inquiry about one collective: from those whom it waits for to those who are missing.
+//! An inquiry about one stuck collective: follows the ranks that are waited for to those that are missing.
 
 use core::fmt::Write as _;
 
@@ -8,11 +8,12 @@ use super::words::{Doing, Standing, Subject};
 use super::{Stuck, seconds};
 use unisono_bootstrap::Rank;
 
-/// Ranks that are asked at most.
+/// Most ranks that are asked.
 const ASKED: usize = 64;
-/// Nanoseconds after which a rank that has not answered is taken to make no call: the thread of the hybrid mode wakes sooner.
+/// Nanoseconds after which a rank without an answer is taken to be in no call: the progress thread of the hybrid mode
+/// wakes sooner.
 const ANSWER: u64 = 600_000_000;
-/// Nanoseconds for which nothing is new before what was found is told: what was on its way is there.
+/// Nanoseconds without a new answer before the finding is reported, so that answers under way arrive.
 const SETTLED: u64 = 10_000_000;
 
 /// What is known of a rank.
@@ -20,14 +21,14 @@ const SETTLED: u64 = 10_000_000;
 enum Known {
     /// It is to be asked.
     Named,
-    /// It was asked then.
+    /// It was asked at this time.
     Asked(u64),
     Stands(Standing),
-    /// It does not answer.
+    /// It did not answer.
     Mute,
 }
 
-/// Who has been asked, and what came of it.
+/// The ranks that were asked, and their answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inquiry {
     subject: Subject,
@@ -36,9 +37,9 @@ pub(super) struct Inquiry {
     own: Rank,
     size: u32,
     asked: Vec<(Rank, Known)>,
-    /// When something was new for the last time.
+    /// When the last question or answer was handled.
     latest: u64,
-    /// What was found is told once.
+    /// Whether the finding was reported: it is reported once.
     is_over: bool,
 }
 
@@ -65,14 +66,14 @@ impl Inquiry {
         }
     }
 
-    /// A rank that is to be asked.
+    /// The next rank to ask.
     pub(super) fn poll(&mut self, now: u64) -> Option<Rank> {
         let (rank, known) = self.asked.iter_mut().find(|(_, known)| *known == Known::Named)?;
         (*known, self.latest) = (Known::Asked(now), now);
         Some(*rank)
     }
 
-    /// What a rank says that was asked; others are not listened to.
+    /// Handles the answer of a rank that was asked, and ignores others.
     pub(super) fn handle_answer(&mut self, now: u64, from: Rank, standing: Standing) {
         let Some((_, known)) = self.asked.iter_mut().find(|(asked, _)| *asked == from) else { return };
         if !matches!(known, Known::Asked(_) | Known::Mute) {
@@ -84,7 +85,7 @@ impl Inquiry {
         }
     }
 
-    /// Who is missing, as a line for people, once everyone who was asked has answered or had the time to.
+    /// The missing ranks, as a line for people, once every rank that was asked has answered or had the time to.
     pub(super) fn poll_finding(&mut self, now: u64) -> Option<String> {
         for (_, known) in &mut self.asked {
             if let Known::Asked(at) = *known
@@ -130,7 +131,7 @@ impl Inquiry {
         Some(line)
     }
 
-    /// Nobody was missing so long ago, and it is stuck still: all are asked again.
+    /// Starts over when no rank was missing and the collective is still stuck: asks all ranks again.
     pub(super) fn repeat(&mut self, now: u64, patience: u64, awaited: &[Rank]) {
         let is_open = self.asked.iter().any(|(_, known)| matches!(known, Known::Named | Known::Asked(_)));
         if !self.is_over && !is_open && now.saturating_sub(self.latest) >= patience.max(SETTLED) {
@@ -157,7 +158,7 @@ mod tests {
         Standing::entered(awaited.iter().copied().map(Rank))
     }
 
-    /// Asks until nobody is left whom `answers` lets answer.
+    /// Asks until no rank is left to ask; `answers` returns a rank's answer, if it gives one.
     fn ask(inquiry: &mut Inquiry, answers: impl Fn(u32) -> Option<Standing>) -> Vec<u32> {
         let mut asked = Vec::new();
         while let Some(rank) = inquiry.poll(1) {
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(inquiry.poll_finding(ANSWER), None, "the last one may still answer");
         let found = "waits in all_reduce 3 of communicator 5 since 1.5 s; missing: rank 3 (does not answer)";
         assert_eq!(inquiry.poll_finding(1_500_000_000).as_deref(), Some(found));
-        assert_eq!(inquiry.poll_finding(3_000_000_000), None, "told once");
+        assert_eq!(inquiry.poll_finding(3_000_000_000), None, "reported once");
         inquiry.repeat(u64::MAX, 1, &[Rank(1)]);
         assert_eq!(inquiry.poll(u64::MAX), None);
     }
@@ -190,7 +191,7 @@ mod tests {
         ask(&mut inquiry, |rank| Some(if rank == 2 { Standing::Done } else { Standing::Absent(doing(rank)) }));
         inquiry.handle_answer(3, Rank(1), Standing::Done);
         inquiry.handle_answer(3, Rank(5), Standing::Absent(Doing::Nothing));
-        assert_eq!(inquiry.poll_finding(3), None, "what is on its way may end it");
+        assert_eq!(inquiry.poll_finding(3), None, "messages under way may end it");
         let found = inquiry.poll_finding(2 * SETTLED).expect("a finding");
         let named = "missing: rank 1 (waits in scan 8 of communicator 0), rank 3 (waits for a message from rank 4)";
         assert!(found.ends_with(named), "{found}");

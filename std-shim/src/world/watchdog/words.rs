@@ -1,4 +1,4 @@
-//! Questions and answers, as they travel among the messages of collectives.
+//! Wire format of hang detection's questions and answers, which travel among the messages of collectives.
 //!
 //! ```text
 //! question  48  means  0     0     context  sequence
@@ -9,12 +9,13 @@
 //! done      –
 //! nothing   –
 //! collective  communicator  sequence
-//! receive   source, or 2³² − 1: anyone   tag   1: with this tag only
+//! receive   source, or 2³² − 1: any rank  tag   1: with this tag only
 //! send      to                           tag
 //! probe     as of a receive
 //! agreement  communicator
 //! ```
-//! Numbers are little-endian; context, as in the key of a collective's message, holds the communicator and a digest of the call.
+//! Numbers are little-endian. The context, as in the key of a collective's message, holds the communicator and a digest
+//! of the call.
 
 use core::fmt;
 
@@ -23,10 +24,10 @@ use unisono_core::collective::Verb;
 use crate::world::request::Tag;
 use unisono_bootstrap::Rank;
 
-/// Their first bytes: no kinds of `unisono_core::message::collective_transport`.
+/// First bytes of the messages, which differ from the kinds of `unisono_core::message::collective_transport`.
 const QUESTION: u8 = 48;
 const ANSWER: u8 = 49;
-/// The answers.
+/// Kinds of answers.
 const ENTERED: u8 = 0;
 const DONE: u8 = 1;
 const NOTHING: u8 = 2;
@@ -37,12 +38,12 @@ const PROBE: u8 = 6;
 const AGREEMENT: u8 = 7;
 /// No rank.
 const NOBODY: u32 = u32::MAX;
-/// Ranks that an answer has room for.
+/// Most ranks in an answer.
 pub(super) const AWAITED: usize = 4;
-/// Bytes of the longest.
+/// Bytes of the longest message.
 const WORDS: usize = 28;
 
-/// What carries a collective; each counts its own.
+/// The mechanism that carries a collective; each numbers its collectives separately.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::world) enum Means {
     /// Messages.
@@ -53,11 +54,11 @@ pub(in crate::world) enum Means {
     Barrier,
 }
 
-/// A collective that is asked about.
+/// Identifies a collective in a question.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::world) struct Subject {
     pub(in crate::world) means: Means,
-    /// Communicator and digest.
+    /// Communicator (upper 16 bits) and digest of the call.
     pub(in crate::world) context: u32,
     pub(in crate::world) sequence: u32,
 }
@@ -67,20 +68,21 @@ impl Subject {
         self.context >> 16
     }
 
-    /// Whether both are the same collective of the same communicator, as which ranks may do different things.
+    /// Whether both have the same place in the sequence of one communicator, though ranks may have called different
+    /// collectives there.
     pub(in crate::world) fn is_in_place_of(self, other: Self) -> bool {
         let place = |of: Self| (of.means, of.communicator(), of.sequence);
         place(self) == place(other)
     }
 
-    /// Whether a rank that stands so does something else there.
+    /// Whether a rank with this participation called something else there.
     pub(in crate::world) fn is_contradicted(self, standing: Standing) -> bool {
         let Standing::Absent(Doing::Collective { communicator, sequence, .. }) = standing else { return false };
         self.means != Means::Barrier && (communicator, sequence) == (self.communicator(), self.sequence)
     }
 }
 
-/// What a rank does that does not take part in something.
+/// What a thread is blocked on, other than the collective that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::world) enum Doing {
     /// It is in no call that waits.
@@ -107,10 +109,10 @@ pub(in crate::world) enum Doing {
     },
 }
 
-/// Where a rank stands in a collective.
+/// A rank's part in a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::world) enum Standing {
-    /// It waits for these itself.
+    /// It takes part, and waits for these ranks itself.
     Entered([Option<Rank>; AWAITED]),
     /// It has done its part.
     Done,
@@ -118,7 +120,7 @@ pub(in crate::world) enum Standing {
 }
 
 impl Standing {
-    /// It waits for these, of which the first are told.
+    /// It waits for these ranks, of which the first few are recorded.
     pub(in crate::world) fn entered(awaited: impl Iterator<Item = Rank>) -> Self {
         let mut ranks = [None; AWAITED];
         ranks.iter_mut().zip(awaited).for_each(|(place, rank)| *place = Some(rank));
@@ -126,7 +128,7 @@ impl Standing {
     }
 }
 
-/// One of both.
+/// A question or an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::world) enum Question {
     Of(Subject),
@@ -151,7 +153,7 @@ impl Question {
         bytes
     }
 
-    /// `None`: it is neither.
+    /// Parses a message. `None`: it is neither.
     pub(in crate::world) fn read(head: &[u8]) -> Option<Self> {
         let word = |at: usize| head.get(4 * at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let [kind @ (QUESTION | ANSWER), means, what, verb] = *head.first_chunk()? else { return None };
@@ -216,7 +218,7 @@ impl fmt::Display for Doing {
                 to.write_str(if is_probe { "probes for a message from " } else { "waits for a message from " })?;
                 match source {
                     Some(rank) => write!(to, "rank {rank}")?,
-                    None => to.write_str("anyone")?,
+                    None => to.write_str("any rank")?,
                 }
                 tag.map_or(Ok(()), |tag| write!(to, " with tag {tag}"))
             }

@@ -1,17 +1,18 @@
-//! Which lines the words of two ranks lie on in their barriers.
+//! Cache placement of the barrier words of two ranks.
 //!
-//! A processor's last cache is spread over the chip, and a line's address decides by which part of it the line travels from one core
-//! to another: between the same two cores one line takes up to twice as long as another. So the first barrier of two ranks is followed
-//! by short ones on each line that a word may lie on; each rank chooses the quickest for its own, and says so beside its word.
+//! A processor's last-level cache is distributed over the chip, and a line's address determines the part through which
+//! the line travels from one core to another: between the same two cores, one line may take twice as long as another.
+//! So the first barrier of two ranks is followed by short ones on each line that a word may use; each rank chooses the
+//! fastest for its own word, and publishes it beside the word.
 //!
 //! ```text
 //! barriers                                    words
-//! 1                                           where they begin
-//! ROUNDS of BATCH on every line, for each     that rank's there, the other's where it begins
-//! 1                                           where they begin; beside them: where they lie from now on
+//! 1                                           in their initial places
+//! ROUNDS of BATCH on every line, for each     that rank's word there, the other's in its initial place
+//! 1                                           initial places; beside them: the final places
 //! ```
-//! If that takes too long, the first rank says where its word will lie before the others are through, and thereby ends it. Before a
-//! word moves it shows, where it moves to, how many barriers there were.
+//! If that takes too long, the first rank publishes its final place before the others are through, and thereby ends the
+//! trials. Before a word moves, the current number of barriers is stored at its new place.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -24,14 +25,14 @@ use unisono_shmem::segment::{Site, Word};
 
 use super::{CollectiveError, Communicator, NodeGroup, SPINNING, UNSETTLED};
 
-/// Barriers that are timed together, and how often a line is tried: the least time counts.
+/// Barriers that are timed together, and number of trials per line: the least time counts.
 const BATCH: u32 = 16;
 const ROUNDS: usize = 3;
-/// What all may take.
+/// Longest time of all trials.
 const LONGEST: Duration = Duration::from_millis(2);
 
 impl NodeGroup {
-    /// The first barrier of two ranks, which this one has just entered.
+    /// Executes the first barrier of two ranks, and chooses the places of their words.
     #[cold]
     pub(super) fn settle(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
         let (own, home) = (self.own, self.barrier);
@@ -71,18 +72,18 @@ impl NodeGroup {
         };
         tracing::debug!(?lines, each = ?quickest / (BATCH - 1), "barriers");
         let _ = self.settled.set(settled);
-        // Unless it was revoked meanwhile.
+        // Unless the communicator was revoked meanwhile.
         let _ = self.way.compare_exchange(UNSETTLED, SPINNING, Ordering::Relaxed, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The barrier with one rank's word on this line, and the other's where it begins.
+    /// The barrier with one rank's word on this line, and the other's in its initial place.
     fn with(&self, rank: u32, line: u32) -> FlatBarrier<'static> {
         let lines = if rank == 0 { [line, 0] } else { [0, line] };
         FlatBarrier::on(self.node.segment(), &self.boards, self.own, lines).unwrap_or(self.barrier)
     }
 
-    /// As [`meet`](Self::meet), for the last time before words lie as in `next`, or where they begin.
+    /// As [`meet`](Self::meet), before the words move to their places in `next` or to their initial places.
     fn meet_last(
         &self,
         communicator: &Communicator,
@@ -98,7 +99,7 @@ impl NodeGroup {
         self.meet(communicator, on, epoch)
     }
 
-    /// Where a rank says on which line its word lies: the line plus one.
+    /// The word in which a rank publishes the line of its barrier word, plus one.
     fn saying(&self, rank: u32) -> Option<&'static Word> {
         self.node.segment().word(self.boards.moves_to(rank))
     }
@@ -115,7 +116,7 @@ impl NodeGroup {
         }
     }
 
-    /// Whether what this rank said stands there: the other one waits elsewhere if not.
+    /// Whether the line that this rank published is intact: if not, the other rank waits elsewhere.
     pub(super) fn is_settled(&self) -> bool {
         self.said_by(self.own) == self.said.load(Ordering::Relaxed)
     }

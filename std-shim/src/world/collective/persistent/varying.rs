@@ -1,4 +1,4 @@
-//! Those whose blocks differ in length, prepared: lengths and places stay as they were given, what lies there is new at each start.
+//! Persistent vector collectives: block lengths and places are fixed, the contents are new at each start.
 
 use unisono_shmem::payload::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -9,10 +9,10 @@ use crate::world::collective::{AsView as _, AsViewMut, Operation, PartitionMut};
 use unisono_bootstrap::Rank;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Prepares what [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into) does.
+    /// Prepares [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into).
     ///
     /// # Errors
-    /// [`CollectiveError`](crate::world::collective::CollectiveError), as of all that follow.
+    /// [`CollectiveError`](crate::world::collective::CollectiveError), as of all the calls below.
     pub fn persistent_gather_varcount_into<T>(
         &'scope self,
         data: &'scope mut (impl AsViewMut<T> + ?Sized),
@@ -27,10 +27,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(data.whole(), into.whole(), outline, Some(Moves))
     }
 
-    /// Prepares what [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into) does.
+    /// Prepares [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into).
     ///
     /// # Errors
-    /// As above.
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_scatter_varcount_into<T>(
         &'scope self,
         data: PartitionMut<'scope, T>,
@@ -46,10 +46,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(data.whole(), into.whole(), outline, Some(Moves))
     }
 
-    /// Prepares what [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into) does.
+    /// Prepares [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into).
     ///
     /// # Errors
-    /// As above.
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_all_gather_varcount_into<T>(
         &'scope self,
         data: &'scope mut (impl AsViewMut<T> + ?Sized),
@@ -63,10 +63,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(data.whole(), into.whole(), outline, Some(Moves))
     }
 
-    /// Prepares what [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into) does.
+    /// Prepares [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into).
     ///
     /// # Errors
-    /// As above.
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_all_to_all_varcount_into<T>(
         &'scope self,
         data: PartitionMut<'scope, T>,
@@ -80,10 +80,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.keep(data.whole(), into.whole(), outline, Some(Moves))
     }
 
-    /// Prepares what [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into) does.
+    /// Prepares [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into).
     ///
     /// # Errors
-    /// As above.
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_reduce_scatter_varcount_into<T, O>(
         &'scope self,
         data: PartitionMut<'scope, T>,
