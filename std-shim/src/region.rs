@@ -195,7 +195,7 @@ impl Regions {
     /// # Safety
     /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. Whoever makes the table promises that it
     /// and its addresses come to those alone who keep to this: of two uses of the same bytes, one of them a write, one ends before the
-    /// other begins, on whichever threads; an address is not used once its region is [freed](Self::free), or its memory is its owner's
+    /// other begins, on whichever threads, where a posting reads until its ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
     /// again ([`register`](Self::register)); and nobody has a reference to bytes of a region when they are copied.
     pub const unsafe fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }

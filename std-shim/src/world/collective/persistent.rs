@@ -90,14 +90,18 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
-        if !core::mem::replace(&mut self.is_under_way, false) {
+        if !self.is_under_way {
             return Ok(());
         }
-        let Kind::Kept(place) = self.kind else { return Ok(()) };
-        self.kind = Kind::Failed;
-        let outcome = self.ledger.outcome(place);
-        if outcome.result.is_ok() {
-            self.kind = Kind::Kept(place);
+        let ended = match self.kind {
+            // A panic in here leaves it under way: until it has ended its buffers are not the caller's.
+            Kind::Kept(place) => Some(self.ledger.outcome(place)),
+            Kind::Failed | Kind::Alone(..) => None,
+        };
+        self.is_under_way = false;
+        let Some(outcome) = ended else { return Ok(()) };
+        if outcome.result.is_err() {
+            self.kind = Kind::Failed;
         }
         outcome.result()
     }
