@@ -150,7 +150,8 @@ fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, 
 pub fn reopen(number: u32, holder: Option<u32>) -> Result<OwnedFd, FileError> {
     if let Some(file) = open(&format!("/proc/self/fd/{number}")) {
         let number = i32::try_from(number).map_err(|_| FileError::NoSegment)?;
-        // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
+        // SAFETY: the number was that of an open descriptor of sealed memory a moment ago, which this process has
+        // inherited and closes nowhere; setting a flag of another one would harm no memory.
         let given = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
         return Ok(file);
@@ -225,15 +226,16 @@ impl Mapping {
     /// # Safety
     /// What [`Segment::new`] demands of the users of the memory: that it is valid, this mapping sees to.
     pub const unsafe fn segment(&self) -> Segment<'static> {
-        // SAFETY: whole pages, valid for reads and writes as long as this process lives: see `drop`. The file cannot be cut, and its
-        // areas are allocated; what is behind them is nobody's. Of those who use it the caller answers.
+        // SAFETY: whole pages, valid for reads and writes as long as this process lives, since `drop` keeps the
+        // addresses mapped. The file cannot be cut, and its areas are allocated; what is behind them is nobody's. Of
+        // those who use it the caller answers.
         unsafe { Segment::new(self.base, self.bytes) }
     }
 
     /// The segment, for its header alone.
     const fn header(&self) -> Segment<'static> {
-        // SAFETY: whole pages, valid for reads and writes as long as this process lives: see `drop`. Those who get it use the words of
-        // the header, and nothing else.
+        // SAFETY: whole pages, valid for reads and writes as long as this process lives, since `drop` keeps the
+        // addresses mapped. Those who get it use the words of the header, and nothing else.
         unsafe { Segment::new(self.base, self.bytes) }
     }
 

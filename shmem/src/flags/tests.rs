@@ -32,17 +32,19 @@ struct Joined;
 impl Operate for Joined {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         for at in (0..bytes).step_by(4) {
-            // SAFETY: within the operands, which the caller answers for.
+            // SAFETY: this element begins within the `bytes` bytes of both operands, which the caller answers for.
             let [l, r] = [left, right].map(|from| unsafe { from.add(at) }.cast::<[u8; 4]>());
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the left operand, which the caller answers
+            // for.
             let l = unsafe { l.read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the right operand, which the caller
+            // answers for.
             let r = unsafe { r.read_unaligned() };
             assert_eq!(l[1].wrapping_add(1), r[0], "operands are no neighbours");
             let joined = [l[0], r[1], l[2].wrapping_add(r[2]), l[3]];
-            // SAFETY: as above.
+            // SAFETY: this element begins within the `bytes` bytes of the result, which the caller answers for.
             let to = unsafe { into.add(at) }.cast::<[u8; 4]>();
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the result, which the caller answers for.
             unsafe { to.write_unaligned(joined) };
         }
     }
