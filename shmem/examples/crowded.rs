@@ -64,10 +64,12 @@ fn member(local: u32) {
     let (mapping, layout) = Mapping::open(file.as_fd()).expect("a segment");
     pin(local);
     let ranks = layout.sizes().ranks;
-    let word = |local| mapping.segment().word(layout.board(local).expect("a rank").at).expect("a word");
+    // SAFETY: this process uses words alone.
+    let segment = unsafe { mapping.segment() };
+    let word = |local| segment.word(layout.board(local).expect("a rank").at).expect("a word");
     let flags: Vec<&Word> = (0..ranks).map(word).collect();
-    let stop = mapping.segment().word(layout.board(0).expect("a rank").at + 256).expect("a word");
-    let sleepers = Sleepers::new(mapping.segment(), &layout, local).expect("a rank");
+    let stop = segment.word(layout.board(0).expect("a rank").at + 256).expect("a word");
+    let sleepers = Sleepers::new(segment, &layout, local).expect("a rank");
     let (mut epoch, mut times) = (0_u32, Vec::new());
     let began = Instant::now();
     while stop.acquire(Site::Plain) == 0 || stop.acquire(Site::Plain) > epoch {

@@ -22,10 +22,12 @@ const LONG: usize = 4 * BLOCK;
 #[inline]
 pub unsafe fn copy(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     if bytes < LONG {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
+        // are disjoint.
         unsafe { into.copy_from_nonoverlapping(from, bytes) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
+        // are disjoint.
         unsafe { copy_ahead(from, into, bytes) };
     }
 }
@@ -37,10 +39,12 @@ pub unsafe fn copy(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 #[inline]
 pub unsafe fn copy_out(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     if cfg!(all(target_arch = "x86_64", target_feature = "sse2", not(miri))) && bytes >= LONG {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
+        // are disjoint.
         unsafe { copy_lines(from, into, bytes) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
+        // are disjoint.
         unsafe { copy(from, into, bytes) };
     }
 }
@@ -66,13 +70,15 @@ unsafe fn copy_lines(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         }
     }
     let (from, into) = (from.as_ptr().wrapping_add(whole), into.as_ptr().wrapping_add(whole));
-    // SAFETY: what is left, as the caller says of the whole.
+    // SAFETY: the last `bytes - whole` of the `bytes` bytes that the caller promises to be readable and writable, and
+    // disjoint.
     unsafe { into.copy_from_nonoverlapping(from, bytes - whole) };
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 unsafe fn copy_lines(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they are
+    // disjoint.
     unsafe { copy(from, into, bytes) };
 }
 
@@ -87,15 +93,15 @@ unsafe fn copy_ahead(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
             fetch(into.as_ptr().wrapping_add(at));
             fetch(from.as_ptr().wrapping_add(at));
         }
-        // SAFETY: as the caller says of the whole.
+        // SAFETY: `left` of the caller's readable and writable, disjoint bytes lie here, which is more than `BLOCK`.
         unsafe { into.copy_from_nonoverlapping(from, BLOCK) };
-        // SAFETY: there is more behind the block.
+        // SAFETY: more than `BLOCK` of the caller's readable bytes lie here, so that this stays within them.
         from = unsafe { from.add(BLOCK) };
-        // SAFETY: as above.
+        // SAFETY: more than `BLOCK` of the caller's writable bytes lie here, so that this stays within them.
         into = unsafe { into.add(BLOCK) };
         left -= BLOCK;
     }
-    // SAFETY: as the caller says of the whole.
+    // SAFETY: the last `left` of the `bytes` bytes that the caller promises to be readable and writable, and disjoint.
     unsafe { into.copy_from_nonoverlapping(from, left) };
 }
 

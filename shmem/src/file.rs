@@ -87,7 +87,7 @@ impl SegmentFile {
         };
         Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "record locks", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
-        layout.write_header(mapping.segment())?;
+        layout.write_header(mapping.header())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
         Ok(Self { file, pages })
     }
@@ -150,7 +150,8 @@ fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, 
 pub fn reopen(number: u32, holder: Option<u32>) -> Result<OwnedFd, FileError> {
     if let Some(file) = open(&format!("/proc/self/fd/{number}")) {
         let number = i32::try_from(number).map_err(|_| FileError::NoSegment)?;
-        // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
+        // SAFETY: the number was that of an open descriptor of sealed memory a moment ago, which this process has
+        // inherited and closes nowhere; setting a flag of another one would harm no memory.
         let given = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
         return Ok(file);
@@ -181,9 +182,9 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: addresses; what lies there is used through segments alone, which may be shared.
+// SAFETY: it owns its addresses, which no thread has a claim on.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: shared, it gives out segments, which are `Sync`, and asks the system about its pages.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -197,7 +198,7 @@ impl Mapping {
             return Err(FileError::NoSegment);
         }
         let mapping = Self::new(file, bytes)?;
-        let layout = Layout::read_header(mapping.segment())?;
+        let layout = Layout::read_header(mapping.header())?;
         if NoneTransparent::of_system() == NoneTransparent::NoneFree {
             // Refused, pages are small in this process.
             let _ = mapping.advise(mapping.bytes, Advice::LinuxHugepage);
@@ -214,10 +215,27 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// The segment.
-    pub const fn segment(&self) -> Segment<'static> {
-        // SAFETY: whole pages, valid for reads and writes as long as this process lives: see `drop`. The file cannot be cut,
-        // and its areas are allocated; what is behind them is nobody's. Only segments are made of it.
+    /// The segment: the right to use the memory, which does not come with the mapping.
+    ///
+    /// ```compile_fail,E0133
+    /// fn words(mapping: &unisono_shmem::file::Mapping) {
+    ///     mapping.segment().cells(0, 64);
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// What [`Segment::new`] demands of the users of the memory: that it is valid, this mapping sees to.
+    pub const unsafe fn segment(&self) -> Segment<'static> {
+        // SAFETY: whole pages, valid for reads and writes as long as this process lives, since `drop` keeps the
+        // addresses mapped. The file cannot be cut, and its areas are allocated; what is behind them is nobody's. Of
+        // those who use it the caller answers.
+        unsafe { Segment::new(self.base, self.bytes) }
+    }
+
+    /// The segment, for its header alone.
+    const fn header(&self) -> Segment<'static> {
+        // SAFETY: whole pages, valid for reads and writes as long as this process lives, since `drop` keeps the
+        // addresses mapped. Those who get it use the words of the header, and nothing else.
         unsafe { Segment::new(self.base, self.bytes) }
     }
 
@@ -274,7 +292,8 @@ mod tests {
         let own = reopen(number(&file), None).unwrap();
         let (other, _) = Mapping::open(own.as_fd()).unwrap();
         let at = layout().board(1).unwrap().at;
-        let [first, second] = [one.segment(), other.segment()].map(|segment| segment.word(at).unwrap());
+        // SAFETY: nothing but one word is used.
+        let [first, second] = [&one, &other].map(|mapping| unsafe { mapping.segment() }.word(at).unwrap());
         first.publish(7, Site::Plain);
         assert_eq!(second.acquire(Site::Plain), 7);
         drop(other);

@@ -7,9 +7,13 @@ use crate::segment::Cells;
 
 /// A piece of lent memory.
 ///
+/// It can be copied and kept, and devices copy to and from it in safe code. So safe code must not come by one unless somebody promised all
+/// of this for as long as any copy of it is used.
+///
 /// # Safety
-/// Whoever makes one promises that its bytes are valid for reads and writes as long as it is used, that they are no cells of
-/// a ring, and that nobody has a reference to them which a copy would break.
+/// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that they are no cells
+/// of a ring, that nobody has a reference to them which a copy would break, and that of two uses of the same bytes, one of them a write,
+/// one ends before the other begins, on whichever threads.
 pub unsafe trait Lent: Copy {
     /// Its first byte.
     fn start(self) -> NonNull<u8>;
@@ -21,7 +25,7 @@ pub unsafe trait Lent: Copy {
 #[inline]
 pub fn to_cells(from: impl Lent, to: Cells<'_>) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: both have so many bytes, and the lent ones are no cells.
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -29,7 +33,7 @@ pub fn to_cells(from: impl Lent, to: Cells<'_>) {
 #[inline]
 pub fn from_cells(from: Cells<'_>, to: impl Lent) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: as above.
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -37,7 +41,8 @@ pub fn from_cells(from: Cells<'_>, to: impl Lent) {
 #[inline]
 pub fn to_private(from: impl Lent, to: &mut [u8]) {
     let bytes = from.bytes().min(to.len());
-    // SAFETY: both have so many bytes; a private buffer is exclusive, so that it is not lent.
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid and nobody writes them now; a private buffer is
+    // exclusive, so that it is not lent.
     unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -45,6 +50,7 @@ pub fn to_private(from: impl Lent, to: &mut [u8]) {
 #[inline]
 pub fn from_private(from: &[u8], to: impl Lent) {
     let bytes = from.len().min(to.bytes());
-    // SAFETY: both have so many bytes; lent memory is not referred to.
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, not in use, and not referred to, so that the
+    // private buffer lies elsewhere.
     unsafe { to.start().copy_from_nonoverlapping(NonNull::from(from).cast(), bytes) };
 }

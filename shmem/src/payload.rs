@@ -8,7 +8,7 @@ use unisono_core::collective::{Payload, Piece, Place};
 use unisono_core::ids::Rank;
 
 use crate::copy::{copy, copy_out};
-use crate::kernel::Kernel;
+use crate::kernel::{Element, Kernel, Operation, kernel};
 use crate::segment::{Cells, Segment};
 use crate::wish::Wish;
 
@@ -24,7 +24,7 @@ pub trait Operate {
 
 impl<O: Operate + ?Sized> Operate for &mut O {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: the same operands under the same contract, which the caller keeps.
         unsafe { (**self).operate(left, right, into, bytes) };
     }
 }
@@ -45,7 +45,7 @@ pub trait Remote {
     /// # Safety
     /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
     unsafe fn show(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that `from` is readable and `into` writable for `bytes` bytes, and that they are disjoint.
         unsafe { into.copy_from_nonoverlapping(from, bytes) };
     }
 }
@@ -53,7 +53,7 @@ pub trait Remote {
 /// A wish that could not be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refused {
-    /// It names bytes that do not exist.
+    /// It names bytes that do not exist, or pieces that overlap where they must not.
     Bounds,
     /// This rank's memory cannot be read.
     Unreadable(Rank),
@@ -62,7 +62,7 @@ pub enum Refused {
 impl core::fmt::Display for Refused {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Bounds => to.write_str("a piece exceeds its buffer"),
+            Self::Bounds => to.write_str("a piece exceeds its buffer or overlaps another one"),
             Self::Unreadable(rank) => write!(to, "the memory of rank {} cannot be read", rank.0),
         }
     }
@@ -70,19 +70,39 @@ impl core::fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// A kernel for elements of so many bytes.
+/// A reduction operation of the library on one element type.
+///
+/// Kernel and element size belong together, so nobody can state them apart:
+/// ```compile_fail,E0451
+/// use unisono_shmem::kernel::{Element, Operation, kernel};
+/// let kernel = kernel(Operation::Sum, Element::F64).unwrap();
+/// let wrong = unisono_shmem::payload::Builtin { kernel, grain: 1 };
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// The kernel.
-    pub kernel: Kernel,
+    kernel: Kernel,
     /// Bytes of an element.
-    pub grain: usize,
+    grain: usize,
+}
+
+impl Builtin {
+    /// The operation on this type. `None`: the type has no such operation.
+    #[inline]
+    pub fn new(operation: Operation, element: Element) -> Option<Self> {
+        Some(Self { kernel: kernel(operation, element)?, grain: element.bytes() })
+    }
+
+    /// Bytes of an element.
+    pub const fn grain(&self) -> usize {
+        self.grain
+    }
 }
 
 impl Operate for Builtin {
     #[inline]
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller promises; whole elements only.
+        // SAFETY: the caller answers for `bytes` bytes of all three, in which that many whole elements of this kernel's type fit,
+        // and for their overlap.
         unsafe { (self.kernel)(left.as_ptr(), right.as_ptr(), into.as_ptr(), bytes / self.grain.max(1)) }
     }
 }
@@ -114,6 +134,12 @@ pub fn read(from: Cells<'_>, into: &mut [u8]) -> Option<()> {
     // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `into` lies elsewhere.
     unsafe { copy_out(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
     Some(())
+}
+
+/// Whether two pieces of so many bytes have none in common.
+#[inline]
+fn are_apart(one: NonNull<u8>, other: NonNull<u8>, bytes: usize) -> bool {
+    one.addr().get().abs_diff(other.addr().get()) >= bytes
 }
 
 /// Memory of this rank.
@@ -180,17 +206,18 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
         match wish {
             Wish::Copy { from, into } => {
                 let (source, target) = (self.of(from)?, self.target(into)?);
-                if from.bytes != into.bytes {
+                if source == target && from.bytes == into.bytes {
+                    return Ok(());
+                }
+                if from.bytes != into.bytes || !are_apart(source, target, from.bytes) {
                     return Err(Refused::Bounds);
                 }
                 match into.place {
-                    _ if source == target => {}
-                    // SAFETY: both are valid for so many bytes, as checked; they are different buffers, or pieces of the segment that
-                    // different slots own.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
                     Place::Shared => unsafe { self.remote.show(source, target, from.bytes) },
-                    // SAFETY: as above.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
                     _ if from.place == Place::Shared => unsafe { copy_out(source, target, from.bytes) },
-                    // SAFETY: as above.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
                     Place::Input | Place::Output => unsafe { copy(source, target, from.bytes) },
                 }
                 Ok(())
@@ -200,7 +227,11 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
                     return Err(Refused::Bounds);
                 }
                 let (l, r, to) = (self.of(left)?, self.of(right)?, self.target(into)?);
-                // SAFETY: all are valid for so many bytes, as checked; the schedule lets the result be an operand, or apart.
+                if [l, r].into_iter().any(|operand| operand != to && !are_apart(operand, to, into.bytes)) {
+                    return Err(Refused::Bounds);
+                }
+                // SAFETY: `of` and `target` found all three valid for `into.bytes` bytes; the result is each operand, or was found
+                // disjoint from it.
                 unsafe { self.operate.operate(l, r, to, into.bytes) };
                 Ok(())
             }
@@ -214,13 +245,74 @@ impl<O: Operate, R: Remote> Payload<Wish> for Buffers<'_, O, R> {
             Wish::Pull { of, at, place, offset, into } => {
                 let beside = if place == Place::Output { 8 } else { 0 };
                 let mut address = [0; 8];
-                let cells = self.segment.cells(at + beside, 8).ok_or(Refused::Bounds)?;
+                let cells = self.segment.cells(at.saturating_add(beside), 8).ok_or(Refused::Bounds)?;
                 cells.read(&mut address).ok_or(Refused::Bounds)?;
                 let address = u64::from_le_bytes(address).wrapping_add(offset as u64);
                 let target = self.target(into)?;
-                // SAFETY: valid for so many bytes, as checked.
+                // SAFETY: `target` found `into.bytes` bytes writable there.
                 unsafe { self.remote.pull(of, address, target, into.bytes) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Ground;
+
+    const fn piece(place: Place, offset: usize, bytes: usize) -> Piece {
+        Piece { place, offset, bytes }
+    }
+
+    const fn output(offset: usize, bytes: usize) -> Piece {
+        piece(Place::Output, offset, bytes)
+    }
+
+    #[test]
+    fn overlapping_copies_are_refused() {
+        let (ground, mut both) = (Ground::new(1), [1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut buffers = Buffers::in_place(ground.segment(), &mut both, Moves, Unreadable);
+        let mut copy = |from, into| buffers.carry_out(Wish::Copy { from, into });
+        for distance in 1..4 {
+            assert_eq!(copy(output(0, 4), output(distance, 4)), Err(Refused::Bounds), "{distance}");
+            assert_eq!(copy(output(distance, 4), output(0, 4)), Err(Refused::Bounds), "{distance}");
+            assert_eq!(copy(piece(Place::Input, 0, 4), output(distance, 4)), Err(Refused::Bounds), "{distance}");
+            let shared = [0, distance].map(|at| piece(Place::Shared, at, 4));
+            assert_eq!(copy(shared[0], shared[1]), Err(Refused::Bounds), "{distance}");
+        }
+        assert_eq!(copy(output(2, 4), output(2, 4)), Ok(()));
+        assert_eq!(copy(output(2, 4), output(2, 3)), Err(Refused::Bounds), "of other lengths");
+        assert_eq!(copy(output(0, 4), output(4, 4)), Ok(()));
+        assert_eq!(both, [1, 2, 3, 4, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn results_that_overlap_an_operand_in_part_are_refused() {
+        let (ground, mut both) = (Ground::new(1), [1_u32, 2, 3, 4].map(u32::to_ne_bytes).concat());
+        let sum = Builtin::new(Operation::Sum, Element::U32).unwrap();
+        let mut buffers = Buffers::in_place(ground.segment(), &mut both, sum, Unreadable);
+        let mut combine = |left, right, into| {
+            let [left, right, into] = [left, right, into].map(|at| output(at, 8));
+            buffers.carry_out(Wish::Combine { left, right, into })
+        };
+        for (left, right, into) in [(0, 8, 4), (8, 0, 4), (0, 0, 1), (4, 0, 0), (0, 4, 0)] {
+            assert_eq!(combine(left, right, into), Err(Refused::Bounds), "{left} {right} {into}");
+        }
+        assert_eq!(combine(0, 8, 16), Err(Refused::Bounds), "behind the end");
+        assert_eq!(combine(0, 8, 8), Ok(()));
+        assert_eq!(combine(0, 0, 0), Ok(()));
+        assert_eq!(both, [2_u32, 4, 4, 6].map(u32::to_ne_bytes).concat());
+    }
+
+    #[test]
+    fn an_operation_combines_no_more_than_whole_elements() {
+        let (ground, mut both) = (Ground::new(1), [1; 20]);
+        let sum = Builtin::new(Operation::Sum, Element::F64).unwrap();
+        assert_eq!((sum.grain(), Builtin::new(Operation::BitwiseAnd, Element::F64).is_none()), (8, true));
+        let mut buffers = Buffers::in_place(ground.segment(), &mut both, sum, Unreadable);
+        let all = output(0, 20);
+        assert_eq!(buffers.carry_out(Wish::Combine { left: all, right: all, into: all }), Ok(()));
+        assert_eq!(both[16..], [1; 4]);
     }
 }

@@ -319,12 +319,17 @@ mod tests {
         Mapping::open(SegmentFile::create(&layout).unwrap().as_fd()).unwrap()
     }
 
+    fn segment(mapping: &Mapping) -> Segment<'static> {
+        // SAFETY: these tests use words alone.
+        unsafe { mapping.segment() }
+    }
+
     #[test]
     fn waiting_processes_look_everywhere_now_and_then() {
         for waiting in [Waiting::Dedicated, Waiting::Shared] {
             let (mapping, layout) = mapping(waiting);
-            let sleepers = Sleepers::new(mapping.segment(), &layout, 0).unwrap();
-            let word = mapping.segment().word(layout.board(1).unwrap().at).unwrap();
+            let sleepers = Sleepers::new(segment(&mapping), &layout, 0).unwrap();
+            let word = segment(&mapping).word(layout.board(1).unwrap().at).unwrap();
             for waits_for in [Some((word, 0)), None] {
                 let mut rest = Rest::new(sleepers);
                 assert_eq!(rest.rest(waits_for), Look::Nowhere, "the first polls follow each other");
@@ -341,8 +346,8 @@ mod tests {
             (0..=LINGERING).take_while(|_| rest.lingers(needs)).count() as u32
         };
         let (mapping, layout) = mapping(Waiting::Shared);
-        let word = mapping.segment().word(layout.board(1).unwrap().at).unwrap();
-        let [own, other] = [0, 1].map(|local| Sleepers::new(mapping.segment(), &layout, local).unwrap());
+        let word = segment(&mapping).word(layout.board(1).unwrap().at).unwrap();
+        let [own, other] = [0, 1].map(|local| Sleepers::new(segment(&mapping), &layout, local).unwrap());
         let mut rest = Rest::new(own);
         assert_eq!(count(&mut rest, &[1]), 0, "nobody knows where a rank is that has never waited");
         // Where no processor is.
@@ -362,7 +367,7 @@ mod tests {
         rest.rest(Some((word, 0)));
         assert_eq!((count(&mut rest, &[]), own.own.own() >= AWAKE_ON), (LINGERING, true));
         let (dedicated, layout) = self::mapping(Waiting::Dedicated);
-        let sleepers = Sleepers::new(dedicated.segment(), &layout, 0).unwrap();
+        let sleepers = Sleepers::new(segment(&dedicated), &layout, 0).unwrap();
         assert_eq!(count(&mut Rest::new(sleepers), &[]), 0, "where every rank has a processor");
     }
 
@@ -391,8 +396,8 @@ mod tests {
     fn oversleeps(rounds: u32, words: usize, sleep: impl Fn(&Sleepers<'_>, &[(&Word, u32)]) -> bool) -> u32 {
         let (mapping, layout) = mapping(Waiting::Shared);
         let board = layout.board(1).unwrap().at;
-        let words: Vec<_> = (0..words).map(|i| mapping.segment().word(board + 128 * i).unwrap()).collect();
-        let [one, other] = [0, 1].map(|local| Sleepers::new(mapping.segment(), &layout, local).unwrap());
+        let words: Vec<_> = (0..words).map(|i| segment(&mapping).word(board + 128 * i).unwrap()).collect();
+        let [one, other] = [0, 1].map(|local| Sleepers::new(segment(&mapping), &layout, local).unwrap());
         let passed = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -427,9 +432,9 @@ mod tests {
     fn words_elsewhere_are_nobodys() {
         let (mapping, layout) = mapping(Waiting::Shared);
         let (other, _) = self::mapping(Waiting::Shared);
-        let sleepers = Sleepers::new(mapping.segment(), &layout, 1).unwrap();
-        assert!(Sleepers::new(mapping.segment(), &layout, 2).is_none());
-        assert_eq!(sleepers.mark(mapping.segment().word(12).unwrap()), Some(4));
-        assert_eq!(sleepers.mark(other.segment().word(12).unwrap()), None);
+        let sleepers = Sleepers::new(segment(&mapping), &layout, 1).unwrap();
+        assert!(Sleepers::new(segment(&mapping), &layout, 2).is_none());
+        assert_eq!(sleepers.mark(segment(&mapping).word(12).unwrap()), Some(4));
+        assert_eq!(sleepers.mark(segment(&other).word(12).unwrap()), None);
     }
 }

@@ -3,6 +3,9 @@
 //!
 //! Another process may break the rules and write anywhere. Then bytes are wrong; nothing here depends on them: no reference
 //! to a cell is ever made, and words are atomic.
+//!
+//! A [`Segment`] is the right to use the memory: everything made of one relies on the promise of the code that made it
+//! ([`Segment::new`]). Whoever promises that does not give the segment to code that does not know of the promise.
 
 use core::fmt;
 
@@ -137,17 +140,23 @@ mod seam {
         life: PhantomData<&'a [AtomicU32]>,
     }
 
-    // SAFETY: words are atomic, and cells are only read and written through raw pointers, by the side whose turn it is.
+    // SAFETY: an address and a length; what is reached through them are atomic words, and cells, which are read and written through
+    // raw pointers by the side whose turn the words say it is, on any thread.
     unsafe impl Send for Segment<'_> {}
-    // SAFETY: as above.
+    // SAFETY: a shared `Segment` does what a copy of it does, and copies may be sent.
     unsafe impl Sync for Segment<'_> {}
 
     impl<'a> Segment<'a> {
         /// Memory at `base`.
         ///
         /// # Safety
-        /// `base` is aligned to 4 and valid for reads and writes of `bytes` bytes for `'a`; nothing but segments is made of
-        /// this memory meanwhile, here or in other processes, which may however write anything anywhere.
+        /// `base` is aligned to 4 and valid for reads and writes of `bytes` bytes for `'a`. Meanwhile, in this process:
+        /// - references to these bytes are made by segments alone. Only the pool of this rank may be referred to, by its owner, where
+        ///   no words or cells are used that were made of a segment at these addresses.
+        /// - each end of a ring, each rank slot and each rank's part of a collective area has one user, on one thread at a time: cells
+        ///   are copied without synchronisation, by the side whose turn the words say it is.
+        ///
+        /// Other processes may write anything anywhere.
         pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
             Self { base, bytes, life: PhantomData }
         }
@@ -162,7 +171,7 @@ mod seam {
             if !at.is_multiple_of(4) || at.checked_add(bytes)? > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is within the memory, which whoever made the segment answers for, or its end.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
             Some(Self { base: unsafe { self.base.add(at) }, bytes, life: PhantomData })
         }
 
@@ -179,10 +188,10 @@ mod seam {
             if !at.is_multiple_of(4) || end > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is within the memory, which whoever made the segment answers for.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
             let first = unsafe { self.base.add(at) };
-            // SAFETY: `count` words from there are within it, too, and aligned; a word is an atomic, so that others may
-            // write it at any time.
+            // SAFETY: `count` words from there are within the promised memory, as checked, and aligned, as `base` and `at` are; they
+            // are initialised, as all memory of a mapping, and atomic, so that others may write them at any time.
             Some(unsafe { NonNull::slice_from_raw_parts(first.cast::<Word>(), count).as_ref() })
         }
 
@@ -192,7 +201,7 @@ mod seam {
             if at.checked_add(bytes)? > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is within the memory or its end.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
             Some(Cells { start: unsafe { self.base.add(at) }, bytes, life: PhantomData })
         }
     }
@@ -205,9 +214,10 @@ mod seam {
         life: PhantomData<&'a [AtomicU32]>,
     }
 
-    // SAFETY: see `Segment`.
+    // SAFETY: an address and a length; the bytes are read and written through raw pointers by the side whose turn it is, on any
+    // thread.
     unsafe impl Send for Cells<'_> {}
-    // SAFETY: see `Segment`.
+    // SAFETY: shared cells do what a copy of them does, and copies may be sent.
     unsafe impl Sync for Cells<'_> {}
 
     impl Cells<'_> {
@@ -229,7 +239,7 @@ mod seam {
             if at.checked_add(bytes)? > self.bytes {
                 return None;
             }
-            // SAFETY: within the piece, as checked.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the piece or its end.
             Some(Self { start: unsafe { self.start.add(at) }, bytes, life: PhantomData })
         }
 
@@ -239,7 +249,8 @@ mod seam {
             if from.len() > self.bytes {
                 return None;
             }
-            // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `from` lies elsewhere.
+            // SAFETY: the piece is valid for `from.len()` bytes, as checked. Whoever made the segment promised that nobody has a
+            // reference to them, so `from` lies elsewhere, and that nobody else in this process uses them during this side's turn.
             unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
             Some(())
         }
@@ -250,7 +261,8 @@ mod seam {
             if to.len() > self.bytes {
                 return None;
             }
-            // SAFETY: as in `write`.
+            // SAFETY: the piece is valid for `to.len()` bytes, as checked. Whoever made the segment promised that nobody has a
+            // reference to them, so `to` lies elsewhere, and that nobody else in this process writes them during this side's turn.
             unsafe { self.start.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
             Some(())
         }
@@ -300,9 +312,9 @@ mod seam {
         cells: Vec<UnsafeCell<u32>>,
     }
 
-    // SAFETY: loom checks every access to a cell.
+    // SAFETY: loom checks every access to a cell, on any thread.
     unsafe impl Send for Memory {}
-    // SAFETY: as above.
+    // SAFETY: loom fails the model if two threads use a cell at once, one of them writing.
     unsafe impl Sync for Memory {}
 
     impl Memory {
@@ -360,9 +372,9 @@ mod seam {
         bytes: usize,
     }
 
-    // SAFETY: loom checks every access to a cell.
+    // SAFETY: loom checks every access to a cell, on any thread.
     unsafe impl Send for Cells<'_> {}
-    // SAFETY: as above.
+    // SAFETY: loom fails the model if two threads use a cell at once, one of them writing.
     unsafe impl Sync for Cells<'_> {}
 
     impl Cells<'_> {

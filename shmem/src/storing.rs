@@ -48,10 +48,12 @@ impl Storing {
     #[inline]
     pub unsafe fn copy(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if STREAMS && bytes >= LONG {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
+            // they are disjoint.
             unsafe { self.copy_long(from, into, bytes) };
         } else {
-            // SAFETY: as above.
+            // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
+            // they are disjoint.
             unsafe { into.copy_from_nonoverlapping(from, bytes) };
         }
     }
@@ -62,7 +64,8 @@ impl Storing {
         if from.len() > to.bytes() {
             return None;
         }
-        // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `from` lies elsewhere.
+        // SAFETY: the piece is valid for `from.len()` bytes, as checked; whoever made the segment promised that nobody
+        // has a reference to them, so `from` lies elsewhere, and that it is this side's turn.
         unsafe { self.copy(NonNull::from(from).cast(), to.start(), from.len()) };
         Some(())
     }
@@ -73,10 +76,12 @@ impl Storing {
         let (streams, is_timed) = self.next();
         let start = is_timed.then(Instant::now);
         if streams {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
+            // they are disjoint.
             unsafe { stream(from, into, bytes) };
         } else {
-            // SAFETY: as above.
+            // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
+            // they are disjoint.
             unsafe { into.copy_from_nonoverlapping(from, bytes) };
         }
         if let Some(start) = start {
@@ -119,7 +124,8 @@ unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     let behind = before + (bytes - before) / LINE * LINE;
     let (from, into) = (from.as_ptr(), into.as_ptr());
     for (start, end) in [(0, before), (behind, bytes)] {
-        // SAFETY: within both, as the caller says of the whole.
+        // SAFETY: `start` to `end` is part of the `bytes` bytes that the caller promises to be readable and writable,
+        // and disjoint.
         unsafe { into.wrapping_add(start).copy_from_nonoverlapping(from.wrapping_add(start), end - start) };
     }
     for at in (before..behind).step_by(LINE) {
@@ -137,7 +143,8 @@ unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they are
+    // disjoint.
     unsafe { into.copy_from_nonoverlapping(from, bytes) };
 }
 

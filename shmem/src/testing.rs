@@ -11,9 +11,9 @@ pub(crate) struct Ground {
     pub(crate) boards: Boards,
 }
 
-// SAFETY: the memory belongs to the ground and is only used through segments.
+// SAFETY: it owns its memory, which goes with it, and uses it through segments alone.
 unsafe impl Send for Ground {}
-// SAFETY: as above.
+// SAFETY: shared, it gives out segments, which are `Sync`; each rank of a test uses its own part.
 unsafe impl Sync for Ground {}
 
 impl Ground {

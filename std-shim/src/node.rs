@@ -123,7 +123,8 @@ impl Neighbour {
 
 /// A process's part in the shared memory of its node.
 pub struct Node {
-    mapping: Mapping,
+    segment: Segment<'static>,
+    _mapping: Mapping,
     layout: Layout,
     local: u32,
     own: Own<'static>,
@@ -191,7 +192,11 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let life = Life::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
-        let (seats, segment) = (layout.sizes().ranks, mapping.segment());
+        // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone, or to those who
+        // keep the same promise (`raw_segment`). Of this crate, `NodeGroup` and `Near` take this rank's ends and parts, once each,
+        // under the lock of the World; its pool, which `Buffer`s refer to, no cells are made of.
+        let segment = unsafe { mapping.segment() };
+        let seats = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
         let wrong = NodeError::Seats { seats, ranks: ranks.len() };
         let (Some(local), true) = (local, seats as usize == ranks.len()) else { return Err(wrong) };
@@ -207,12 +212,29 @@ impl Node {
         let own = seat.take(sitter).ok_or(NodeError::Former(rank))?;
         let arrivals = Arrivals { segment, layout: &layout, life: &life, ranks, own: local, giver };
         let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
-        Ok(Self { mapping, layout, local, own, sleepers, neighbours, life })
+        Ok(Self { segment, layout, local, own, sleepers, neighbours, life, _mapping: mapping })
     }
 
     /// The segment. Useful as long as the node is held; kept longer, it is memory of this process alone.
-    pub const fn segment(&self) -> Segment<'static> {
-        self.mapping.segment()
+    pub(crate) const fn segment(&self) -> Segment<'static> {
+        self.segment
+    }
+
+    /// The segment, for tests that write there what a broken process might.
+    ///
+    /// Safe code cannot get it, for it could write below a [`Buffer`](crate::world::Buffer) that is borrowed:
+    /// ```compile_fail,E0133
+    /// fn write(world: &unisono::world::World) {
+    ///     let node = world.node().unwrap();
+    ///     node.raw_segment().cells(node.layout().pool(node.local()).unwrap().at, 8).unwrap().write(&[0; 8]);
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// No bytes of a `Buffer` of this process are used through it. Whatever else is written comes when another process could have
+    /// written it: the World and its progress thread use the same words and cells.
+    pub const unsafe fn raw_segment(&self) -> Segment<'static> {
+        self.segment
     }
 
     /// Where everything lies in it.

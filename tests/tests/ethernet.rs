@@ -45,7 +45,8 @@ fn post(device: &mut Wire, to: u32, cause: Cause, head: &[u8], payload: Option<A
 /// A frame with a datagram of 24 and 100 bytes, and that datagram.
 fn genuine() -> (Vec<u8>, Vec<u8>) {
     let ([mut near, _], [_, there]) = pair();
-    let mut memory = Regions::new();
+    // SAFETY: this test uses one address at a time.
+    let mut memory = unsafe { Regions::new() };
     let region = memory.allocate(100).expect("memory");
     let address = memory.address(Span { region, offset: 0, bytes: 100 }).expect("a region");
     let payload: Vec<u8> = (0..100).collect();

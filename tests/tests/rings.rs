@@ -69,11 +69,13 @@ struct Told {
 
 /// One end: sends all messages, places its data under the other's grant, and takes as much.
 fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[Told; 2]) {
-    let segment = mapping.segment();
+    // SAFETY: this rank takes its own ends, and is the only user of the mapping in this process.
+    let segment = unsafe { mapping.segment() };
     let mut pairs: Vec<_> = (0..2).map(|peer| Pair::new(segment, layout, rank, peer).expect("a rank")).collect();
     let mut buffers = vec![<Buffer>::FREE; 32 + SPARE];
     let mut device = RingDevice::new(layout, &mut pairs, &mut buffers);
-    let (peer, limits, mut regions) = (PeerId(1 - rank), device.limits(), Regions::new());
+    // SAFETY: this rank uses its regions on one thread, and frees none that its device may name.
+    let (peer, limits, mut regions) = (PeerId(1 - rank), device.limits(), unsafe { Regions::new() });
     let mut make = |bytes: usize| {
         let region = regions.allocate(bytes).expect("memory");
         Span { region, offset: 0, bytes: bytes as u32 }

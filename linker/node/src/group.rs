@@ -7,7 +7,7 @@ use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::board::Boards;
 use unisono_shmem::flags::Flags;
-use unisono_shmem::kernel::{Element, Kernel, Operation, kernel, kind};
+use unisono_shmem::kernel::{Element, Operation, kind};
 use unisono_shmem::payload::{Buffers, Builtin, Operate, Refused, Unreadable};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -131,21 +131,20 @@ impl<'a> Group<'a> {
         operation: Operation,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
-        let combine = kernel(operation, T::ELEMENT).ok_or(GroupError::Undefined)?;
+        let combine = Builtin::new(operation, T::ELEMENT).ok_or(GroupError::Undefined)?;
         self.agree(idle)?;
-        self.reduce(data.as_mut_bytes(), (combine, size_of::<T>()), kind(operation, T::ELEMENT), idle)
+        self.reduce(data.as_mut_bytes(), combine, kind(operation, T::ELEMENT), idle)
     }
 
     fn reduce(
         &mut self,
         data: &mut [u8],
-        (kernel, grain): (Kernel, usize),
+        operation: Builtin,
         kind: u32,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
-        let plan = Plan { grain, in_place: true, ..self.plan(Verb::Allreduce, data.len(), kind) };
-        let operate = Combine(Some(Builtin { kernel, grain }));
-        let buffers = Buffers::in_place(self.member.segment(), data, operate, Unreadable);
+        let plan = Plan { grain: operation.grain(), in_place: true, ..self.plan(Verb::Allreduce, data.len(), kind) };
+        let buffers = Buffers::in_place(self.member.segment(), data, Combine(Some(operation)), Unreadable);
         self.complete(&plan, buffers, idle)
     }
 
@@ -174,8 +173,8 @@ impl<'a> Group<'a> {
         let plan = self.plan(Verb::Allgather, shown.len(), 0);
         let buffers = Buffers::new(self.member.segment(), &shown, &mut [], Combine(None), Unreadable);
         self.complete(&plan, buffers, idle)?;
-        let least = kernel(Operation::Min, Element::U8).ok_or(GroupError::Undefined)?;
-        self.reduce(&mut [0], (least, 1), kind(Operation::Min, Element::U8), idle)
+        let least = Builtin::new(Operation::Min, Element::U8).ok_or(GroupError::Undefined)?;
+        self.reduce(&mut [0], least, kind(Operation::Min, Element::U8), idle)
     }
 
     fn complete(
@@ -239,7 +238,7 @@ struct Combine(Option<Builtin>);
 impl Operate for Combine {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if let Some(builtin) = &mut self.0 {
-            // SAFETY: as the caller promises.
+            // SAFETY: the same operands under the same contract, which the caller keeps.
             unsafe { builtin.operate(left, right, into, bytes) };
         }
     }

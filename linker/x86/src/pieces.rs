@@ -15,7 +15,7 @@ pub struct Store<const COUNT: usize, const BYTES: usize> {
     taken: ConstStaticCell<()>,
 }
 
-// SAFETY: reached by whoever took it alone.
+// SAFETY: the bytes are reached through the one `Pieces` that `take` gives out, once.
 unsafe impl<const COUNT: usize, const BYTES: usize> Sync for Store<COUNT, BYTES> {}
 
 impl<const COUNT: usize, const BYTES: usize> Store<COUNT, BYTES> {
@@ -55,7 +55,8 @@ pub struct Piece {
     bytes: usize,
 }
 
-// SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody.
+// SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody; neither is `Send`, so that its uses
+// follow each other on the one thread of the image.
 unsafe impl Lent for Piece {
     fn start(self) -> NonNull<u8> {
         self.start

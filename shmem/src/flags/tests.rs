@@ -32,17 +32,19 @@ struct Joined;
 impl Operate for Joined {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         for at in (0..bytes).step_by(4) {
-            // SAFETY: within the operands, which the caller answers for.
+            // SAFETY: this element begins within the `bytes` bytes of both operands, which the caller answers for.
             let [l, r] = [left, right].map(|from| unsafe { from.add(at) }.cast::<[u8; 4]>());
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the left operand, which the caller answers
+            // for.
             let l = unsafe { l.read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the right operand, which the caller
+            // answers for.
             let r = unsafe { r.read_unaligned() };
             assert_eq!(l[1].wrapping_add(1), r[0], "operands are no neighbours");
             let joined = [l[0], r[1], l[2].wrapping_add(r[2]), l[3]];
-            // SAFETY: as above.
+            // SAFETY: this element begins within the `bytes` bytes of the result, which the caller answers for.
             let to = unsafe { into.add(at) }.cast::<[u8; 4]>();
-            // SAFETY: as above.
+            // SAFETY: this element's 4 bytes lie within the `bytes` bytes of the result, which the caller answers for.
             unsafe { to.write_unaligned(joined) };
         }
     }
@@ -145,9 +147,9 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     /// Runs one collective over these inputs: everyone's output, of as many bytes as `bytes` says of a rank.
     fn run(&mut self, verb: Verb, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
-        let (operation, element, kernel) = self.kind;
+        let (operation, element, _) = self.kind;
         let (size, grain) = (inputs.len() as u32, element.bytes());
-        let builtin = Builtin { kernel, grain };
+        let builtin = Builtin::new(operation, element).unwrap();
         let mut outputs = if in_place { inputs.to_vec() } else { vec![vec![0; bytes]; inputs.len()] };
         let mut ranks: Vec<_> = self
             .flags
@@ -274,14 +276,14 @@ fn reductions_between_threads_equal_the_oracle() {
     for size in 1..=17_u32 {
         let ground = Ground::new(size);
         in_threads(&ground, 0_u32.wrapping_sub(100), |mut flags, rank| {
-            for (case, (operation, element, kernel)) in kernels().enumerate() {
+            for (case, (operation, element, _)) in kernels().enumerate() {
                 let (count, way) =
                     (COUNTS[(case + size as usize) % COUNTS.len()], WAYS[case / COUNTS.len() % WAYS.len()]);
                 let (grain, kind) = (element.bytes(), kernel::kind(operation, element));
                 let inputs = inputs(element, count, size, case as u64);
                 let of = |verb| Plan { grain, kind, ..plan(verb, rank, size, count * grain) };
                 let (mut all, mut theirs) = (vec![0; count * grain], vec![0; count * grain * size as usize]);
-                let (segment, builtin) = (flags.segment, Builtin { kernel, grain });
+                let (segment, builtin) = (flags.segment, Builtin::new(operation, element).unwrap());
                 flags.force(Some(way));
                 let own = &inputs[rank as usize];
                 complete(&mut flags, &of(Verb::Allreduce), &mut Buffers::new(segment, own, &mut all, builtin, Near));
@@ -633,8 +635,10 @@ fn a_word_of_what_was_taken_does_not_come_to_look_as_it_was_seen() {
         let is_broadcast = verb == Verb::Broadcast;
         flags.start(CollectiveId::default(), &Plan { in_place: is_broadcast, ..plan(verb, rank, 2, 4) });
     };
+    // The other rank reads its input after this one has returned.
+    let input = [7; 8];
     let go = |flags: &mut Flags<'_>| {
-        let (input, mut output) = ([7; 8], [0; 8]);
+        let mut output = [0; 8];
         let mut buffers = Buffers::new(ground.segment(), &input, &mut output, Moves, Near);
         loop {
             let turn = flags.poll();

@@ -85,7 +85,7 @@ elements! {
 macro_rules! with {
     ($type:ty, $f:expr) => {{
         unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
-            // SAFETY: as this function's caller promises.
+            // SAFETY: the kernel's contract is this function's, which its caller keeps.
             unsafe { each::<$type>(left, right, into, count, $f) }
         }
         kernel as Kernel
@@ -184,7 +184,7 @@ fn f16_kernel(operation: Operation) -> Option<Kernel> {
             unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
                 let widen = |from: &[f16], into: &mut [f32]| from.convert_to_f32_slice(into);
                 let narrow = |from: &[f32], into: &mut [f16]| into.convert_from_f32_slice(from);
-                // SAFETY: as this function's caller promises.
+                // SAFETY: the kernel's contract is this function's, which its caller keeps.
                 unsafe { widened::<f16>(left, right, into, count, widen, narrow, $f) }
             }
             kernel as Kernel
@@ -209,7 +209,7 @@ fn bf16_kernel(operation: Operation) -> Option<Kernel> {
         };
         ($type:ty, $f:expr) => {{
             unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
-                // SAFETY: as this function's caller promises.
+                // SAFETY: the kernel's contract is this function's, which its caller keeps.
                 unsafe { each::<$type>(left, right, into, count, $f) }
             }
             kernel as Kernel

@@ -187,7 +187,8 @@ fn every_kernel_equals_the_oracle_at_every_length_and_alignment() {
                 for into in [to, l] {
                     // SAFETY: `bytes` bytes from each of these offsets lie within the vector.
                     let [left, right, into] = [l, r, into].map(|at| unsafe { start.add(at) });
-                    // SAFETY: as above; the result is apart or the same as an operand.
+                    // SAFETY: `count` elements are `bytes` bytes, which lie within the vector at each place; the result
+                    // is apart or the same as an operand.
                     unsafe { kernel(left, right, into, count) };
                 }
                 let apart = &memory[to..to + bytes];

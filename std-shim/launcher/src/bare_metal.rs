@@ -223,7 +223,9 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let mut membership = Membership::join(&settings.join_options()?, offer)?;
     let life = Life::new(reopen(number, holder)?);
     let (mapping, layout) = Mapping::open(life.file())?;
-    let place = Seat::of(mapping.segment(), &layout, local).ok_or(StandInError::NoRank)?;
+    // SAFETY: this process uses the words of rank slots alone, and no references but those.
+    let segment = unsafe { mapping.segment() };
+    let place = Seat::of(segment, &layout, local).ok_or(StandInError::NoRank)?;
     if !life.hold(local)? {
         return Err(StandInError::Taken);
     }
@@ -240,7 +242,7 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let started = started.map_err(|error| StandInError::Emulator { command: machine.emulator.clone(), error });
     let mut emulator = Running { emulator: started?, lines: Some(lines) };
     let mut heart = Heart { beats: 0, sat: false, since: Instant::now(), patience: settings.assembly() };
-    let mut others = Others { life: &life, segment: mapping.segment(), layout: &layout, own: local, next: 0 };
+    let mut others = Others { life: &life, segment, layout: &layout, own: local, next: 0 };
     let status = loop {
         if let Some(status) = emulator.emulator.try_wait()? {
             break status;

@@ -14,8 +14,8 @@ use adapter::{Adapter, Key, Known};
 
 /// Where a span lies: a bounded piece of a live region. Only [`Regions`] makes one.
 ///
-/// Whoever registered the memory promised that it outlives every address in use, so a device may read and write these
-/// bytes; nobody makes a reference to them while one may.
+/// Whoever made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
+/// that nobody makes a reference to these bytes while a device may read or write them ([`Regions::new`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     start: NonNull<u8>,
@@ -23,7 +23,8 @@ pub struct Address {
     key: Key,
 }
 
-// SAFETY: as above; regions are memory of users and of the table, and rings are neither.
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
+// and of the table, and rings are neither.
 unsafe impl unisono_shmem::lent::Lent for Address {
     fn start(self) -> NonNull<u8> {
         self.start
@@ -34,7 +35,8 @@ unsafe impl unisono_shmem::lent::Lent for Address {
     }
 }
 
-// SAFETY: as above; the region is registered under its key until it is revoked.
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); a region with a key is
+// registered under it until the region is revoked.
 #[cfg(feature = "verbs")]
 unsafe impl unisono_verbs::ud::Lent for Address {
     fn start(self) -> NonNull<u8> {
@@ -50,9 +52,9 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 }
 
-// SAFETY: an address is a number with a length; those who read or write through it answer for races (see its methods).
+// SAFETY: an address is a number with a length. Whoever made its table promised that uses of it follow each other, on all threads.
 unsafe impl Send for Address {}
-// SAFETY: as above: sharing the number touches no memory.
+// SAFETY: sharing the number touches no memory, and a use of it is that of a copy, which may be sent.
 unsafe impl Sync for Address {}
 
 impl Address {
@@ -161,27 +163,50 @@ struct Entry {
 /// Registered memory by index and life. Every call takes constant time.
 ///
 /// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
-#[derive(Debug, Default)]
+///
+/// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at once, or to one
+/// whose memory is gone.
+/// ```compile_fail,E0133
+/// use unisono::region::Regions;
+/// use unisono_core::{device::Memory, span::Span};
+///
+/// let mut regions = Regions::new();
+/// let region = regions.allocate(8).unwrap();
+/// let address = regions.address(Span { region, offset: 0, bytes: 8 }).unwrap();
+/// std::thread::spawn(move || unisono_shmem::lent::from_private(&[1; 8], address));
+/// unisono_shmem::lent::from_private(&[2; 8], address);
+/// ```
+#[derive(Debug)]
 pub struct Regions {
     entries: Vec<Entry>,
     free: Vec<u32>,
     adapter: Adapter,
 }
 
-// SAFETY: the pointers are numbers to the table, which reads and writes no region.
+// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; whoever made it promised that uses of both follow
+// each other, on all threads.
 unsafe impl Send for Regions {}
-// SAFETY: as above: shared use only looks numbers up.
+// SAFETY: shared use only looks numbers up, and reads and writes no region.
 unsafe impl Sync for Regions {}
 
 impl Regions {
     /// An empty table.
-    pub const fn new() -> Self {
+    ///
+    /// # Safety
+    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. Whoever makes the table promises that it
+    /// and its addresses come to those alone who keep to this: of two uses of the same bytes, one of them a write, one ends before the
+    /// other begins, on whichever threads, where a posting reads until its ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
+    /// again ([`register`](Self::register)); and nobody has a reference to bytes of a region when they are copied.
+    pub const unsafe fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
     }
 
     /// An empty table whose regions the adapter knows: its own, and the callers' from 32 KiB on.
+    ///
+    /// # Safety
+    /// As of [`new`](Self::new).
     #[cfg(feature = "verbs")]
-    pub const fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
+    pub const unsafe fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
     }
 
@@ -206,9 +231,9 @@ impl Regions {
         (first, bytes): (NonNull<u8>, usize),
         (second, other): (NonNull<u8>, usize),
     ) -> Result<[Region; 2], RegisterError> {
-        // SAFETY: as the caller says.
+        // SAFETY: what `register` demands the caller promises of both pieces.
         let first = unsafe { self.register(first, bytes) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: what `register` demands the caller promises of both pieces.
         let second = unsafe { self.register(second, other) }.inspect_err(|_| _ = self.revoke(first))?;
         Ok([first, second])
     }
@@ -366,7 +391,8 @@ mod tests {
 
     #[test]
     fn spans_inside_have_addresses_and_others_none() {
-        let mut regions = Regions::new();
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
         let region = regions.allocate(100).unwrap();
         let base = regions.address(span(region, 0, 100)).unwrap();
         assert_eq!(base.bytes(), 100);
@@ -378,7 +404,8 @@ mod tests {
         }
         let unknown = Region::new(7, 1);
         assert_eq!(regions.address(span(unknown, 0, 0)), None);
-        assert_eq!(Regions::new().address(Span::default()), None);
+        // SAFETY: it gives out no address.
+        assert_eq!(unsafe { Regions::new() }.address(Span::default()), None);
         assert_eq!(regions.address(Span::default()), None);
         // SAFETY: no address of it is used any more.
         assert!(unsafe { regions.free(region) });
@@ -386,12 +413,13 @@ mod tests {
 
     #[test]
     fn bytes_written_are_bytes_read() {
-        let mut regions = Regions::new();
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
         let region = regions.allocate(8).unwrap();
         let (piece, mut seen) = (regions.address(span(region, 2, 4)).unwrap(), [9; 8]);
         // SAFETY: nobody else knows the region.
         unsafe { piece.write(&[1, 2, 3, 4, 5, 6]) };
-        // SAFETY: as above.
+        // SAFETY: nobody else knows the region.
         unsafe { regions.address(span(region, 0, 8)).unwrap().read(&mut seen) };
         assert_eq!(seen, [0, 0, 1, 2, 3, 4, 0, 0]);
         // SAFETY: no address of it is used any more.
@@ -400,12 +428,13 @@ mod tests {
 
     #[test]
     fn revoked_region_has_no_address_and_its_index_another_life() {
-        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        // SAFETY: no address is used.
+        let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 16]);
         let start = NonNull::from(&mut bytes).cast();
         // SAFETY: the array outlives the table and is not used.
         let first = unsafe { regions.register(start, 16) }.unwrap();
         assert!(regions.revoke(first) && !regions.revoke(first));
-        // SAFETY: as above.
+        // SAFETY: the array outlives the table and is not used.
         let second = unsafe { regions.register(start, 16) }.unwrap();
         assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
         assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
@@ -414,7 +443,8 @@ mod tests {
 
     #[test]
     fn where_one_of_two_is_refused_neither_is_registered() {
-        let (mut regions, mut bytes) = (Regions::new(), [0_u8; 16]);
+        // SAFETY: no address is used.
+        let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 16]);
         let (start, most) = (NonNull::from(&mut bytes).cast(), isize::MAX as usize + 1);
         for refused in [[most, 16], [16, most]] {
             let [first, second] = refused.map(|bytes| (start, bytes));
@@ -429,7 +459,8 @@ mod tests {
 
     #[test]
     fn index_with_its_lives_used_up_is_retired() {
-        let mut regions = Regions::new();
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
         let first = regions.allocate(1).unwrap();
         regions.entries[0].life = u32::MAX;
         let last = Region::new(first.index(), u32::MAX);
@@ -445,7 +476,8 @@ mod tests {
 
     #[test]
     fn allocated_memory_stays_until_freed() {
-        let mut regions = Regions::new();
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
         let region = regions.allocate(0).unwrap();
         assert!(regions.revoke(region));
         assert_ne!(
@@ -455,14 +487,15 @@ mod tests {
         );
         // SAFETY: no address of it was ever made.
         assert!(unsafe { regions.free(region) });
-        // SAFETY: as above.
+        // SAFETY: no address of it was ever made.
         assert!(!unsafe { regions.free(region) });
         assert_eq!(regions.allocate(4).unwrap().index(), region.index());
     }
 
     #[test]
     fn what_is_kept_is_the_copy() {
-        let (mut regions, mut bytes, mut seen) = (Regions::new(), [7_u8; 16], [0; 16]);
+        // SAFETY: this test uses one address at a time.
+        let (mut regions, mut bytes, mut seen) = (unsafe { Regions::new() }, [7_u8; 16], [0; 16]);
         // SAFETY: the array outlives the region's use of it.
         let region = unsafe { regions.register(NonNull::from(&mut bytes).cast(), 16) }.unwrap();
         assert!(regions.keep(region));
@@ -475,9 +508,11 @@ mod tests {
 
     #[test]
     fn too_large_is_refused() {
-        assert_eq!(Regions::new().allocate(usize::MAX), Err(RegisterError::TooLarge));
+        // SAFETY: it gives out no address.
+        let mut regions = unsafe { Regions::new() };
+        assert_eq!(regions.allocate(usize::MAX), Err(RegisterError::TooLarge));
         // SAFETY: refused, so nothing is ever touched.
-        let refused = unsafe { Regions::new().register(NonNull::dangling(), usize::MAX) };
+        let refused = unsafe { regions.register(NonNull::dangling(), usize::MAX) };
         assert_eq!(refused, Err(RegisterError::TooLarge));
     }
 }

@@ -329,7 +329,8 @@ impl Communicator {
                 continue;
             }
             let sent = self.shared.tell(&mut process, |process| {
-                // SAFETY: whoever asked waits for the request before its borrow of these bytes ends (see `send` and `Scope`).
+                // SAFETY: whoever asked, `send` or a `Scope`, waits for the request before its borrow of these bytes
+                // ends.
                 unsafe { process.send(posting, start, bytes.len()) }
             });
             match sent {
@@ -362,7 +363,8 @@ impl Communicator {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
         let received = self.shared.tell(&mut process, |process| {
-            // SAFETY: as in `start_send`; the borrow is exclusive.
+            // SAFETY: whoever asked, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
+            // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });
         let (request, region) = received.map_err(|failure| self.own_failure(failure))?;

@@ -39,7 +39,8 @@ pub(super) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one thread at a time, as by a mutex.
+// SAFETY: the value is reached by one thread at a time, through guards that the lock makes one after the other, on any
+// thread.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// A value that the lock around another value guards, too.
@@ -187,7 +188,8 @@ impl<T> Deref for Inside<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the owner is inside, as with a guard.
+        // SAFETY: while this lives the owner is inside: no other thread has a guard (see the module's text), and this
+        // thread entered once, since `inside` was not set then.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -195,7 +197,8 @@ impl<T> Deref for Inside<'_, T> {
 impl<T> DerefMut for Inside<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above.
+        // SAFETY: while this lives the owner is inside: no other thread has a guard (see the module's text), and this
+        // thread entered once, since `inside` was not set then. The borrow is exclusive.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -221,7 +224,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above.
+        // SAFETY: as long as the guard lives, no other thread has one (see the module's text), and no other guard of
+        // this thread exists: the owner does not enter twice. The borrow is exclusive.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -284,7 +288,7 @@ mod tests {
         let mut guard = lock.lock();
         // SAFETY: reached by this alone.
         *unsafe { lock.beside(&mut guard, &beside) } += 1;
-        // SAFETY: as above: it panics.
+        // SAFETY: it panics before it reaches anything.
         *unsafe { other.beside(&mut guard, &beside) } += 1;
     }
 

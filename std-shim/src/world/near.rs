@@ -215,7 +215,8 @@ impl Neighbour {
     /// The bytes are valid and nobody changes them.
     #[inline(always)]
     pub(super) unsafe fn put_piece(&mut self, note: [u32; 2], from: NonNull<u8>, bytes: u32) -> Result<(), PutError> {
-        // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
+        // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; the piece is as
+        // long, and bulk of a ring, which nobody refers to.
         let copy = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         self.outward.put_piece(note, bytes, copy)?;
         self.woke();
@@ -255,7 +256,7 @@ impl Neighbour {
         bytes: u32,
     ) -> Result<(), PutError> {
         self.settled.say(head);
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them.
         unsafe { self.put_with([HEADED, check(head.as_ref())], head.as_ref(), from, bytes) }
     }
 
@@ -270,10 +271,12 @@ impl Neighbour {
         from: NonNull<u8>,
         bytes: u32,
     ) -> Result<(), PutError> {
-        // SAFETY: as the caller says; `front` has room for them and is another object.
+        // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; `front` is no
+        // longer than they are, and another object.
         let fill =
             |front: &mut [u8]| unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *front).cast(), front.len()) };
-        // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
+        // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; the piece is as
+        // long, and bulk of a ring, which nobody refers to.
         let fill_piece = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         note::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
@@ -295,7 +298,7 @@ impl Neighbour {
             front.copy_from_slice(head);
             gather(&mut |from| {
                 let (part, behind) = core::mem::take(&mut rest).split_at_mut_checked(from.bytes()).unwrap_or_default();
-                // SAFETY: who gathers says that nobody writes there.
+                // SAFETY: who gathers promises that the region lives and that nobody writes there.
                 unsafe { from.read(part) };
                 rest = behind;
             });
@@ -306,8 +309,8 @@ impl Neighbour {
             let mut at = head.len();
             gather(&mut |from| {
                 if let Some(part) = piece.part(at, from.bytes()) {
-                    // SAFETY: both have so many bytes; who gathers says that nobody writes there, and a ring's bulk is nobody's
-                    // buffer.
+                    // SAFETY: both have `from.bytes()` bytes; who gathers promises that nobody writes there, and a
+                    // ring's bulk is nobody's buffer.
                     unsafe { part.start().copy_from_nonoverlapping(from.start(), from.bytes()) };
                 }
                 at += from.bytes();
@@ -453,10 +456,12 @@ impl Neighbour {
 pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) {
     let (from, bytes) = (payload.start(), payload.bytes().min(room));
     if bytes == 8 {
-        // SAFETY: as the caller says; a ring is nobody's buffer. A call costs more than the copy.
+        // SAFETY: 8 bytes are readable in the payload, and the caller promises that `room` bytes, at least 8, are
+        // writable; a ring is nobody's buffer. A call costs more than the copy.
         unsafe { to.copy_from_nonoverlapping(from, 8) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: `bytes` are readable in the payload, and the caller promises that `room` bytes, at least as many, are
+        // writable; a ring is nobody's buffer.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }

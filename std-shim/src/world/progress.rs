@@ -119,7 +119,7 @@ impl Shared {
     /// As of [`Lock::beside`].
     #[inline]
     pub(super) unsafe fn beside<'a, T>(&self, process: &'a mut Process, beside: &'a Beside<T>) -> &'a mut T {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that the value is always reached by this, and beside this World's lock.
         unsafe { self.process.beside(process, beside) }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct FaultyLink {
     idle: u32,
 }
 
-// SAFETY: the datagrams' pieces point to frames of this same link.
+// SAFETY: the datagrams' pieces point to frames that this same link owns, and that go with it.
 unsafe impl Send for FaultyLink {}
 
 impl FaultyLink {
@@ -61,7 +61,7 @@ impl FaultyLink {
             tally.injected_duplicates.add(u64::from(fate.second.is_some()));
             for passage in fate.passages() {
                 let mut bytes = self.spare.pop().unwrap_or_default();
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the pieces of each datagram can be read, and that nobody changes them now.
                 unsafe { collect(datagram, &mut bytes) };
                 if let Some(flip) = passage.flip {
                     flip.apply(&mut bytes);
@@ -116,7 +116,7 @@ unsafe fn collect(datagram: &Datagram, to: &mut Vec<u8>) {
     to.clear();
     let first = [datagram.first];
     for piece in first.iter().chain(datagram.rest.iter().flatten()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that each piece can be read, and that nobody changes it now.
         to.extend_from_slice(unsafe { core::slice::from_raw_parts(piece.start.as_ptr(), piece.bytes) });
     }
 }

@@ -282,7 +282,7 @@ impl Udp {
             let Some(link) = &mut queue.link else { continue };
             if at_once || link.is_idle() {
                 let leaving = link.flush_idle();
-                // SAFETY: the frames belong to the link, which is borrowed.
+                // SAFETY: all pieces are frames that belong to the link, which is borrowed.
                 unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
             }
         }
@@ -313,10 +313,12 @@ impl Device for Udp {
         }
         let leaving = match &mut queue.link {
             None => posted,
-            // SAFETY: heads lie in the ring; payload was promised to stay until the ticket is completed, which is below.
+            // SAFETY: heads lie in the ring; of payload, whoever made its table promised that it stays unchanged until the posting ends
+            // (`Regions::new`), which it does below.
             Some(link) => unsafe { link.pass(posted, &self.tally) },
         };
-        // SAFETY: as above; frames of a faulty link belong to it, and it is borrowed.
+        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, whoever made its table
+        // promised that it stays until the posting ends (`Regions::new`), which it does below.
         let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
         queue.ring.finish();
         self.heard(answer);

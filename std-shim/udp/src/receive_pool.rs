@@ -254,20 +254,22 @@ impl ReceivePool {
         for (((message, piece), control), buffer) in arrays.zip(self.free.iter().rev().copied()).take(ask) {
             let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { continue };
             *piece = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: self.bytes };
-            // SAFETY: the index of an existing buffer.
+            // SAFETY: free buffers have indices below the length of `fillings`: `new` made as many of both.
             let filling = unsafe { fillings.add(buffer.into()) };
             let header = &mut message.msg_hdr;
-            // SAFETY: as above; only the address of a field is taken.
+            // SAFETY: within the filling whose address was just taken; no reference is made, only the address of a field.
             header.msg_name = unsafe { &raw mut (*filling).from }.cast();
             header.msg_namelen = Name::BYTES;
             header.msg_iov = piece;
             header.msg_iovlen = 1;
             header.msg_flags = 0;
             (header.msg_control, header.msg_controllen) =
-                if self.joined { (control.as_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
+                if self.joined { (control.as_mut_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
         let messages = lane.messages.as_mut_ptr();
-        // SAFETY: the first `ask` messages name pieces of free buffers, their names and controls, which this exclusive borrow keeps.
+        // SAFETY: the first `ask` messages were filled above. Each names a free buffer of the slab, one entry of `fillings`, `pieces` and
+        // `controls`, by pointers that were made of exclusive borrows or of the allocation itself, so that the kernel may write through
+        // them; the exclusive borrows of this pool and of the lane keep all of it to this call.
         let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
         let Ok(got @ 1..) = usize::try_from(got) else {
             return lane.found_nothing(tally);
@@ -306,14 +308,16 @@ impl ReceivePool {
             let mut message = no_message().msg_hdr;
             (message.msg_name, message.msg_namelen) = (from, Name::BYTES);
             (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
-            (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), Control::BYTES as _);
-            // SAFETY: the piece of a free buffer, its name and room for a control message, which live until it returns.
+            (message.msg_control, message.msg_controllen) = (control.as_mut_ptr(), Control::BYTES as _);
+            // SAFETY: the message names a free buffer of the slab, its filling's name and room for a control message on the stack, all
+            // writable; the exclusive borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvmsg(socket.fd(), &raw mut message, libc::MSG_DONTWAIT) };
             truncated = message.msg_flags & libc::MSG_TRUNC != 0;
             segment = control.joined_from(message.msg_controllen as _);
         } else {
             let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, Name::BYTES);
-            // SAFETY: as above.
+            // SAFETY: a free buffer of the slab of `self.bytes` bytes, and its filling's name of `Name::BYTES`, both writable; the exclusive
+            // borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvfrom(socket.fd(), start, self.bytes, flags, from.cast(), &raw mut named) };
             (truncated, segment) = (usize::try_from(bytes).is_ok_and(|bytes| bytes > self.bytes), None);
         }
@@ -341,7 +345,8 @@ impl ReceivePool {
             return;
         }
         if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
-            // SAFETY: the address lies in a live region, whose owner lets devices write to it; the buffers are no region.
+            // SAFETY: whoever made the address's table promised that its region lives and that nobody uses these bytes now
+            // (`Regions::new`); the buffers are no region.
             unsafe { to.write(piece) };
         }
     }

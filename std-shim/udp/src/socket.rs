@@ -203,8 +203,9 @@ impl Control {
         u32::try_from(c_int::from_ne_bytes([a, b, c, d])).ok().filter(|segment| *segment > 0)
     }
 
-    pub(super) fn as_ptr(&self) -> *mut libc::c_void {
-        ptr::from_ref(self).cast_mut().cast()
+    /// For the kernel to read or to write: made of an exclusive borrow, so that it may be written through.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        ptr::from_mut(self).cast()
     }
 }
 

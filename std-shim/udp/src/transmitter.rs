@@ -114,7 +114,7 @@ impl Transmitter {
         tally: &Tally,
     ) -> Answer {
         if let [single] = datagrams
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that all pieces of all datagrams can be read, so those of this one, too.
             && unsafe { self.send_single(socket, table, single, tally) }
         {
             return Answer::Up;
@@ -220,7 +220,7 @@ impl Transmitter {
                 None => (ptr::null_mut(), 0),
                 Some(segment) => {
                     *control = Control::cut_into(segment);
-                    (control.as_ptr(), Control::CUT as _)
+                    (control.as_mut_ptr(), Control::CUT as _)
                 }
             };
         }

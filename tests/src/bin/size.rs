@@ -113,7 +113,8 @@ fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
     let until = Instant::now() + LIMIT;
     let peers: Vec<_> = (0..PEERS)
         .map(|rank| {
-            let segment = mapping.segment();
+            // SAFETY: each peer is a thread that uses its own ends and parts alone.
+            let segment = unsafe { mapping.segment() };
             std::thread::spawn(move || {
                 let sitter = Sitter { rank, incarnation: incarnation(rank).0, process: std::process::id() };
                 let member = Member::join(segment, rank, sitter).map_err(|error| format!("no seat: {error:?}"))?;
@@ -163,7 +164,8 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     let (layout, own) = (member.layout(), member.local());
     let pairs: Option<Vec<_>> = (0..RANKS).map(|peer| Pair::new(member.segment(), &layout, own, peer)).collect();
     let (mut pairs, mut buffers) = (pairs.ok_or("no rings")?, vec![Buffer::<MTU>::FREE; 2 * SPARE]);
-    let (mut rings, memory) = (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), Regions::new());
+    // SAFETY: it gives out no address: nothing is registered.
+    let (mut rings, memory) = (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
     let config = Config::new(PeerId(own), incarnation(own), &rings.limits());
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;

@@ -129,7 +129,8 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let lines = thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect());
     let mut node = Node { emulator, lines };
 
-    let mut regions = Regions::new();
+    // SAFETY: one thread uses the regions, none of which is freed before the device is gone.
+    let mut regions = unsafe { Regions::new() };
     let [sources, sinks] =
         [(); 2].map(|()| [(); PIECES].map(|()| regions.allocate(PIECE as usize).unwrap_or_default()));
     let config = Config::new(PeerId(0), incarnation, &device.limits());

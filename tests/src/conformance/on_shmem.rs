@@ -36,12 +36,14 @@ impl Fixture for ShmemFixture {
         let layout = Layout::new(Sizes { ranks: count, ..self.sizes }).expect("a layout");
         let file = SegmentFile::create(&layout).expect("memory");
         let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");
-        let segment = self.mapping.insert(mapping).segment();
+        // SAFETY: the mapping is new, and each device gets its own ends below; the suite runs on one thread.
+        let segment = unsafe { self.mapping.insert(mapping).segment() };
         let attach = |own| {
             let pairs = (0..count).map(|peer| Pair::new(segment, &layout, own, peer).expect("a rank of the segment"));
             // A test's devices live as long as it does.
             let (pairs, buffers) = (Vec::leak(pairs.collect()), vec![Buffer::FREE; self.holdable + SPARE].leak());
-            (RingDevice::new(&layout, pairs, buffers), Regions::new())
+            // SAFETY: the suite runs on one thread, and frees what its device is done with.
+            (RingDevice::new(&layout, pairs, buffers), unsafe { Regions::new() })
         };
         (0..count).map(attach).collect()
     }

@@ -35,7 +35,8 @@ impl Fixture for UdFixture {
             .map(|(adapter, options)| {
                 let domain = Domain::open(Some(adapter)).expect("the adapter is there");
                 let device = Ud::new(&domain, options).expect("the adapter has room for a device");
-                (device, Regions::of(domain))
+                // SAFETY: the suite runs on one thread, and frees what its device is done with.
+                (device, unsafe { Regions::of(domain) })
             })
             .collect();
         let paths: Vec<_> = nodes.iter().map(|(device, _)| device.local()).collect();

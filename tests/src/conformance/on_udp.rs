@@ -36,7 +36,8 @@ impl Fixture for UdpFixture {
                 device.set_path(peer, *path, mtu).expect("the path of a bound socket");
             }
         }
-        devices.into_iter().map(|device| (device, Regions::new())).collect()
+        // SAFETY: the suite runs on one thread, and frees what its device is done with.
+        devices.into_iter().map(|device| (device, unsafe { Regions::new() })).collect()
     }
 
     fn advance(&mut self, ns: u64) {

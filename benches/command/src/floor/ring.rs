@@ -37,7 +37,8 @@ impl Rings {
 
     pub(super) fn ends(&self, is_first: bool) -> io::Result<Ends> {
         let (own, other) = if is_first { (0, 1) } else { (1, 0) };
-        let segment = self.mapping.segment();
+        // SAFETY: each rank takes its own ends, on its own thread; nothing else uses the memory.
+        let segment = unsafe { self.mapping.segment() };
         let outward = Producer::of(segment, &self.layout, own, other);
         let inward = Consumer::of(segment, &self.layout, other, own);
         let (Some(outward), Some(inward)) = (outward, inward) else { return Err(io::Error::other("no rings")) };

@@ -15,7 +15,7 @@ use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::{Way, fits_room, grain_max};
 use unisono_shmem::flags::{Flags, Passed};
-use unisono_shmem::kernel::{Element, Operation, kernel};
+use unisono_shmem::kernel::{Element, Operation};
 use unisono_shmem::layout::Waiting;
 use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
 use unisono_shmem::rest::{Here, Look, Rest};
@@ -518,9 +518,9 @@ impl NodeGroup {
             pulled.is_ok() && found == nonce
         };
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
-        if let Some(kernel) = kernel(Operation::Min, Element::U8) {
+        if let Some(least) = Builtin::new(Operation::Min, Element::U8) {
             let plan = of(Verb::Allreduce, 1, unisono_shmem::kernel::kind(Operation::Min, Element::U8));
-            self.complete(communicator, state, &plan, Places::Both(&mut can), Builtin { kernel, grain: 1 })?;
+            self.complete(communicator, state, &plan, Places::Both(&mut can), least)?;
         }
         tracing::debug!(single_copy = can[0] == 1, "collectives");
         state.flags.set_pulls(can[0] == 1);

@@ -75,7 +75,7 @@ impl<T: Element> Operation<T> for SystemOperation {
     }
 
     fn operate(self) -> Option<impl Operate + Send> {
-        Some(Builtin { kernel: kernel::kernel(self.0, T::ELEMENT)?, grain: size_of::<T>() })
+        Builtin::new(self.0, T::ELEMENT)
     }
 }
 
@@ -149,17 +149,19 @@ where
 {
     unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         for at in 0..bytes.checked_div(size_of::<T>()).unwrap_or(0) {
-            // SAFETY: element `at` of the operands and of the result, for whose bytes the caller answers; so for each one below.
+            // SAFETY: element `at` begins within the `bytes` bytes of the left operand that the caller answers for.
             let l = unsafe { left.cast::<T>().add(at) };
-            // SAFETY: as above.
+            // SAFETY: element `at` begins within the `bytes` bytes of the right operand that the caller answers for.
             let r = unsafe { right.cast::<T>().add(at) };
-            // SAFETY: as above.
+            // SAFETY: element `at` begins within the `bytes` bytes of the result that the caller answers for.
             let to = unsafe { into.cast::<T>().add(at) };
-            // SAFETY: readable, for any alignment; any bytes are a `T`, which owns nothing.
+            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a `T`, which owns
+            // nothing.
             let l = unsafe { l.read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a `T`, which owns
+            // nothing.
             let r = unsafe { r.read_unaligned() };
-            // SAFETY: writable, for any alignment.
+            // SAFETY: the caller says that the whole element is writable; any alignment will do.
             unsafe { to.write_unaligned((self.0.function)(&l, &r)) };
         }
     }

@@ -45,7 +45,8 @@ enum Kind {
     Alone(Gaps, usize),
 }
 
-// SAFETY: as the exclusive borrows that it holds. All else of it is: any thread may start it and wait for it, under the World's lock.
+// SAFETY: it holds exclusive borrows of `T`s, which may be sent where a `T` may. All else of it any thread may use
+// under the World's lock, which every method takes.
 unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
 
 /// A persistent collective, or why it cannot be prepared.
@@ -76,7 +77,8 @@ impl<T> PersistentRequest<'_, T> {
                 };
                 // SAFETY: made of a borrow for 'scope of what is plain bytes; this has no other reference to it now.
                 let from = unsafe { of(self.data).as_ref() };
-                // SAFETY: as above, of an exclusive borrow of another buffer; where it is the same nothing is copied.
+                // SAFETY: made of an exclusive borrow for 'scope of what is plain bytes. Where it is the buffer of
+                // `from`, in place, `bytes` is 0 and no reference is made.
                 let into = if bytes == 0 { &mut [] } else { unsafe { of(self.result).as_mut() } };
                 gaps.copy(from, into, bytes);
             }
@@ -90,14 +92,18 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
-        if !core::mem::replace(&mut self.is_under_way, false) {
+        if !self.is_under_way {
             return Ok(());
         }
-        let Kind::Kept(place) = self.kind else { return Ok(()) };
-        self.kind = Kind::Failed;
-        let outcome = self.ledger.outcome(place);
-        if outcome.result.is_ok() {
-            self.kind = Kind::Kept(place);
+        let ended = match self.kind {
+            // A panic in here leaves it under way: until it has ended its buffers are not the caller's.
+            Kind::Kept(place) => Some(self.ledger.outcome(place)),
+            Kind::Failed | Kind::Alone(..) => None,
+        };
+        self.is_under_way = false;
+        let Some(outcome) = ended else { return Ok(()) };
+        if outcome.result.is_err() {
+            self.kind = Kind::Failed;
         }
         outcome.result()
     }
@@ -135,7 +141,8 @@ impl<T> PersistentRequest<'_, T> {
     /// [`CollectiveError::UnderWay`].
     pub fn result(&self) -> Result<&[T], CollectiveError> {
         self.rests()?;
-        // SAFETY: as in `data`.
+        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody writes it between the end and the
+        // next start, for which this is borrowed exclusively.
         Ok(unsafe { self.result.as_ref() })
     }
 

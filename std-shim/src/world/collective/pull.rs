@@ -22,7 +22,8 @@ pub(super) struct Processes<'a> {
 impl Remote for Processes<'_> {
     #[inline]
     unsafe fn show(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
+        // are disjoint.
         unsafe { self.storing.copy(from, into, bytes) };
     }
 
@@ -32,7 +33,7 @@ impl Remote for Processes<'_> {
         let process = process.and_then(|process| i32::try_from(process).ok()).ok_or(refused)?;
         let mut done = 0;
         while done < bytes {
-            // SAFETY: within the destination, as the caller promises.
+            // SAFETY: `done` is less than `bytes`, which the caller promises to be writable at `into`.
             let here = unsafe { into.add(done) };
             let local = libc::iovec { iov_base: here.as_ptr().cast(), iov_len: bytes - done };
             let there = core::ptr::without_provenance_mut((address as usize).wrapping_add(done));

@@ -70,7 +70,8 @@ impl Communicator {
         // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
         let mut combine = Some(unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) });
         self.shared.change(|process| {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that what `call` and `combine` borrow stays borrowed until the collective has
+            // ended.
             let place = unsafe {
                 process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, &mut combine)
             }?;

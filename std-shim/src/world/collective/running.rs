@@ -117,7 +117,8 @@ impl Running {
             let bytes = to.bytes().min(from.bytes() - at);
             // SAFETY: within `from`, as the line above says.
             let here = unsafe { from.start().add(at) };
-            // SAFETY: as in `pack`; the schedule lets this step write there.
+            // SAFETY: the buffers are lent to this collective, whose schedule lets this step alone write there now;
+            // `from` is memory of the process that nobody writes meanwhile: another object.
             unsafe { to.start().copy_from_nonoverlapping(here, bytes) };
             at += bytes;
         })

@@ -159,9 +159,11 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
         None => Cut::equal(tables.own, 1),
         Some(table) => {
             let [bytes, at] = [&table.bytes, &table.at].map(|list| NonNull::from(&**list));
-            // SAFETY: a collective keeps its tables beside its layout, nobody changes them, and they do not move.
+            // SAFETY: the list belongs to a table that a collective keeps beside its layout as long as that lives, that
+            // nobody changes, and that does not move.
             let bytes = unsafe { bytes.as_ref() };
-            // SAFETY: as above.
+            // SAFETY: the list belongs to a table that a collective keeps beside its layout as long as that lives, that
+            // nobody changes, and that does not move.
             let at = unsafe { at.as_ref() };
             match table.rows {
                 None => Cut::Table { bytes, at },

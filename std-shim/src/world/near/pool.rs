@@ -47,9 +47,9 @@ pub(in crate::world) struct Pool {
     _node: Arc<Node>,
 }
 
-// SAFETY: an address; what lies there is used through buffers, each by its owner.
+// SAFETY: the pool has the only right to this part of the segment in this process, and may give pieces of it out on any thread.
 unsafe impl Send for Pool {}
-// SAFETY: as above.
+// SAFETY: shared, it gives out pieces, under a lock, each to one buffer at a time, and looks at nothing that lies there.
 unsafe impl Sync for Pool {}
 
 impl Pool {
@@ -106,13 +106,14 @@ pub struct Buffer<T> {
 
 enum Home {
     Pool(Arc<Pool>, Range<usize>),
-    /// Words aligned for any `T` made of bytes; `start` points to them.
-    Heap(Box<[u128]>),
+    /// Words aligned for any `T` made of bytes, as a raw pointer: a `Box` that moves would claim its memory as its own
+    /// alone, and invalidate the pointer to the elements.
+    Heap(NonNull<[u128]>),
 }
 
-// SAFETY: it owns its elements, as a boxed slice does.
+// SAFETY: it owns its elements, as a boxed slice does, and may drop them on another thread.
 unsafe impl<T: Send> Send for Buffer<T> {}
-// SAFETY: as above.
+// SAFETY: shared, it gives out shared references to its elements, as a boxed slice does.
 unsafe impl<T: Sync> Sync for Buffer<T> {}
 
 impl<T: FromBytes + IntoBytes> Buffer<T> {
@@ -122,13 +123,13 @@ impl<T: FromBytes + IntoBytes> Buffer<T> {
         let bytes = bytes.ok_or(AllocateError::TooLong)?;
         let Some(pool) = pool else {
             let words = <[u128]>::new_box_zeroed_with_elems(bytes.div_ceil(size_of::<u128>()));
-            let mut words = words.map_err(|_| AllocateError::NoMemory { bytes })?;
-            return Ok(Self { start: NonNull::from(&mut *words).cast(), count, home: Home::Heap(words) });
+            let words = NonNull::from(Box::leak(words.map_err(|_| AllocateError::NoMemory { bytes })?));
+            return Ok(Self { start: words.cast(), count, home: Home::Heap(words) });
         };
         let piece = pool.take(bytes)?;
-        // SAFETY: within the pool.
+        // SAFETY: `take` gives out pieces that lie within the pool's `bytes` bytes.
         let start = unsafe { pool.start.add(piece.start) };
-        // SAFETY: the piece is this buffer's alone, and has so many bytes.
+        // SAFETY: the piece has at least `bytes` bytes, and is this buffer's alone in this process until it is given back.
         unsafe { start.write_bytes(0, bytes) };
         Ok(Self { start: start.cast(), count, home: Home::Pool(Arc::clone(pool), piece) })
     }
@@ -145,16 +146,18 @@ impl<T> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements, whole and aligned, all of whose bytes were written; other ranks, which see the pool, only read
-        // what is announced to them. One that writes there breaks the rules, and what it breaks is data of this rank: any bytes
-        // are a `T`.
+        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`. In this process only
+        // this buffer uses them, and requests that borrow it. Other ranks, which see the pool, only read what is announced to them; one
+        // that writes there breaks the rules, and what it breaks is data of this rank.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
 impl<T> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and the borrow is exclusive: what is lent to a request is borrowed until it ends.
+        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`. The borrow is
+        // exclusive, and requests borrow what they use until they end. Other ranks, which see the pool, only read what is announced to
+        // them.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
     }
 }
@@ -163,7 +166,11 @@ impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         match &self.home {
             Home::Pool(pool, piece) => pool.give_back(piece.clone()),
-            Home::Heap(words) => debug_assert!(size_of_val(&**words) >= self.count * size_of::<T>()),
+            Home::Heap(words) => {
+                debug_assert!(size_of::<u128>() * words.len() >= self.count * size_of::<T>());
+                // SAFETY: a box that `new` took apart, whose elements nobody can refer to any more.
+                drop(unsafe { Box::from_raw(words.as_ptr()) });
+            }
         }
     }
 }
@@ -171,5 +178,24 @@ impl<T> Drop for Buffer<T> {
 impl<T: fmt::Debug> fmt::Debug for Buffer<T> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under AddressSanitizer (`.ci/sanitize`): the elements are used after the buffer was moved, within their memory, which is freed once.
+    #[test]
+    fn elements_of_ordinary_memory_stay_when_the_buffer_is_moved() {
+        for count in [0, 1, 3, 1000] {
+            let mut buffer = Buffer::<u64>::new(None, count).expect("memory");
+            buffer.fill(7);
+            let moved = Box::new(buffer);
+            let mut back = std::thread::spawn(move || *moved).join().expect("no panic");
+            back.iter_mut().for_each(|element| *element += 1);
+            assert!(!back.is_shared() && back.len() == count && back.iter().all(|element| *element == 8));
+        }
+        assert_eq!(Buffer::<u64>::new(None, usize::MAX).err(), Some(AllocateError::TooLong));
     }
 }

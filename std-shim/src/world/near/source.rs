@@ -56,7 +56,7 @@ impl Source {
     /// # Safety
     /// `to` is lent, and nobody else uses it meanwhile.
     pub(in crate::world) unsafe fn pull(&self, from: u64, to: Address) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises that `to` is lent and that nobody else uses its bytes.
         unsafe { self.read(from, to.start(), to.bytes()) }
     }
 
@@ -68,7 +68,8 @@ impl Source {
         let there = |at: u64| core::ptr::without_provenance_mut(at as usize);
         let here = [piece(seen.as_mut_ptr(), seen.len()), piece(to.as_ptr(), bytes)];
         let there = [piece(there(self.nonce_at), seen.len()), piece(there(from), bytes)];
-        // SAFETY: the own pieces are live and exclusive, as the caller says; those of the other process are numbers to this one.
+        // SAFETY: `seen` is this function's, and the caller promises `bytes` writable bytes at `to`; the pieces of the
+        // other process are numbers to this one, which the kernel checks.
         let read = unsafe { libc::process_vm_readv(self.process, here.as_ptr(), 2, there.as_ptr(), 2, 0) };
         usize::try_from(read) == Ok(seen.len() + bytes) && seen == self.nonce
     }
@@ -85,16 +86,17 @@ mod tests {
     fn own_memory_is_read_and_that_of_nobody_is_not() {
         let nonce = Nonce::new();
         let source = Source::probe(std::process::id(), &nonce.greeting()).expect("a process reads its own memory");
-        let (data, mut regions) = ([7_u8; 100], Regions::new());
+        // SAFETY: this test uses one address at a time.
+        let (data, mut regions) = ([7_u8; 100], unsafe { Regions::new() });
         let region = regions.allocate(100).expect("memory");
         let to = regions.address(Span { region, offset: 0, bytes: 100 }).expect("it lives");
         // SAFETY: nobody knows the region.
         assert!(unsafe { source.pull(data.as_ptr().addr() as u64, to) });
         let mut seen = [0; 100];
-        // SAFETY: as above.
+        // SAFETY: nobody else knows the region.
         unsafe { to.read(&mut seen) };
         assert_eq!(seen, data);
-        // SAFETY: as above.
+        // SAFETY: nobody else knows the region.
         assert!(!unsafe { source.pull(16, to) }, "nothing is mapped there");
         let mut other = nonce.greeting();
         other[Nonce::GREETING - 1] ^= 1;

@@ -67,7 +67,8 @@ impl Process {
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_alone(context)) };
-        // SAFETY: as the caller says, until the collective has ended, which revokes the regions.
+        // SAFETY: the caller promises that both buffers stay valid until the collective has ended or is released, which
+        // revokes the regions, and how they are used until then.
         let lent = unsafe { self.regions.get_mut().register_both((input, inward), (output, outward)) };
         let Ok([input, output]) = lent else { return Err(self.fail_alone(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {

@@ -88,7 +88,7 @@ impl Process {
             && bytes <= SHORT.min(eager)
             && let Some(credit) = self.mailbox.machine.send_short(peer)
         {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
@@ -98,7 +98,8 @@ impl Process {
         let (owner, payload, region) = match copy {
             Some((owner, payload)) => (owner, payload, None),
             None => {
-                // SAFETY: as the caller says, until `revoke`.
+                // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended and
+                // its region is revoked.
                 let region = unsafe { self.regions.get_mut().register(start, bytes) };
                 let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
                 (Owner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
@@ -148,7 +149,7 @@ impl Process {
                 Leaves::Eager { head, .. } => (head, Some(Payload { start, bytes, from, parcel: user })),
                 Leaves::Head(head) => (head, None),
             };
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
             unsafe { self.carry(way, peer, head, leaving) };
             leaving.map_or(0, |_| bytes)
         };
@@ -238,7 +239,7 @@ impl Process {
         let (peer, context, tag) = (PeerId::from(posting.to), posting.context, MessageTag(posting.tag.0));
         match way {
             Way::Near => {
-                // SAFETY: as the caller says.
+                // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
                 let told = unsafe { self.put_short(posting, credit, start, bytes) };
                 told.map(|()| None).map_err(SendFailure::Failed)
             }
@@ -246,7 +247,7 @@ impl Process {
                 let outcome = self.mailbox.machine.handle_short(peer, context, tag, credit, bytes as u32);
                 let requests = &mut self.requests;
                 let arrival = self.mailbox.follow(peer, outcome, Head::EAGER + bytes, Head::EAGER, requests);
-                // SAFETY: as the caller says.
+                // SAFETY: the caller promises that `bytes` bytes are valid, which the head states.
                 unsafe { self.deliver_own(&arrival, start) };
                 self.follow_if_needed();
                 Ok(None)
@@ -268,7 +269,8 @@ impl Process {
                     }
                     self.post_message(peer, head.as_ref(), Some(span), Ends::Cell(cell));
                 } else {
-                    // SAFETY: as the caller says, until `revoke`.
+                    // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended
+                    // and its region is revoked.
                     let region = unsafe { self.regions.get_mut().register(start, bytes) };
                     let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
                     let request = self.requests.start();
@@ -295,13 +297,14 @@ impl Process {
                 }
                 None => self.post_message(to, head.as_ref(), None, Ends::Nothing),
             },
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them meanwhile.
             Way::Near => unsafe { self.put_message(to, head, payload.map(|of| (of.start, of.from, of.parcel))) },
             Way::Own => {
                 let bytes = head.as_ref().len() + payload.map_or(0, |payload| payload.bytes);
                 let arrival = self.mailbox.handle(to, head.as_ref(), bytes, 0, &mut self.requests);
                 if let Some(Payload { start, .. }) = payload {
-                    // SAFETY: as the caller says.
+                    // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them
+                    // meanwhile.
                     unsafe { self.deliver_own(&arrival, start) };
                 }
             }
@@ -316,8 +319,8 @@ impl Process {
         if let Arrival::Place { to, .. } = arrival
             && let Some(to) = self.regions.get_mut().address(*to)
         {
-            // SAFETY: as the caller says; the target is lent to a receive, or kept for one. A sender that breaks the rules may
-            // name any bytes: the two may overlap.
+            // SAFETY: the caller promises that as many bytes are valid at `start`; the target is lent to a receive, or
+            // kept for one. A sender that breaks the rules may name any bytes: the two may overlap.
             unsafe { to.start().copy_from(start, to.bytes()) };
         }
     }
@@ -461,7 +464,8 @@ impl Process {
         };
         let context = if let Wanted::Like(Pattern { context, .. }) = what { context } else { Context(0) };
         self.expect_receivable(source)?;
-        // SAFETY: as the caller says, until `revoke`.
+        // SAFETY: the caller promises that the memory stays valid, and nobody else's, until the request has ended and
+        // its region is revoked.
         let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::Refused)?;
         let request = self.requests.start();
         let into = Extent { region, offset: 0, bytes };

@@ -90,7 +90,7 @@ impl Process {
         if name != tag.0 || bytes > SHORT {
             return None;
         }
-        // SAFETY: an exclusive borrow.
+        // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
         unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
         let credit = neighbour.settled.credit(note);
         neighbour.take();
@@ -117,7 +117,7 @@ impl Process {
                 return None;
             }
             neighbour.settled.hear(name, &head)?;
-            // SAFETY: an exclusive borrow.
+            // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
             neighbour.take();
             (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
@@ -126,7 +126,7 @@ impl Process {
             if note & KIND != EAGER_IN || name != tag.0 || payload.bytes() > SHORT {
                 return None;
             }
-            // SAFETY: as above.
+            // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
             let credit = neighbour.settled.credit(note);
             neighbour.take();
@@ -178,7 +178,7 @@ impl Process {
     #[inline(never)]
     fn put_at_once(&mut self, bytes: &[u8], credit: Credit, to: Rank, tag: Tag) -> bool {
         let posting = Posting { context: Context(0), to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
-        // SAFETY: borrowed bytes.
+        // SAFETY: the bytes are borrowed for as long as this runs.
         unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
 
@@ -199,17 +199,17 @@ impl Process {
         let what = if context == Context(0) { EAGER } else { EAGER_IN };
         let length = bytes as u32;
         let put = match neighbour.settled.note(what, credit, tag.0) {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
             Some(note) if what == EAGER_IN => unsafe {
                 neighbour.put_with(note, &context.0.to_le_bytes(), start, length)
             },
             Some(note) if bytes <= INLINE => {
-                // SAFETY: as above.
+                // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
                 neighbour.put(note, unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) })
             }
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
             Some(note) => unsafe { neighbour.put_piece(note, start, length) },
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
             None => unsafe {
                 neighbour.put_eager(&MessageHead::short(context, MessageTag(tag.0), credit), start, length)
             },
@@ -217,7 +217,7 @@ impl Process {
         match put {
             Ok(()) => Ok(()),
             Err(PutError::Full | PutError::TooLong) => {
-                // SAFETY: as above.
+                // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
                 unsafe { self.put_later(posting, credit, start, bytes) };
                 Ok(())
             }
@@ -239,7 +239,7 @@ impl Process {
         let Some((owner, payload)) = cell.or_else(own) else { return };
         let from = payload.part(0, bytes);
         if let Some(to) = self.regions.get_mut().address(from) {
-            // SAFETY: nobody else knows the copy's place; the bytes are valid, as the caller says.
+            // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
         let parcel =
@@ -520,7 +520,7 @@ impl Process {
                     fetched > 0 || into.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, into.bytes as u64));
                 let source = neighbour.source.filter(|_| reads);
                 let started = Instant::now();
-                // SAFETY: as above.
+                // SAFETY: the receive's memory is lent to this request, so that nobody else uses it.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched as u64), to) });
                 if pulled {
                     neighbour.pace.note_read(to.bytes(), started.elapsed().as_nanos() as u64);
@@ -709,7 +709,7 @@ impl Desk<'_> {
         if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
             // Times the second fragment of a message, if it is a whole one.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
-            // SAFETY: as in `take_in`.
+            // SAFETY: the region lives, and is lent to this receive.
             unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
             if let Some(started) = started {
                 neighbour.pace.note_copied(to.bytes(), started.elapsed().as_nanos() as u64);
