@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::records::{ProcessEndpoint, Sizes};
 use unisono_benches::callgrind::instructions_in;
-use unisono_benches::null::{NullDevice, NullMemory};
+use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
 use unisono_core::device::{Device, Lane, PeerId};
 use unisono_core::drive::drive;
 use unisono_core::endpoint::{Above, Config, Verdict};
 use unisono_core::peer::Incarnation;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const ACTIVE: u32 = 4;
 const IDLE: u32 = 100_000;

@@ -17,7 +17,7 @@ use unisono::udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
 use unisono_core::device::{Device, PeerId};
 use unisono_core::endpoint::Config;
 use unisono_core::peer::Incarnation;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const MANY: u32 = 1 << 20;
 const FEW: u32 = 1 << 14;

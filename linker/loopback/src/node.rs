@@ -15,7 +15,7 @@ use unisono_core::span::{Region, Span};
 use unisono_core::storage::Arrays;
 use unisono_core::time::{Micros, Time as _};
 
-use crate::end::{End, MTU};
+use crate::device::{End, MTU};
 use crate::pattern;
 use crate::regions::{Bytes, Regions};
 

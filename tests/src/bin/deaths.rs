@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
-use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const RANKS: usize = 4;
 const HOSTS: [&str; RANKS] = ["a", "b", "c", "d"];

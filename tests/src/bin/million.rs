@@ -14,7 +14,7 @@ use unisono_core::placement::Placement;
 use unisono_core::receive_window::ReceiveWindow;
 use unisono_core::storage::Arrays;
 use unisono_core::time::Nanos;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
 
 /// Ranks of a job, segments of a window.

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 use std::{env, thread};
 
-use unisono_tests::explore::{Answer, Explorer, Report};
+use unisono_tests::model_checker::{Answer, Explorer, Report};
 use unisono_tests::models::catalogue::{BEYOND, Entry, Expected, MODELS, MUTANTS, find};
 use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
 

@@ -12,7 +12,7 @@ use std::thread;
 
 use clap::Parser;
 use unisono::world::World;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 const RANKS: u32 = 2;

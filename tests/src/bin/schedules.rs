@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono::fault::{Faults, Probability};
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
+use unisono_tests::harness::report::{Limit, Report};
+use unisono_tests::scenarios::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
 
 /// Collectives that one job runs.
 const LIST: usize = 500;

@@ -29,9 +29,9 @@ use unisono_core::device::{Cause, Device, Lane, PeerId};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::peer::Incarnation;
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
-use unisono_tests::bar::{Limit, Report};
 use unisono_tests::bare_metal::build_image;
-use unisono_tests::relay::{Counts, HOST, NODE, Relay};
+use unisono_tests::bare_metal::frame_relay::{Counts, HOST, NODE, Relay};
+use unisono_tests::harness::report::{Limit, Report};
 
 /// Largest UDP payload: an ordinary Ethernet's.
 const MTU: u32 = 1472;

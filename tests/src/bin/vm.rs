@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
-use unisono_tests::awake::Awake;
+use unisono_tests::harness::cpu_latency::Awake;
 use unisono_tests::vm::{Outcome, Parts, Task};
 
 /// Boots machines with Soft-RoCE devices.

@@ -8,13 +8,13 @@ use unisono::{
 };
 use unisono_core::device::{Armed, Device, Lane, PeerId, Wish};
 use unisono_ethernet::{
+    address_table::{Interface, Neighbour, Path},
     device::{Buffer, EthernetDevice, SPARE},
-    neighbours::{Interface, Neighbour, Path},
     smoltcp::wire::Ipv4Cidr,
 };
 
 use super::Fixture;
-use crate::hub::{Hub, Port, hardware};
+use crate::sim::ethernet_hub::{Hub, Port, hardware};
 
 /// UDP payload of the largest buffer.
 const BYTES: usize = 8972;

@@ -15,7 +15,7 @@ use unisono_core::placement;
 use unisono_core::placement::PlacementId;
 use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span};
 
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 /// What is explored.
 #[derive(Debug)]

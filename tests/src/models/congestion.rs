@@ -4,7 +4,7 @@ use unisono_core::congestion::{Congestion as Window, Control};
 use unisono_core::rtt::Rtt;
 use unisono_core::time::Time;
 
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 /// Segments of a full window.
 pub const FULL: u16 = 8;
