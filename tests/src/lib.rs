@@ -14,6 +14,7 @@ pub mod harness;
 pub mod mlx5;
 pub mod model_checker;
 pub mod models;
+pub mod sample;
 #[cfg(feature = "host")]
 pub mod scenarios;
 #[cfg(feature = "host")]
