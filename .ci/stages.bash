@@ -58,14 +58,21 @@ loom_models() { # every interleaving of the shared-memory primitives, and each m
 }
 
 loom_mutants() { # rules of shared memory that are broken on purpose
-    loom_notices overfill models::ring::overfilled_ring_is_noticed
-    loom_notices chunk_untimely models::flags::chunks_written_too_early_are_noticed
-    loom_notices chunk_retaken models::flags::chunks_written_too_early_are_noticed
+    loom_notices overfill overfilled_ring_is_noticed
+    loom_notices chunk_untimely chunks_written_too_early_are_noticed
+    loom_notices chunk_retaken chunks_written_too_early_are_noticed
 }
 
 loom_notices() { # MUTANT MODEL: the model expects its own failure, and passes
-    RUSTFLAGS="--cfg loom --cfg mutant=\"$1\"" CARGO_TARGET_DIR=$target/loom \
-        cargo test --release --locked -p unisono-shmem --lib -- --exact "$2" |
+    RUSTFLAGS="--cfg loom --cfg mutant=\"$1\"" CARGO_TARGET_DIR=$target/loom shmem_test "$2"
+}
+
+reductions() { # every reduction of shared memory against the oracle, in release
+    shmem_test reductions_equal_the_oracle
+}
+
+shmem_test() { # NAME: the one test of unisono-shmem with this name runs and passes
+    cargo test --release --locked -p unisono-shmem --lib -- --nocapture "$1" |
         tee -a /dev/stderr | grep -c '^test result: ok. 1 passed' >/dev/null
 }
 
