@@ -3,29 +3,12 @@
 #[macro_use]
 extern crate alloc;
 
-pub mod admitted;
 #[cfg(target_os = "linux")]
-pub mod bare;
+pub mod cache_line;
 pub mod callgrind;
+pub mod comparison;
 #[cfg(target_os = "linux")]
-pub mod floor;
+pub mod contenders;
+pub mod fixtures;
 #[cfg(target_os = "linux")]
-pub mod iceoryx2;
-#[cfg(target_os = "linux")]
-pub mod line;
-#[cfg(target_os = "linux")]
-pub mod node;
-pub mod null;
-#[cfg(target_os = "linux")]
-pub mod ours;
-#[cfg(target_os = "linux")]
-pub mod peer;
-#[cfg(target_os = "linux")]
-pub mod race;
-#[cfg(target_os = "linux")]
-pub mod record;
-#[cfg(target_os = "linux")]
-pub mod table;
-#[cfg(target_os = "linux")]
-pub mod udp;
-pub mod verdict;
+pub mod intra_node;

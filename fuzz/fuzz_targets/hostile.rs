@@ -1,8 +1,8 @@
-//! Two endpoints over a network that damages or lies as the input says (`unisono_tests::hostile`): its first byte says which.
+//! Two endpoints over a network that damages or lies as the input says (`unisono_tests::scenarios::hostile`): its first byte says which.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unisono_tests::hostile::{Choices, lies, noise};
+use unisono_tests::scenarios::hostile::{Choices, lies, noise};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((first, choices)) = bytes.split_first() else { return };

@@ -12,9 +12,9 @@ use std::time::Instant;
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use rustix::time::{ClockId, clock_gettime};
 use unisono::environment::{Settings, Transport};
-use unisono_core::ids::Incarnation;
 use unisono::{AllocateError, Failure, Rank, Tag, World, WorldError};
 use unisono_bootstrap::{Membership, Offer};
+use unisono_core::ids::Incarnation;
 use unisono_shmem::layout::Waiting;
 
 const TAG: Tag = Tag(1);

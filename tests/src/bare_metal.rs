@@ -1,5 +1,9 @@
 //! Images without an operating system: built, and run in emulators.
 
+pub mod frame_relay;
+pub mod message_exchange;
+pub mod mps2;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

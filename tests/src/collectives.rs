@@ -1,7 +1,11 @@
 //! The collectives, each as one round whose result is checked.
 
 mod calls;
+pub mod hockney;
+pub mod oracle;
 mod rounds;
+pub mod selection_log;
+pub mod strided;
 
 use core::fmt;
 

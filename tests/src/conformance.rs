@@ -12,10 +12,7 @@
 //! ```
 
 mod arrivals;
-mod bench;
-mod breach;
 pub mod flaw;
-mod lanes;
 mod on_adapter;
 mod on_ethernet;
 mod on_shmem;
@@ -24,9 +21,12 @@ mod on_sim;
 mod on_ud;
 mod on_udp;
 mod postings;
+mod queues;
 mod real_time;
 mod slots;
 mod store;
+mod test_bench;
+mod violation;
 
 #[cfg(test)]
 mod tests;
@@ -34,17 +34,17 @@ mod tests;
 use unisono_core::device::{Device, Lane};
 
 pub use self::{
-    breach::Breach,
     on_adapter::AdapterFixture,
     on_ethernet::{EthernetFixture, device as ethernet_device},
     on_shmem::ShmemFixture,
     on_sim::SimFixture,
     on_udp::UdpFixture,
     store::Store,
+    violation::Breach,
 };
-use bench::Bench;
 #[cfg(feature = "verbs")]
 pub use on_ud::UdFixture;
+use test_bench::Bench;
 
 /// Devices to examine and the world around them.
 pub trait Fixture {
@@ -122,12 +122,12 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
         FaultlessLink slots::released_slots_serve_again,
         FaultlessLink slots::slots_in_use_are_distinct,
         FaultlessLink slots::held_datagrams_outlive_an_overrun,
-        Interrupts lanes::lanes_are_separate,
-        FaultlessLink lanes::armed_lane_raises_an_event,
-        FaultlessLink lanes::waiting_datagram_is_told_or_raises_an_event,
-        FaultlessLink lanes::no_wake_up_is_lost,
-        Nothing lanes::wishes_are_answered,
-        Nothing lanes::dead_and_foreign_spans_have_no_address,
+        Interrupts queues::lanes_are_separate,
+        FaultlessLink queues::armed_lane_raises_an_event,
+        FaultlessLink queues::waiting_datagram_is_told_or_raises_an_event,
+        FaultlessLink queues::no_wake_up_is_lost,
+        Nothing queues::wishes_are_answered,
+        Nothing queues::dead_and_foreign_spans_have_no_address,
     ]
 }
 

@@ -31,11 +31,13 @@
 mod config;
 mod counts;
 mod device;
+pub mod ethernet_hub;
+mod event_queue;
 mod fabric;
 mod frame;
 mod memory;
+pub mod node;
 mod port;
-mod queue;
 mod transit;
 
 #[cfg(test)]

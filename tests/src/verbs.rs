@@ -1,14 +1,14 @@
 //! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
 
+mod address_handles;
+mod buffer_release;
 mod compare;
+mod failed_creation;
 mod faults;
 mod groups;
-mod half_made;
-mod handles;
-mod lending;
 mod scale;
 mod transfer;
-mod waking;
+mod wakeup;
 
 use core::error::Error;
 use core::time::Duration;
@@ -23,15 +23,15 @@ use unisono_memory::records::{ProcessEndpoint, Sizes, grow};
 use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::{Domain, Options, Path, Queues, Ud};
 
+pub use address_handles::{Handles, handles};
+pub use buffer_release::lending;
 pub use compare::{Contender, Measure, interval, median, stir};
+pub use failed_creation::half_made;
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
-pub use half_made::half_made;
-pub use handles::{Handles, handles};
-pub use lending::lending;
 pub use scale::{Footprint, footprint};
 pub use transfer::transfer;
-pub use waking::interrupt;
+pub use wakeup::interrupt;
 
 /// What went wrong, for people.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

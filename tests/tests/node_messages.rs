@@ -6,9 +6,9 @@ use std::thread::{Builder, JoinHandle};
 
 use proptest::prelude::*;
 use unisono_node::group::Group;
-use unisono_node::letters::{self, Desk};
 use unisono_node::member::Member;
 use unisono_node::messages::{Ended, MessageError, Messages, Mode, Request, SLOT, Status, Store};
+use unisono_node::self_check::messages::{self, Desk};
 use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
 use unisono_shmem::note::{self, EAGER, FRAGMENT, HEAD, HEADED, HELLO, STEP, STEP_ANNOUNCE, WORD};
 use unisono_shmem::ring::Producer;
@@ -43,8 +43,8 @@ fn node(member: Member<'static>) -> Messages<'static> {
 }
 
 fn desk(quarry: &'static [u8]) -> Desk<'static> {
-    let posted = [(); letters::POSTED].map(|()| memory(letters::POSTED_LONGEST));
-    Desk { quarry, into: memory(letters::LONGEST), posted }
+    let posted = [(); messages::POSTED].map(|()| memory(messages::POSTED_LONGEST));
+    Desk { quarry, into: memory(messages::LONGEST), posted }
 }
 
 fn memory(bytes: usize) -> &'static mut [u8] {
@@ -98,8 +98,8 @@ fn with_room(body: impl FnOnce() + Send + 'static) {
 #[test]
 fn letters_among_three_nodes_come_as_sent() {
     let (segment, _) = segment(3);
-    let quarry = memory(letters::QUARRY);
-    letters::dig(quarry);
+    let quarry = memory(messages::QUARRY);
+    messages::dig(quarry);
     let quarry: &'static [u8] = quarry;
     let members = [0, 1, 2].map(|local| join(segment, local));
     let ends = members.map(|member| {
@@ -108,7 +108,7 @@ fn letters_among_three_nodes_come_as_sent() {
             let mut group = Group::new(member).expect("a board");
             let come: Result<u32, _> = (0..130)
                 .map(|burst| {
-                    let come = letters::exchange(&mut messages, &mut desk, burst, &mut std::thread::yield_now);
+                    let come = messages::exchange(&mut messages, &mut desk, burst, &mut std::thread::yield_now);
                     let serve = || {
                         if !messages.poll() {
                             std::thread::yield_now();
@@ -123,7 +123,7 @@ fn letters_among_three_nodes_come_as_sent() {
         })
     });
     for end in ends {
-        assert_eq!(end.join().expect("no panic"), Ok(130 * 2 * letters::BURST));
+        assert_eq!(end.join().expect("no panic"), Ok(130 * 2 * messages::BURST));
     }
 }
 

@@ -10,15 +10,15 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode, thread};
 
 use clap::Parser;
-use unisono_tests::awake::Awake;
+use unisono_tests::harness::cpu_latency::Awake;
 
 use unisono_benches::{
-    node::{self, OURS},
-    ours,
-    peer::NETWORK,
-    record::Record,
-    table::{self, Cell},
-    verdict::{Bar, Verdict, load},
+    comparison::record::Record,
+    comparison::table::{self, Cell},
+    comparison::verdict::{Bar, Verdict, load},
+    contenders::library::NETWORK,
+    contenders::unisono_command,
+    intra_node::{self, OURS},
 };
 
 const COLLECTIVES: [&str; 8] =
@@ -46,7 +46,7 @@ struct Options {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { names, rounds, ranks, place, json } = Options::parse();
-    let (binary, place) = (ours::binary()?, std::path::absolute(place)?);
+    let (binary, place) = (unisono_command::binary()?, std::path::absolute(place)?);
     // One of each package.
     for peer in [&NETWORK[0], &NETWORK[1]] {
         peer.prepare(&place)?;
@@ -61,9 +61,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("round {round}, load average {}", load());
         for name in &wanted {
             for bytes in SIZES {
-                let what = node::collective(name, ranks, bytes);
+                let what = intra_node::collective(name, ranks, bytes);
                 let benchmark = ["collective", name, "--bytes", &bytes.to_string()];
-                match ours::among(&binary, "udp", ranks, crowded, &benchmark, "time_ns") {
+                match unisono_command::among(&binary, "udp", ranks, crowded, &benchmark, "time_ns") {
                     Ok(time) => record.note(&what, OURS, time),
                     Err(error) => {
                         all_met = false;
@@ -77,7 +77,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 }
                 let (figures, end) = peer.collective(&place, ranks, crowded, name, &SIZES);
                 for (bytes, time) in figures {
-                    record.note(&node::collective(name, ranks, bytes), peer.name, time);
+                    record.note(&intra_node::collective(name, ranks, bytes), peer.name, time);
                 }
                 if end.is_err() {
                     eprintln!("{}: does not end all sizes of {name}", peer.name);
@@ -92,7 +92,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     table::print(&cells, &SIZES, "the best other", json);
     let compared = cells.iter().filter(|cell| cell.ratio.is_finite());
     if let Some(Cell { name, bytes, ours, theirs, ratio, .. }) = compared.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
-        let name = format!("least cell, {}: times as fast", node::collective(name, ranks, *bytes));
+        let name = format!("least cell, {}: times as fast", intra_node::collective(name, ranks, *bytes));
         let verdict = Verdict { name, unit: "ns", ours: *ours, theirs: *theirs, ratio: *ratio, bar: Bar::Least(1.0) };
         verdict.print(json);
         all_met &= verdict.is_met();

@@ -12,7 +12,7 @@ use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
 use unisono_benches::callgrind::instructions;
-use unisono_benches::null::{NullDevice, NullMemory};
+use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Above, Config, Event, Verdict};
@@ -21,7 +21,7 @@ use unisono_core::progress::drive;
 use unisono_core::span::Span;
 use unisono_core::wire::SEGMENT_HEADER;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const SEGMENT: u32 = 64;
 const BATCH: u32 = 16;

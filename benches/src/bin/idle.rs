@@ -11,13 +11,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_benches::callgrind::instructions_in;
-use unisono_benches::null::{NullDevice, NullMemory};
+use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
 use unisono_core::device::{Device, Lane};
 use unisono_core::endpoint::{Above, Config, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const ACTIVE: u32 = 4;
 const IDLE: u32 = 100_000;

@@ -9,12 +9,12 @@ use core::hint::black_box;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use unisono_benches::admitted::Pair;
 use unisono_benches::callgrind::instructions_in;
+use unisono_benches::fixtures::message_pair::Pair;
 use unisono_core::ids::PeerId;
 use unisono_core::message::matching::{self, Body, Full, Kept, Matching, Posted};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;

@@ -16,7 +16,7 @@ use unisono_core::device::Device;
 use unisono_core::endpoint::Config;
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_memory::records::{ProcessEndpoint, Sizes};
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 use unisono_udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
 
 const MANY: u32 = 1 << 20;

@@ -11,14 +11,14 @@ use std::{io, process::ExitCode};
 use clap::Parser;
 
 use unisono_benches::{
-    line::Distances,
-    ours,
-    race::{bare_rate, bare_round_trip, device_rate, device_round_trip, median},
-    verdict::{Bar, Verdict, load},
+    cache_line::Distances,
+    comparison::verdict::{Bar, Verdict, load},
+    contenders::unisono_command,
+    fixtures::thread_pair::{bare_rate, bare_round_trip, device_rate, device_round_trip, median},
 };
 use unisono_core::message::point_to_point::Head;
 use unisono_core::wire::HEADER;
-use unisono_tests::awake::Awake;
+use unisono_tests::harness::cpu_latency::Awake;
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
 const OVERHEAD: u32 = (HEADER + Head::EAGER) as u32 + 4;
@@ -42,7 +42,7 @@ struct Options {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { pairs, time, json: as_json } = Options::parse();
-    let binary = ours::binary()?;
+    let binary = unisono_command::binary()?;
     let _awake = Awake::begin();
     let mut all_met = true;
     if !as_json {
@@ -53,7 +53,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             ((bytes + OVERHEAD).to_string(), bytes.to_string(), format!("{}ms", time.as_millis()));
         let options = ["--mtu", &mtu, "--gso", if gso { "on" } else { "off" }];
         let benchmark = ["rate", "--bytes", &size, "--for", &period];
-        let stack = || ours::measure(&binary, &options, &benchmark, "messages_per_s");
+        let stack = || unisono_command::measure(&binary, &options, &benchmark, "messages_per_s");
         let case = format!("{bytes} bytes{}", if gso { ", GSO" } else { "" });
         let bare = || bare_rate(bytes, gso, time);
         let race = |what: &str, ours: &dyn Fn() -> io::Result<f64>| {
@@ -64,7 +64,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let size = BALL.to_string();
     let stack = || {
-        let one_way = ours::measure(&binary, &["--gso", "off"], &["latency", "--bytes", &size], "one_way_ns_p50")?;
+        let one_way =
+            unisono_command::measure(&binary, &["--gso", "off"], &["latency", "--bytes", &size], "one_way_ns_p50")?;
         Ok(2.0 * one_way)
     };
     let bare = || bare_round_trip(BALL);

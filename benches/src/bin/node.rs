@@ -10,11 +10,11 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Parser, ValueEnum};
 
 use unisono_benches::{
-    iceoryx2,
-    node::{self, Buffers, FLOOR, LATENCY, MPICH, MPIS, Node, OPEN_MPI, OURS, RING, STEADY, UCX},
-    record::{Better, middle, ratio},
-    table::{self, Cell},
-    verdict::{Bar, Verdict, load},
+    comparison::record::{Better, middle, ratio},
+    comparison::table::{self, Cell},
+    comparison::verdict::{Bar, Verdict, load},
+    contenders::iceoryx2,
+    intra_node::{self, Buffers, FLOOR, LATENCY, MPICH, MPIS, Node, OPEN_MPI, OURS, RING, STEADY, UCX},
 };
 
 const BARRIERS: [u32; 4] = [2, 4, 8, 16];
@@ -142,10 +142,10 @@ impl Judge<'_> {
     }
 
     fn barrier(&mut self) {
-        let what = node::barrier(2);
+        let what = intra_node::barrier(2);
         self.above(FLOOR, &what, "a bare barrier", Bar::Most(1.2));
         for ranks in BARRIERS {
-            let what = node::barrier(ranks);
+            let what = intra_node::barrier(ranks);
             let bars = if ranks == 2 { [1.5, 3.0] } else { [1.2, 1.2] }.map(Bar::Least);
             for ((label, who), bar) in [("Open MPI", OPEN_MPI), ("MPICH", MPICH)].into_iter().zip(bars) {
                 self.times_as_good(&what, &who, &format!("times as fast as {label}"), Better::Less, bar);
@@ -177,9 +177,9 @@ impl Judge<'_> {
 
     fn bandwidth(&mut self) {
         for bytes in STREAMS {
-            let segment = node::bandwidth(bytes, Buffers::Segment);
+            let segment = intra_node::bandwidth(bytes, Buffers::Segment);
             self.times_as_good(&segment, &[FLOOR], "of a memcpy", Better::More, Bar::Least(0.9));
-            let private = node::bandwidth(bytes, Buffers::Private);
+            let private = intra_node::bandwidth(bytes, Buffers::Private);
             self.times_as_good(&private, &[FLOOR], "of the better bare loop", Better::More, Bar::Least(0.9));
             let rivals: [(&str, &[&'static str], Bar); 3] =
                 [("Open MPI", &OPEN_MPI, Bar::Least(1.0)), ("MPICH", &MPICH, Bar::None), (UCX, &[UCX], Bar::None)];
@@ -202,7 +202,7 @@ impl Judge<'_> {
         cells.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
         for (label, index, bar) in [("median", cells.len() / 2, 1.2), ("least", 0, 0.9)] {
             let Some(cell) = cells.get(index) else { break };
-            let what = node::collective(cell.name, cell.ranks, cell.bytes);
+            let what = intra_node::collective(cell.name, cell.ranks, cell.bytes);
             let name = format!("{label} cell, {what}: times as fast");
             self.tell(name, "ns", [&[cell.ours], &[cell.theirs]], cell.ratio, Bar::Least(bar));
         }
@@ -210,7 +210,7 @@ impl Judge<'_> {
 
     fn waiting(&mut self, crowds: &[u32]) {
         for ranks in crowds {
-            let what = node::barrier(*ranks);
+            let what = intra_node::barrier(*ranks);
             for (label, who) in [("Open MPI", OPEN_MPI), ("MPICH", MPICH)] {
                 self.times_as_good(&what, &who, &format!("times as fast as {label}"), Better::Less, Bar::None);
             }

@@ -7,12 +7,12 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use unisono_tests::awake::Awake;
+use unisono_tests::harness::cpu_latency::Awake;
 
 use unisono_benches::{
-    ours,
-    peer::{LIBFABRIC_TCP, OPEN_MPI_TCP, Peer, RELIABLE_DATAGRAMS, UCX_TCP},
-    verdict::{Bar, Verdict, load},
+    comparison::verdict::{Bar, Verdict, load},
+    contenders::library::{LIBFABRIC_TCP, OPEN_MPI_TCP, Peer, RELIABLE_DATAGRAMS, UCX_TCP},
+    contenders::unisono_command,
 };
 
 /// Bytes of the ball, and of the messages of a stream.
@@ -42,7 +42,7 @@ struct Rival {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { runs, place, json } = Options::parse();
-    let binary = ours::binary()?;
+    let binary = unisono_command::binary()?;
     let lower = Bar::Most(1.0);
     let rivals = [
         Rival { peer: RELIABLE_DATAGRAMS, latency: lower, bandwidth: Bar::Least(3.0) },
@@ -61,10 +61,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (ball, message) = (BALL.to_string(), MESSAGE.to_string());
     let mut best = Best::new(rivals.len());
     for _ in 0..runs {
-        let latency = ours::measure(&binary, &[], &["latency", "--bytes", &ball], "one_way_ns_p50")?;
+        let latency = unisono_command::measure(&binary, &[], &["latency", "--bytes", &ball], "one_way_ns_p50")?;
         best.latency.0 = best.latency.0.min(latency);
         let benchmark = ["bandwidth", "--bytes", &message, "--for", "200ms"];
-        best.bandwidth.0 = best.bandwidth.0.max(ours::measure(&binary, &[], &benchmark, "bytes_per_s")?);
+        best.bandwidth.0 = best.bandwidth.0.max(unisono_command::measure(&binary, &[], &benchmark, "bytes_per_s")?);
         for ((rival, latency), bandwidth) in rivals.iter().zip(&mut best.latency.1).zip(&mut best.bandwidth.1) {
             *latency = latency.min(rival.peer.measure(&place, "latency", BALL)?);
             *bandwidth = bandwidth.max(rival.peer.measure(&place, "bandwidth", MESSAGE)?);

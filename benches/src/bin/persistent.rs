@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::{Parser, ValueEnum};
 use unisono::collective::{CollectiveError, CollectiveRequest, PersistentRequest, SystemOperation};
 use unisono::{Scope, World};
-use unisono_benches::ours::binary;
-use unisono_tests::bar::{Limit, Report};
+use unisono_benches::contenders::unisono_command::binary;
+use unisono_tests::harness::report::{Limit, Report};
 
 const CALLS: u32 = 2000;
 

@@ -8,9 +8,9 @@ use core::{error::Error, time::Duration};
 use std::{env, io, time::Instant};
 
 use unisono_benches::{
-    bare::Bare,
-    race::{BATCH, bare_rate, bare_round_trip, device_rate, device_round_trip, median},
-    udp::Side,
+    contenders::bare_udp::Bare,
+    fixtures::thread_pair::{BATCH, bare_rate, bare_round_trip, device_rate, device_round_trip, median},
+    fixtures::udp_pair::Side,
 };
 
 /// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.

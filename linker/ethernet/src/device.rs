@@ -19,9 +19,9 @@ use unisono_core::device::{
 use unisono_core::ids::PeerId;
 use unisono_shmem::lent::{self, Lent};
 
-use crate::checksum::TRAILER;
+use crate::address_table::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
+use crate::crc::TRAILER;
 use crate::frame::{self, AROUND, ARP, Content, HEADERS};
-use crate::neighbours::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
 
 /// Bytes of the longest UDP payload on an ordinary Ethernet.
 pub const MTU: usize = 1472;

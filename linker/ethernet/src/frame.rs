@@ -6,7 +6,7 @@ use smoltcp::wire::{
     Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
 };
 
-use crate::checksum::{self, TRAILER};
+use crate::crc::{self, TRAILER};
 
 /// Bytes of the Ethernet header.
 pub(crate) const ETHERNET: usize = 14;
@@ -179,12 +179,12 @@ const IPV4: usize = 20;
 /// Writes the trailer behind what stands before it.
 pub fn seal(payload: &mut [u8]) {
     if let Some((rest, trailer)) = payload.split_last_chunk_mut() {
-        *trailer = checksum::of(rest);
+        *trailer = crc::of(rest);
     }
 }
 
 /// Bytes of a datagram: those before its trailer, if that is right.
 pub fn unseal(payload: &[u8]) -> Option<usize> {
     let (rest, trailer) = payload.split_last_chunk()?;
-    (*trailer == checksum::of(rest)).then_some(rest.len())
+    (*trailer == crc::of(rest)).then_some(rest.len())
 }

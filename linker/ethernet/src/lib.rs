@@ -10,10 +10,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod checksum;
+pub mod address_table;
+mod crc;
 pub mod device;
 pub mod frame;
-pub mod neighbours;
 pub mod transfer;
 
 pub use smoltcp;

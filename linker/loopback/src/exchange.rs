@@ -111,7 +111,7 @@ mod tests {
     use core::sync::atomic::AtomicU8;
 
     use super::{ALL_MESSAGES, ALL_PLACED, Clock, Outcome, run};
-    use crate::end::End;
+    use crate::device::End;
     use crate::node::{BULK, Node, SOURCE, STREAM};
     use crate::wire::{Faults, Wire};
 

@@ -11,7 +11,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-pub mod end;
+pub mod device;
 pub mod exchange;
 pub mod node;
 pub mod pattern;

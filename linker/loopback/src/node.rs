@@ -16,7 +16,7 @@ use unisono_core::span::{Region, Span};
 use unisono_core::time::{Micros, Time as _};
 use unisono_core::window::receive_window::ReceiveWindow;
 
-use crate::end::{End, MTU};
+use crate::device::{End, MTU};
 use crate::pattern;
 use crate::regions::{Bytes, Regions};
 

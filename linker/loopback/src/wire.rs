@@ -1,6 +1,6 @@
 //! The wire: carries datagrams between two ends, and drops, duplicates or overtakes some.
 
-use crate::end::{End, MTU};
+use crate::device::{End, MTU};
 
 /// How many datagrams of 256 meet each fate, on average.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ mod tests {
     use unisono_core::ids::PeerId;
 
     use super::{Fates, Faults, Wire};
-    use crate::end::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};
+    use crate::device::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};
     use crate::regions::Bytes;
 
     const CLEAN: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };

@@ -2,7 +2,7 @@
 #![no_std]
 
 pub mod clock;
-pub mod heart;
+pub mod heartbeat;
 pub mod semihosting;
 pub mod shared;
 pub mod stack;

@@ -9,11 +9,10 @@
 #![no_std]
 
 pub mod group;
-pub mod letters;
-pub mod mailbox;
 pub mod member;
 pub mod messages;
-pub mod rounds;
+pub mod raw_ring;
+pub mod self_check;
 
 /// What a rank does between two polls that were fruitless: nothing, sleep until an interrupt, serve a device.
 pub trait Idle {

@@ -17,11 +17,11 @@
 //! A peer has left or failed if it says so, in its ring or on its seat. On the seat of a process that ended otherwise its death is written by
 //! whoever stands in for this node. What it had sent before still arrives; then whatever needs it ends with an error.
 
-mod act;
 mod channel;
-mod listen;
+mod receive;
 mod request;
-mod store;
+mod storage;
+mod transmit;
 
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
@@ -31,12 +31,12 @@ use unisono_shmem::seat::Occupant;
 
 use crate::Idle;
 use crate::member::Member;
-use act::Queue;
 pub use channel::Channel;
 use request::{Buffer, Held, Requests, Stage};
 pub use request::{Ended, Request};
-use store::Records;
-pub use store::{Lent, SLOT, Store};
+use storage::Records;
+pub use storage::{Lent, SLOT, Store};
+use transmit::Queue;
 pub use unisono_core::message::point_to_point::Mode;
 
 /// Rounds between two looks at whether the others still take part.
@@ -376,7 +376,7 @@ impl<'a> Messages<'a> {
                 None => Stage::Waiting(id),
             },
             Ok(Received::Met(Met::Kept { message, place, status })) => {
-                let kept = listen::kept(self.shorts, self.slots, place);
+                let kept = receive::kept(self.shorts, self.slots, place);
                 let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
                 if let Some(into) = self.requests.room(request, held)
                     && let Some(kept) = kept.get(..bytes.min(into.len()))
@@ -385,10 +385,10 @@ impl<'a> Messages<'a> {
                     into.copy_from_slice(kept);
                 }
                 self.machine.release(message);
-                Stage::Ended(listen::ended(&status, room))
+                Stage::Ended(receive::ended(&status, room))
             }
             Ok(Received::Met(Met::Coming(status))) => Stage::Coming(told(&status)),
-            Ok(Received::Met(Met::Truncated(status))) => Stage::Ended(listen::ended(&status, room)),
+            Ok(Received::Met(Met::Truncated(status))) => Stage::Ended(receive::ended(&status, room)),
         };
         if let Some(record) = self.requests.get(request) {
             if let Stage::Coming(status) = stage {

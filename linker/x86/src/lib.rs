@@ -12,6 +12,6 @@ pub mod interrupts;
 mod memory;
 pub mod network;
 pub mod pci;
-pub mod pieces;
 pub mod segment;
 pub mod serial;
+pub mod static_memory;

@@ -1,13 +1,13 @@
 //! What the proofs have a node do.
 
-mod letters;
-mod vandal;
+mod fault_injection;
+mod messages;
 
 use unisono_node::group::{Group, GroupError};
-use unisono_node::letters::Trouble as LetterTrouble;
-use unisono_node::mailbox::{Mailbox, ReceiveError};
 use unisono_node::member::Member;
-use unisono_node::rounds;
+use unisono_node::raw_ring::{Mailbox, ReceiveError};
+use unisono_node::self_check::collectives;
+use unisono_node::self_check::messages::Trouble as LetterTrouble;
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::ring::PutError;
 use unisono_x86::boot::CommandLine;
@@ -55,7 +55,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
         }
         Some("letters") => {
             let (began, bursts) = (clock::ticks(), arguments.number("bursts").unwrap_or(100));
-            let come = letters::exchange(member, bursts, || {})?;
+            let come = messages::exchange(member, bursts, || {})?;
             say!("{come} letters, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
@@ -68,11 +68,11 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
                 let passed = clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000);
                 if due && passed >= u64::from(delay) {
                     due = false;
-                    vandal::strike(member, kind, arguments.number("seed").unwrap_or(1));
+                    fault_injection::strike(member, kind, arguments.number("seed").unwrap_or(1));
                 }
             };
             match arguments.value("amid") {
-                Some("letters") => letters::exchange(member, u32::MAX, strike).map(drop),
+                Some("letters") => messages::exchange(member, u32::MAX, strike).map(drop),
                 _ => collectives(member, u32::MAX, strike),
             }
         }
@@ -88,19 +88,19 @@ fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) 
         before();
         group.barrier(&mut idle)?;
         let root = round.checked_rem(ranks).unwrap_or(0);
-        let mut data = if rank == root { rounds::contribution(round, root) } else { [0; rounds::COUNT] };
+        let mut data = if rank == root { collectives::contribution(round, root) } else { [0; collectives::COUNT] };
         group.broadcast(&mut data, root, &mut idle)?;
-        if data != rounds::contribution(round, root) {
+        if data != collectives::contribution(round, root) {
             return Err(Trouble::Wrong("broadcast", round));
         }
-        let mut data = rounds::contribution(round, rank);
+        let mut data = collectives::contribution(round, rank);
         group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
-        if data != rounds::sum(round, ranks) {
+        if data != collectives::sum(round, ranks) {
             return Err(Trouble::Wrong("allreduce of integers", round));
         }
-        let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+        let mut data = collectives::contribution(round, rank).map(|number| number as f32);
         group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
-        if data != rounds::sum(round, ranks).map(|number| number as f32) {
+        if data != collectives::sum(round, ranks).map(|number| number as f32) {
             return Err(Trouble::Wrong("allreduce of floats", round));
         }
     }

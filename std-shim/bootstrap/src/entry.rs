@@ -4,8 +4,8 @@ use core::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
-pub use unisono_core::ids::Incarnation;
 use rustix::process::Signal;
+pub use unisono_core::ids::Incarnation;
 
 /// A random life: a restarted process has another.
 pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {

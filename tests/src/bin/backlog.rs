@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use unisono::{Failure, Rank, Tag, World};
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::job::Job;
+use unisono_tests::harness::job::Job;
+use unisono_tests::harness::report::{Limit, Report};
 
 /// Longest that a job may take.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -15,11 +15,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Failure, World, collective::SystemOperation};
 use unisono_launcher::{BareMetal, bare_metal::HEARTBEAT};
-use unisono_node::rounds;
-use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_node::self_check::collectives;
 use unisono_tests::bare_metal::build;
-use unisono_tests::job::{Job, now};
-use unisono_tests::letters::{Desk, Trouble as LetterTrouble};
+use unisono_tests::bare_metal::message_exchange::{Desk, Trouble as LetterTrouble};
+use unisono_tests::harness::job::{Job, now};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// Until when both processes have ended: a heart has to stand still first, where only that tells.
 const BOUND: Duration = HEARTBEAT.saturating_add(Duration::from_secs(1));
@@ -297,10 +297,10 @@ fn one(world: &World, round: u32) -> Result<(), CollectiveError> {
     let (rank, ranks) = (world.rank().0, world.size());
     world.barrier()?;
     let root = round % ranks;
-    let mut data = rounds::contribution(round, root);
+    let mut data = collectives::contribution(round, root);
     world.broadcast_into(&mut data, unisono::Rank(root))?;
-    let mut data = rounds::contribution(round, rank);
+    let mut data = collectives::contribution(round, rank);
     world.all_reduce_in_place(&mut data, SystemOperation::sum())?;
-    let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+    let mut data = collectives::contribution(round, rank).map(|number| number as f32);
     world.all_reduce_in_place(&mut data, SystemOperation::sum())
 }

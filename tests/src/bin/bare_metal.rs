@@ -15,17 +15,17 @@ use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{Rank, World};
 use unisono_launcher::{BareMetal, bare_metal::DONE};
 use unisono_node::group::Group;
-use unisono_node::letters::BURST;
-use unisono_node::mailbox::Mailbox;
 use unisono_node::member::Member;
-use unisono_node::rounds;
+use unisono_node::raw_ring::Mailbox;
+use unisono_node::self_check::collectives;
+use unisono_node::self_check::messages::BURST;
 use unisono_shmem::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 use unisono_shmem::seat::Sitter;
-use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::bare_metal::build;
-use unisono_tests::job::Job;
-use unisono_tests::letters::Desk;
+use unisono_tests::bare_metal::message_exchange::Desk;
+use unisono_tests::harness::job::Job;
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// A job that takes longer stands still.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -172,19 +172,23 @@ fn one(world: &World, round: u32) -> Result<(), String> {
     let wrong = |what| Err(format!("round {round}: the {what} is wrong"));
     world.barrier().map_err(failed)?;
     let root = round % ranks;
-    let mut data = if rank == root { rounds::contribution(round, root) } else { Default::default() };
+    let mut data = if rank == root { collectives::contribution(round, root) } else { Default::default() };
     world.broadcast_into(&mut data, Rank(root)).map_err(failed)?;
-    if data != rounds::contribution(round, root) {
+    if data != collectives::contribution(round, root) {
         return wrong("broadcast");
     }
-    let mut data = rounds::contribution(round, rank);
+    let mut data = collectives::contribution(round, rank);
     world.all_reduce_in_place(&mut data, SystemOperation::sum()).map_err(failed)?;
-    if data != rounds::sum(round, ranks) {
+    if data != collectives::sum(round, ranks) {
         return wrong("allreduce of integers");
     }
-    let mut data = rounds::contribution(round, rank).map(|number| number as f32);
+    let mut data = collectives::contribution(round, rank).map(|number| number as f32);
     world.all_reduce_in_place(&mut data, SystemOperation::sum()).map_err(failed)?;
-    if data == rounds::sum(round, ranks).map(|number| number as f32) { Ok(()) } else { wrong("allreduce of floats") }
+    if data == collectives::sum(round, ranks).map(|number| number as f32) {
+        Ok(())
+    } else {
+        wrong("allreduce of floats")
+    }
 }
 
 /// This process and a node, without World: barriers, then echoes over a ring.

@@ -11,16 +11,16 @@ use rustix::process::{Signal, kill_process};
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
+use unisono::{Rank, World};
 use unisono_core::collective::{Order, Plan, Verb};
 use unisono_core::ids::Rank as Member;
-use unisono::{Rank, World};
 use unisono_core::schedule::{Algorithm, algorithms};
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::chosen::{Choice, Chosen};
+use unisono_tests::collectives::oracle::Oracle;
+use unisono_tests::collectives::selection_log::{Choice, Chosen};
+use unisono_tests::collectives::strided::Views;
 use unisono_tests::collectives::{Collective, Rounds};
-use unisono_tests::job::{Job, Remains};
-use unisono_tests::oracle::Oracle;
-use unisono_tests::views::Views;
+use unisono_tests::harness::job::{Job, Remains};
+use unisono_tests::harness::report::{Limit, Report};
 
 /// As long as nobody has to wait for a rank that does something else.
 const BOUND: Duration = Duration::from_secs(2);

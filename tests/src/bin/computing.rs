@@ -11,7 +11,7 @@ use unisono::environment::Settings;
 use unisono::{Rank, Tag, World};
 use unisono_core::counters::Counters;
 use unisono_core::device::Cause;
-use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const DATA: Tag = Tag(1);
 const TURN: Tag = Tag(2);

@@ -16,17 +16,17 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono_node::group::Group;
-use unisono_node::mailbox::Mailbox;
 use unisono_node::member::Member;
 use unisono_node::messages::{Messages, Mode, Store};
-use unisono_node::rounds;
+use unisono_node::raw_ring::Mailbox;
+use unisono_node::self_check::collectives;
 use unisono_shmem::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 use unisono_shmem::note;
 use unisono_shmem::seat::Sitter;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+use unisono_tests::harness::report::{Limit, Report};
 
 const IMAGE: &str = "shared";
 /// The board's PSRAM.
@@ -189,7 +189,8 @@ fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), Str
     }
     let lent = Box::leak(Box::<Memory>::default()).lend();
     let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "too little is lent"))?;
-    let quarry: &'static [u8] = Vec::leak((0..MATCHED as u32 + 997).map(|at| rounds::number(at, 0, 7) as u8).collect());
+    let quarry: &'static [u8] =
+        Vec::leak((0..MATCHED as u32 + 997).map(|at| collectives::number(at, 0, 7) as u8).collect());
     let of = |number: u32| {
         let length = if number % 50 == 49 {
             MATCHED
@@ -259,7 +260,7 @@ fn messages(member: &Member<'static>, count: u32, until: Instant) -> Outcome<()>
     let mut mailbox = Mailbox::new(member, NODE).ok_or("no rings")?;
     let bytes = |number: u32| -> Vec<u8> {
         let length = if number == count { 0 } else { 1 + number.wrapping_mul(0x9e37_79b9) % 200 };
-        (0..length).map(|at| (rounds::number(number, 0, at) & 0xff) as u8).collect()
+        (0..length).map(|at| (collectives::number(number, 0, at) & 0xff) as u8).collect()
     };
     let (mut sent, mut buffer) = (0, [0; 256]);
     for expected in 0..=count {
@@ -299,11 +300,11 @@ fn barriers(member: Member<'static>, count: u32, until: Instant) -> Outcome<()> 
     for round in 0..count {
         group.barrier(&mut idle).map_err(failed(round))?;
         if round % 64 == 0 {
-            let mut data = rounds::contribution(round, member.local());
+            let mut data = collectives::contribution(round, member.local());
             group.all_reduce(&mut data, Operation::Sum, &mut idle).map_err(failed(round))?;
-            let mut floats = rounds::contribution(round, member.local()).map(|number| number as f32);
+            let mut floats = collectives::contribution(round, member.local()).map(|number| number as f32);
             group.all_reduce(&mut floats, Operation::Sum, &mut idle).map_err(failed(round))?;
-            let sum = rounds::sum(round, member.size());
+            let sum = collectives::sum(round, member.size());
             if data != sum || floats != sum.map(|number| number as f32) {
                 return Err(format!("round {round}: a sum is wrong").into());
             }

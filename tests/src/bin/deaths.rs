@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::{Failure, Rank, Tag, World};
-use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const RANKS: usize = 4;
 const HOSTS: [&str; RANKS] = ["a", "b", "c", "d"];

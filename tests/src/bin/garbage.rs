@@ -12,9 +12,9 @@ use unisono::{Failure, Rank, Tag, World};
 use unisono_shmem::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
-use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};
-use unisono_tests::job::{Job, Remains, now};
+use unisono_tests::harness::job::{Job, Remains, now};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// After so long every other rank has ended; `docs/using.md` says so.
 const BOUND: Duration = Duration::from_secs(2);

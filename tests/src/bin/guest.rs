@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 use unisono::environment::QueuesChoice;
 use unisono_core::device::Cause;
-use unisono_tests::bar::{Limit, Report};
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
+use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
 use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
 

@@ -11,8 +11,8 @@ use std::time::Instant;
 use clap::Parser;
 use unisono_core::collective::Verb;
 use unisono_core::schedule::{Algorithm, Call, Plan};
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::hockney::{Link, time};
+use unisono_tests::collectives::hockney::{Link, time};
+use unisono_tests::harness::report::{Limit, Report};
 
 /// A message of b bytes takes α + β·b and occupies a port at either end. First holds gather, allgather and alltoall at sizes
 /// that are powers of k + 1 against equations 1, 2, 3 and 5 of Qian & Afsahi (2008), then prints the time of each algorithm.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::hostile::{BOUND_NS, Choices, Outcome, lies, noise};
+use unisono_tests::harness::report::{Limit, Report};
+use unisono_tests::scenarios::hostile::{BOUND_NS, Choices, Outcome, lies, noise};
 
 /// Half of the damage breaks the check, half has a correct one: altered datagrams, and random bytes.
 #[derive(Parser)]

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use unisono_tests::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
 
 const IMAGE: &str = "loopback";
 /// The emulated run takes about a second; a hung one is ended.

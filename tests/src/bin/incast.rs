@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::incast::{Period, Scenario, run};
+use unisono_tests::harness::report::{Limit, Report};
+use unisono_tests::scenarios::incast::{Period, Scenario, run};
 
 /// 256 senders to 64 slots behind one link. All begin at the same moment; 256 datagrams without credit are more than a
 /// queue of 64 places takes, so that its start is reported only.

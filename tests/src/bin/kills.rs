@@ -11,9 +11,9 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, World};
-use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
-use unisono_tests::job::{Job, Remains, now, processes};
+use unisono_tests::harness::job::{Job, Remains, now, processes};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// After so long every survivor has reported whom the system or the launcher knows to be dead; `docs/using.md` says so.
 const BOUND: Duration = Duration::from_millis(1000);

@@ -14,7 +14,7 @@ use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::drive;
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
 use unisono_udp::fault::{Faults, Probability};
 

@@ -6,6 +6,7 @@
 //! models --only NAME --states N    the same, up to so many states instead of 3 × 10⁷
 //! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
 //! models --mutants NAME…    only these
+//! models --mutants --sample K/N    part K of N of them, counted from 0
 //! ```
 //!
 //! With `--json` before them, one object per line.
@@ -16,9 +17,10 @@ use std::sync::Mutex;
 use std::time::Instant;
 use std::{env, thread};
 
-use unisono_tests::explore::{Answer, Explorer, Report};
+use unisono_tests::model_checker::{Answer, Explorer, Report};
 use unisono_tests::models::catalogue::{BEYOND, Entry, Expected, MODELS, MUTANTS, find};
 use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
+use unisono_tests::sample::Sample;
 
 /// Explorations, or mutants, at a time.
 const WORKERS: usize = 2;
@@ -34,9 +36,16 @@ fn main() -> ExitCode {
         ["--only", name, "--states", states] => states
             .parse()
             .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
-        ["--mutants", ref names @ ..] => try_mutants(names, json),
+        ["--mutants", "--sample", sample] => match sample.parse() {
+            Ok(sample) => try_mutants(&[], sample, json),
+            Err(error) => {
+                eprintln!("models: {error}");
+                false
+            }
+        },
+        ["--mutants", ref names @ ..] => try_mutants(names, Sample::ALL, json),
         _ => {
-            eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME…]]");
+            eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME… | --sample K/N]]");
             false
         }
     };
@@ -173,7 +182,7 @@ fn answer(report: &Report) -> String {
     }
 }
 
-fn try_mutants(names: &[&str], json: bool) -> bool {
+fn try_mutants(names: &[&str], sample: Sample, json: bool) -> bool {
     if let Err(error) = mutant::check_list() {
         eprintln!("{error}");
         return false;
@@ -182,8 +191,9 @@ fn try_mutants(names: &[&str], json: bool) -> bool {
         eprintln!("no such mutant: {unknown}");
         return false;
     }
+    let is_chosen = |i: usize, mutant: &str| sample.takes(i) && (names.is_empty() || names.contains(&mutant));
     let chosen: Vec<_> =
-        MUTANTS.iter().filter(|(mutant, _)| names.is_empty() || names.contains(mutant)).copied().collect();
+        MUTANTS.iter().enumerate().filter(|(i, (mutant, _))| is_chosen(*i, mutant)).map(|(_, pair)| *pair).collect();
     let start = Instant::now();
     if !json {
         println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");

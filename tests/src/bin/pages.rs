@@ -1,7 +1,8 @@
 //! Bar 7: with huge pages reserved, the segment of a job lies in them, as `/proc/PID/smaps` of its ranks says; without, the
 //! launcher says so. `unisono info` says the same of both, as text and as JSON.
 //!
-//! Sets `vm.nr_hugepages` and puts it back. Where that is not permitted it says `skipped`.
+//! Sets `vm.nr_hugepages` and restores it; a lock file keeps a second run of this program from doing so meanwhile. Where setting it is not
+//! permitted, the program prints `skipped`.
 
 use core::time::Duration;
 use std::env;
@@ -12,9 +13,11 @@ use std::thread;
 
 use clap::Parser;
 use unisono::World;
-use unisono_tests::bar::{Limit, Report};
+use unisono_tests::harness::report::{Limit, Report};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+/// Held while the number of huge pages is not the system's own.
+const LOCK: &str = "unisono-huge-pages.lock";
 const RANKS: u32 = 2;
 const ATTEMPTS: u32 = 50;
 /// How a segment is called in `smaps`.
@@ -36,6 +39,13 @@ fn main() -> ExitCode {
     if options.rank {
         return rank();
     }
+    let _lock = match lock() {
+        Ok(lock) => lock,
+        Err(error) => {
+            eprintln!("pages: cannot lock {LOCK} in {}: {error}", env::temp_dir().display());
+            return ExitCode::FAILURE;
+        }
+    };
     let mut report = Report::new(7, options.json);
     let before = match fs::read_to_string(RESERVED).and_then(|before| reserve(before.trim()).map(|()| before)) {
         Ok(before) => before,
@@ -68,6 +78,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     report.end()
+}
+
+/// Waits for any other run that changes the number of huge pages. The lock ends when the file is closed.
+fn lock() -> io::Result<fs::File> {
+    let file = fs::File::create(env::temp_dir().join(LOCK))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
 }
 
 /// The system may need some time to put so many together.

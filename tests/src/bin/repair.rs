@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_core::device::Cause;
-use unisono_tests::bar::{Limit, Report, quantile};
-use unisono_tests::repair::udp::{self, UdpRepairs};
-use unisono_tests::repair::{ROUND_TRIP_NS, Repairs, stream, tail};
+use unisono_tests::harness::report::{Limit, Report, quantile};
+use unisono_tests::scenarios::repair::udp::{self, UdpRepairs};
+use unisono_tests::scenarios::repair::{ROUND_TRIP_NS, Repairs, stream, tail};
 
 /// Loses single datagrams of a stream, and the last ones of bursts, and times their repair.
 #[derive(Parser)]

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
+use unisono_tests::harness::report::{Limit, Report};
+use unisono_tests::scenarios::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
 use unisono_udp::fault::{Faults, Probability};
 
 /// Collectives that one job runs.

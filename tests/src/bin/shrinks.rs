@@ -10,9 +10,9 @@ use clap::Parser;
 use rustix::process::{Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, World};
-use unisono_tests::bar::{Limit, Report, quantile};
 use unisono_tests::collectives::{Collective, Rounds, Trouble};
-use unisono_tests::job::{Job, now};
+use unisono_tests::harness::job::{Job, now};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// After so long every survivor has heard of a death, and has the new communicator; `docs/using.md` says so.
 const TOLD: Duration = Duration::from_millis(1000);

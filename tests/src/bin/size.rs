@@ -18,14 +18,14 @@ use unisono_memory::records::Sizes as Records;
 use unisono_memory::region::{Address, Regions};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::rounds;
+use unisono_node::self_check::collectives;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
 use unisono_shmem::file::{Mapping, SegmentFile};
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 use unisono_shmem::seat::Sitter;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::mps2::{Bench, Outcome, check_symbols, end, sections};
+use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, end, sections};
+use unisono_tests::harness::report::{Limit, Report};
 
 const IMAGE: &str = "small";
 /// As the image has them (linker/mps2/src/bin/small.rs).
@@ -156,7 +156,7 @@ impl Above for Inbox {
 }
 
 fn message(rank: u32, number: u32) -> Vec<u8> {
-    rounds::contribution(number, rank).into_iter().flat_map(i32::to_le_bytes).collect()
+    collectives::contribution(number, rank).into_iter().flat_map(i32::to_le_bytes).collect()
 }
 
 /// One of the 16.
@@ -165,7 +165,8 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     let pairs: Option<Vec<_>> = (0..RANKS).map(|peer| Pair::new(member.segment(), &layout, own, peer)).collect();
     let (mut pairs, mut buffers) = (pairs.ok_or("no rings")?, vec![Buffer::<MTU>::FREE; 2 * SPARE]);
     // SAFETY: it gives out no address: nothing is registered.
-    let (mut rings, memory) = (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
+    let (mut rings, memory) =
+        (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
     let config = Config::new(PeerId(own), incarnation(own), &rings.limits());
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
@@ -211,15 +212,17 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     for round in 0..ROUNDS {
         let outcome = (|| {
             group.barrier(&mut idle)?;
-            let mut data = rounds::contribution(round, own);
+            let mut data = collectives::contribution(round, own);
             let root = round % PEERS;
             group.broadcast(&mut data, root, &mut idle)?;
-            let mut sums = rounds::contribution(round, own);
+            let mut sums = collectives::contribution(round, own);
             group.all_reduce(&mut sums, Operation::Sum, &mut idle)?;
-            let mut floats = rounds::contribution(round, own).map(|number| number as f32);
+            let mut floats = collectives::contribution(round, own).map(|number| number as f32);
             group.all_reduce(&mut floats, Operation::Sum, &mut idle)?;
-            let sum = rounds::sum(round, RANKS);
-            Ok(data == rounds::contribution(round, root) && sums == sum && floats == sum.map(|number| number as f32))
+            let sum = collectives::sum(round, RANKS);
+            Ok(data == collectives::contribution(round, root)
+                && sums == sum
+                && floats == sum.map(|number| number as f32))
         })();
         match outcome {
             Ok(true) => {}

@@ -4,7 +4,7 @@ use std::env::consts::EXE_SUFFIX;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
-use unisono_tests::bar::{Limit, Report, quantile};
+use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const FAULTS: &str = "--loss 5% --reorder 5% --dup 2% --corrupt 1%";
 

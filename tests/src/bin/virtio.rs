@@ -27,9 +27,9 @@ use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
 use unisono_launcher::bare_metal::DONE;
 use unisono_memory::records::{Boxed, Sizes};
 use unisono_memory::region::Regions;
-use unisono_tests::bar::{Limit, Report};
 use unisono_tests::bare_metal::build_image;
-use unisono_tests::relay::{Counts, HOST, NODE, Relay};
+use unisono_tests::bare_metal::frame_relay::{Counts, HOST, NODE, Relay};
+use unisono_tests::harness::report::{Limit, Report};
 use unisono_udp::fault::Probability;
 use unisono_udp::{Options as UdpOptions, Path, Udp};
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
-use unisono_tests::awake::Awake;
+use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::sample::Sample;
 use unisono_tests::vm::{Outcome, Parts, Task};
 
 /// Boots machines with Soft-RoCE devices.
@@ -24,6 +25,9 @@ struct Options {
     /// Runs only the checks whose name contains this
     #[arg(long, conflicts_with = "command")]
     only: Option<String>,
+    /// Runs part K of N of the checks, counted from 0
+    #[arg(long, value_name = "K/N", default_value_t = Sample::ALL, conflicts_with = "command")]
+    sample: Sample,
     /// A line for the machine's shell instead of the checks; programs lie in /host
     #[arg(trailing_var_arg = true)]
     command: Vec<String>,
@@ -192,8 +196,8 @@ const CHECKS: [Check; 27] = [
     check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 1"),
 ];
 
-/// Programs that the machine is given, each with its package. Comparisons take the first only.
-const PROGRAMS: [[&str; 2]; 2] = [["unisono-tests", "guest"], ["unisono", "unisono"]];
+/// Programs that run in the machine. Comparisons need only the first.
+const PROGRAMS: [&str; 2] = ["guest", "unisono"];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -227,9 +231,10 @@ fn run(options: &Options) -> Outcome<bool> {
     }
     let mut failed = 0;
     let only = options.only.as_deref().unwrap_or_default();
-    let chosen = || CHECKS.iter().filter(|check| check.name.contains(only));
+    let named = CHECKS.iter().filter(|check| check.name.contains(only)).enumerate();
+    let chosen = || named.clone().filter(|(i, _)| options.sample.takes(*i)).map(|(_, check)| check);
     if chosen().next().is_none() {
-        return Err(format!("no check's name contains {only:?}").into());
+        return Err(format!("no check of part {} has a name that contains {only:?}", options.sample).into());
     }
     for check in chosen() {
         let limit = Duration::from_secs(check.limit);
@@ -256,18 +261,31 @@ fn run(options: &Options) -> Outcome<bool> {
     Ok(failed == 0)
 }
 
-/// Builds the machine's programs, and shares them. What is compared is optimized over all crates, which takes minutes; checks need not be.
+/// Builds the machine's programs with the feature `verbs` and shares them with the machine. Compared programs are optimized over all crates,
+/// which takes minutes; checks need not be. The target folder is one of its own: other harnesses run the `unisono` of the usual one, which must
+/// not be replaced meanwhile.
 fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
     let (profile, programs) = if compares { ("fat", &PROGRAMS[..1]) } else { ("release", &PROGRAMS[..]) };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--profile", profile, "--locked", "--quiet", "--features", "unisono-tests/verbs"]);
-    for [package, program] in programs {
-        cargo.args(["-p", package, "--bin", program]);
+    let target = target.join("verbs");
+    cargo.args([
+        "build",
+        "--workspace",
+        "--profile",
+        profile,
+        "--locked",
+        "--quiet",
+        "--features",
+        "unisono-tests/verbs",
+    ]);
+    cargo.arg("--target-dir").arg(&target);
+    for program in programs {
+        cargo.args(["--bin", program]);
     }
     if !cargo.status()?.success() {
         return Err("the machine's programs do not build".into());
     }
-    for [_, program] in programs {
+    for program in programs {
         parts.share(&target.join(profile).join(program))?;
     }
     Ok(())

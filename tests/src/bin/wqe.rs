@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono_tests::bar::{Limit, Report};
-use unisono_tests::{rdma_core, wqe};
+use unisono_tests::harness::report::{Limit, Report};
+use unisono_tests::mlx5::{rdma_core, wqe};
 
 /// Compares work queue entries with rdma-core's.
 #[derive(Parser, Clone, Copy, Debug)]

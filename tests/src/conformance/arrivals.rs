@@ -8,7 +8,7 @@ use unisono_core::span::Span;
 
 use super::{
     Breach, Fixture,
-    bench::{Bench, NODES, ROUTE, Route, pattern},
+    test_bench::{Bench, NODES, ROUTE, Route, pattern},
 };
 
 fn exchange_pattern<F: Fixture>(bench: &mut Bench<F>, head: usize, body: usize) -> Result<(), Breach> {

@@ -5,7 +5,7 @@ use std::thread;
 use unisono_core::device::Lane;
 
 use super::Fixture;
-use crate::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, take_event};
+use crate::mlx5::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, take_event};
 
 /// Devices on adapters that are connected with each other.
 #[derive(Debug)]

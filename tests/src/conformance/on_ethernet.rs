@@ -5,15 +5,15 @@ use core::net::Ipv4Addr;
 use unisono_core::device::{Armed, Device, Lane, Wish};
 use unisono_core::ids::PeerId;
 use unisono_ethernet::{
+    address_table::{Interface, Neighbour, Path},
     device::{Buffer, EthernetDevice, SPARE},
-    neighbours::{Interface, Neighbour, Path},
     smoltcp::wire::Ipv4Cidr,
 };
 use unisono_memory::region::{Address, Regions};
 use unisono_udp::fault::Faults;
 
 use super::Fixture;
-use crate::hub::{Hub, Port, hardware};
+use crate::sim::ethernet_hub::{Hub, Port, hardware};
 
 /// UDP payload of the largest buffer.
 const BYTES: usize = 8972;

@@ -9,7 +9,7 @@ use unisono_core::{
 
 use super::{
     Breach, Fixture,
-    bench::{Bench, ROUTE, Route, pattern},
+    test_bench::{Bench, ROUTE, Route, pattern},
 };
 
 /// The ticket of a token that is dropped.

@@ -6,7 +6,7 @@ use unisono_core::device::{Device, Lane, Slot};
 
 use super::{
     Breach, Fixture,
-    bench::{Arrival, Bench, ROUTE, pattern},
+    test_bench::{Arrival, Bench, ROUTE, pattern},
 };
 
 /// Posts numbered datagrams of `bytes` bytes and waits until they are sent.

@@ -6,7 +6,7 @@ use unisono_core::{
 };
 use unisono_memory::region::Regions;
 
-use crate::{adapter::AdapterMemory, sim::SimMemory};
+use crate::{mlx5::adapter::AdapterMemory, sim::SimMemory};
 
 /// Memory whose regions the suite makes, fills and looks at.
 pub trait Store: Memory {

@@ -11,7 +11,7 @@ use super::{
 };
 use unisono_verbs::mlx5::Stride;
 
-use crate::adapter::{self, Fabric};
+use crate::mlx5::adapter::{self, Fabric};
 use crate::sim::{Completion, Config, Link};
 
 #[test]

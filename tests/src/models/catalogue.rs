@@ -8,10 +8,10 @@ use unisono_core::schedule::{Algorithm, Call};
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, Room};
 use super::congestion::{self, Congestion};
-use super::life::{self, Lives};
 use super::message::{self, Messages, Sent};
+use super::peer_lifecycle::{self, Lives};
 use super::window::{self, Window};
-use crate::explore::{Explorer, Report};
+use crate::model_checker::{Explorer, Report};
 
 /// What must come of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +80,7 @@ macro_rules! life {
     ($name:literal, $n:literal, $messages:literal, $may:expr, $notes:literal) => {
         Entry {
             name: $name,
-            widths: (life::WINDOW, life::BITS),
+            widths: (peer_lifecycle::WINDOW, peer_lifecycle::BITS),
             time: ("abstract", 0),
             messages: $messages,
             in_flight: $n,
@@ -160,7 +160,7 @@ const ALL: window::May = window::May { finish_late: true, probe_late: true, lack
 const SWIFT: window::May = window::May { finish_late: false, probe_late: false, ..ALL };
 const PLAIN: window::May = window::May { finish_late: false, probe_late: false, lack_window: false, renew: false };
 
-const STAY: life::May = life::May {
+const STAY: peer_lifecycle::May = peer_lifecycle::May {
     messages: [1, 1],
     restart: [true, true],
     suspicions: 0,
@@ -168,7 +168,7 @@ const STAY: life::May = life::May {
     double: true,
     leave: false,
 };
-const LEAVE: life::May = life::May { messages: [1, 0], leave: true, ..STAY };
+const LEAVE: peer_lifecycle::May = peer_lifecycle::May { messages: [1, 0], leave: true, ..STAY };
 
 /// All models, those that take longest first.
 pub const MODELS: &[Entry] = &[
@@ -220,31 +220,37 @@ pub const MODELS: &[Entry] = &[
         "life-stay",
         2,
         "1+1",
-        life::May { double: false, ..STAY },
+        peer_lifecycle::May { double: false, ..STAY },
         "both restart, nobody leaves; doubled: 10^7 states"
     ),
-    life!("life-double", 2, "1+1", life::May { restart: [true, false], ..STAY }, "one restarts, nobody leaves"),
+    life!(
+        "life-double",
+        2,
+        "1+1",
+        peer_lifecycle::May { restart: [true, false], ..STAY },
+        "one restarts, nobody leaves"
+    ),
     life!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
     life!(
         "life-suspect",
         2,
         "2+0",
-        life::May { messages: [2, 0], suspicions: 1, double: false, ..STAY },
+        peer_lifecycle::May { messages: [2, 0], suspicions: 1, double: false, ..STAY },
         "both restart, one is declared dead while it lives"
     ),
     life!(
         "life-late",
         2,
         "1+0",
-        life::May { suspicions: 1, restart: [false; 2], finish_late: true, double: false, ..LEAVE },
+        peer_lifecycle::May { suspicions: 1, restart: [false; 2], finish_late: true, double: false, ..LEAVE },
         "postings finish late, one is declared dead while it lives, both leave"
     ),
-    life!("life-three", 3, "1+0", life::May { messages: [1, 0], ..STAY }, "both restart, nobody leaves"),
+    life!("life-three", 3, "1+0", peer_lifecycle::May { messages: [1, 0], ..STAY }, "both restart, nobody leaves"),
     life!(
         "life-one",
         1,
         "1+1",
-        life::May { messages: [1, 1], finish_late: true, restart: [false; 2], double: false, ..LEAVE },
+        peer_lifecycle::May { messages: [1, 1], finish_late: true, restart: [false; 2], double: false, ..LEAVE },
         "postings finish late, both leave"
     ),
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),

@@ -13,7 +13,7 @@ use unisono_core::message::collective_transport::{
 };
 use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span};
 
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 /// What is explored.
 #[derive(Debug)]

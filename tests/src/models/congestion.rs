@@ -4,7 +4,7 @@ use unisono_core::time::Time;
 use unisono_core::window::congestion::{Congestion as Window, Control};
 use unisono_core::window::rtt::Rtt;
 
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 /// Segments of a full window.
 pub const FULL: u16 = 8;

@@ -12,7 +12,7 @@ use unisono_core::message::point_to_point::{
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
 use self::rank::{EAGER, Machine, machine};
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 pub use self::rank::{HEADERS, SLOTS};
 

@@ -21,7 +21,7 @@ use self::datagram::number;
 pub use self::datagram::{Datagram, Echoed, Message};
 use super::clock::Clock;
 use super::network::Network;
-use crate::explore::Model;
+use crate::model_checker::Model;
 
 /// What is explored. `W` segments, sequence numbers of `BITS` bits, `N` datagrams in flight.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,10 @@ use super::{
     Passing, Sighting, Step, Verdict,
     config::{Config, Link},
     counts::Counts,
+    event_queue::{Event, Queue},
     frame::{FrameId, Frames, Place},
     memory::Stores,
     port::Port,
-    queue::{Event, Queue},
 };
 
 /// No port, no time.

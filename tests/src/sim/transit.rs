@@ -10,11 +10,11 @@ use super::{
     NodeId, Passing, Sight, Sighting, Step, Verdict,
     config::{CHECKSUM, Completion, Link},
     counts::Dropped,
+    event_queue::Event,
     fabric::{Detour, Fabric},
     frame::{Frame, FrameId, Place},
     memory::SimAddress,
     port::Posting,
-    queue::Event,
 };
 
 impl Link {

@@ -6,7 +6,7 @@
 use core::sync::atomic::AtomicU8;
 
 use static_cell::{ConstStaticCell, StaticCell};
-use unisono_loopback::end::End;
+use unisono_loopback::device::End;
 use unisono_loopback::exchange::{self, Outcome};
 use unisono_loopback::node::{BULK, Node, SOURCE, STREAM};
 use unisono_loopback::wire::{Faults, Wire};

@@ -4,7 +4,7 @@
 #![no_main]
 
 use static_cell::ConstStaticCell;
-use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared};
+use unisono_mps2::{clock::Clock, heartbeat::Heart, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::member::{JoinError, Member};
 use unisono_node::messages::{MessageError, Messages, Mode, Store};

@@ -2,12 +2,12 @@
 #![no_std]
 #![no_main]
 
-use unisono_mps2::{clock::Clock, heart::Heart, semihosting, shared};
+use unisono_mps2::{clock::Clock, heartbeat::Heart, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::group::{Group, GroupError};
-use unisono_node::mailbox::{Mailbox, ReceiveError};
 use unisono_node::member::{JoinError, Member};
-use unisono_node::rounds;
+use unisono_node::raw_ring::{Mailbox, ReceiveError};
+use unisono_node::self_check::collectives;
 use unisono_shmem::kernel::Operation;
 use unisono_shmem::ring::PutError;
 use unisono_shmem::seat::Sitter;
@@ -67,11 +67,11 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
     for round in 0..count.unsigned_abs() {
         group.barrier(&mut idle)?;
         if round % 64 == 0 {
-            let mut data = rounds::contribution(round, member.local());
+            let mut data = collectives::contribution(round, member.local());
             group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
-            let mut floats = rounds::contribution(round, member.local()).map(|number| number as f32);
+            let mut floats = collectives::contribution(round, member.local()).map(|number| number as f32);
             group.all_reduce(&mut floats, Operation::Sum, &mut idle)?;
-            let sum = rounds::sum(round, ranks);
+            let sum = collectives::sum(round, ranks);
             if data != sum || floats != sum.map(|number| number as f32) {
                 return Err(Trouble::Wrong);
             }

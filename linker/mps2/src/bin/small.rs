@@ -22,7 +22,7 @@ use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_mps2::{clock::Clock, semihosting, shared, stack};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::rounds;
+use unisono_node::self_check::collectives;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
 use unisono_shmem::kernel;
 use unisono_shmem::lent::Lent;
@@ -162,7 +162,7 @@ impl Above for Inbox {
 fn message(rank: u32, number: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (into, index) in bytes.as_chunks_mut().0.iter_mut().zip(0..) {
-        *into = rounds::number(number, rank, index).to_le_bytes();
+        *into = collectives::number(number, rank, index).to_le_bytes();
     }
     bytes
 }
@@ -299,15 +299,18 @@ fn collectives(node: &mut Node) -> Option<()> {
     let mut idle = || node.step();
     for round in 0..ROUNDS {
         group.barrier(&mut idle).ok()?;
-        let mut data = rounds::contribution(round, OWN);
+        let mut data = collectives::contribution(round, OWN);
         let root = round % OWN;
         group.broadcast(&mut data, root, &mut idle).ok()?;
-        let mut sums = rounds::contribution(round, OWN);
+        let mut sums = collectives::contribution(round, OWN);
         group.all_reduce(&mut sums, kernel::Operation::Sum, &mut idle).ok()?;
-        let mut floats = rounds::contribution(round, OWN).map(|number| number as f32);
+        let mut floats = collectives::contribution(round, OWN).map(|number| number as f32);
         group.all_reduce(&mut floats, kernel::Operation::Sum, &mut idle).ok()?;
-        let right = rounds::sum(round, RANKS as u32);
-        if data != rounds::contribution(round, root) || sums != right || floats != right.map(|number| number as f32) {
+        let right = collectives::sum(round, RANKS as u32);
+        if data != collectives::contribution(round, root)
+            || sums != right
+            || floats != right.map(|number| number as f32)
+        {
             return None;
         }
     }

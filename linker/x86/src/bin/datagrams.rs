@@ -15,13 +15,13 @@ use unisono_core::endpoint::{Config, Endpoint, Notice, Pools, Sender};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
+use unisono_ethernet::address_table::{Interface, Neighbour, Path};
 use unisono_ethernet::device::{Buffer, EthernetDevice, Losses, SPARE};
-use unisono_ethernet::neighbours::{Interface, Neighbour, Path};
 use unisono_ethernet::smoltcp::wire::Ipv4Cidr;
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
 use unisono_x86::boot::CommandLine;
 use unisono_x86::network::{self, Network};
-use unisono_x86::pieces::{Piece, Store};
+use unisono_x86::static_memory::{Piece, Store};
 use unisono_x86::{clock, exit, say};
 
 /// Ranks of the job.

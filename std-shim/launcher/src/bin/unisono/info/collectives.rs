@@ -10,9 +10,9 @@ use unisono::environment::{
     Settings, Tuning,
     tuning::{Carrier, Decision, Reason, VERBS},
 };
+use unisono_bench::Bytes;
 use unisono_core::collective::{Order, Plan, Verb};
 use unisono_core::ids::Rank;
-use unisono_bench::Bytes;
 use unisono_core::schedule::{Algorithm, Choice, Link};
 use unisono_shmem::board::Boards;
 use unisono_shmem::choice::{Way, way};

@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# What .ci/run and .ci/long share: the environment, the system packages, and one function per stage of several commands.
+# Sourced, not run.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 DEBIAN_FRONTEND=noninteractive
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+tools=$target/tools
+test_log=$target/ci-tests.log
+mkdir -p "$target"
+
+# System packages, each with its user.
+packages=(
+    cmake libclang-dev # the bindings of rdma-core: feature verbs
+    binutils    # nm, size, readelf, addr2line: the image's symbols
+    gcc python3 # rdma-core's posting code, which ours is compared with
+    rustc-web rust-web-src # the compiler for targets without an operating system, and its libcore
+    iproute2    # network namespaces as hosts
+    valgrind    # instruction counts
+    xz-utils    # dpkg -x of the packages that the virtual machine consists of
+)
+
+install_packages() { # installs the missing packages and removes none
+    local package missing=()
+    apt-get -qq update
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] || apt-get install -qq -y --no-install-recommends --no-remove "${missing[@]}"
+}
+
+emulators() {
+    linker/fetch-qemu "$target/qemu-arm" arm
+    linker/fetch-qemu "$target/qemu-x86" x86
+}
+
+release_build() { # every proof runs `unisono` from this folder; `proof` below does not rebuild it
+    cargo build --release --locked --workspace
+}
+
+proof() { # BINARY OPTION…: a harness of unisono-tests, in release
+    cargo run --release --locked --quiet -p unisono-tests --bin "$@"
+}
+
+benchmark() { # BINARY OPTION…: a benchmark of unisono-benches, in release
+    cargo run --release --locked --quiet -p unisono-benches --bin "$@"
+}
+
+# SECONDS OPTION…: the checks in virtual machines, within a time limit. What they run is built in a target folder of its own.
+soft_roce() {
+    local limit=$1
+    shift
+    timeout --kill-after=10 "$limit" cargo run --release --locked --quiet -p unisono-tests --bin vm -- "$@"
+}
+
+loom_models() { # every interleaving of the shared-memory primitives, and each memory ordering weakened in turn
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom \
+        cargo test --release --locked -p unisono-shmem models -- --nocapture
+}
+
+loom_mutants() { # rules of shared memory that are broken on purpose
+    loom_notices overfill overfilled_ring_is_noticed
+    loom_notices chunk_untimely chunks_written_too_early_are_noticed
+    loom_notices chunk_retaken chunks_written_too_early_are_noticed
+}
+
+loom_notices() { # MUTANT MODEL: the model expects its own failure, and passes
+    RUSTFLAGS="--cfg loom --cfg mutant=\"$1\"" CARGO_TARGET_DIR=$target/loom shmem_test "$2"
+}
+
+reductions() { # every reduction of shared memory against the oracle, in release
+    shmem_test reductions_equal_the_oracle
+}
+
+shmem_test() { # NAME: the one test of unisono-shmem with this name runs and passes
+    cargo test --release --locked -p unisono-shmem --lib -- --nocapture "$1" |
+        tee -a /dev/stderr | grep -c '^test result: ok. 1 passed' >/dev/null
+}
+
+times=() # a line per stage: seconds, result, name
+failed=0
+stop_at_failure=yes
+
+# NAME COMMAND…: runs the command with `set -e`, records seconds and result, and exits after a failure unless
+# `stop_at_failure` is `no`. Not to be called in a condition: there bash ignores `set -e`, in the subshell too.
+stage() {
+    local started=$SECONDS name=$1 result=passed status
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    set +e
+    (set -e; "$@")
+    status=$?
+    set -e
+    if [ $status -ne 0 ]; then
+        failed=$((failed + 1))
+        result="FAILED ($status)"
+    fi
+    times+=("$(printf '%7d s  %-12s %s' $((SECONDS - started)) "$result" "$name")")
+    if [ $status -ne 0 ]; then
+        printf '\n== FAILED: %s (status %d, after %d s in all)\n' "$name" $status $SECONDS
+        [ $stop_at_failure = no ] || exit $status
+    fi
+}
+
+print_times() {
+    printf '\n== stages\n'
+    printf '%s\n' "${times[@]}" "$(printf '%7d s  %-12s all' $SECONDS "$failed failed")"
+}

@@ -1,0 +1,241 @@
+//! Other messaging libraries, each run at its best: from package registries, in virtual environments under `target/peers`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::contenders::unisono_command;
+
+/// What measures an MPI; compiled by its own `mpicc`.
+const PROGRAMS: [(&str, &str); 2] =
+    [("exchange", include_str!("programs/exchange.c")), ("collective", include_str!("programs/collective.c"))];
+
+/// Seconds after which a peer that does not end is given up, and those after which it is killed.
+const LIMIT: &str = "60";
+const GRACE: &str = "--kill-after=5";
+
+/// What makes ranks of MPICH make way for each other.
+const THROTTLE: [(&str, &str); 3] = [
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+];
+
+/// A library and a way to run it.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// As in the tables.
+    pub name: &'static str,
+    package: Package,
+    options: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+    /// Whether it ends in reasonable time with more ranks than processors.
+    crowds: bool,
+    /// Whether its ranks make way for each other.
+    throttled: bool,
+}
+
+/// What is installed, and how its launcher gives each rank a core, or runs more ranks than there are cores.
+#[derive(Clone, Copy, Debug)]
+struct Package {
+    name: &'static str,
+    version: &'static str,
+    bound: &'static [&'static str],
+    crowded: &'static [&'static str],
+}
+
+const MPICH: Peer = Peer {
+    name: "",
+    package: Package { name: "mpich", version: "5.0.2", bound: &["-bind-to", "core"], crowded: &[] },
+    options: &[],
+    environment: &[],
+    crowds: true,
+    throttled: false,
+};
+
+const OPEN_MPI: Package = Package {
+    name: "openmpi",
+    version: "5.0.11",
+    bound: &["--allow-run-as-root", "--bind-to", "core"],
+    crowded: &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
+};
+
+/// Open MPI over shared memory: as it is, and with the collectives that are written for that.
+pub const OPEN_MPI_SHM: [Peer; 2] = [
+    Peer { name: "Open MPI sm", options: &["--mca", "pml", "ob1", "--mca", "btl", "sm,self"], ..OPEN_MPI_TCP },
+    Peer {
+        name: "Open MPI sm, coll sm",
+        options: &[
+            "--mca",
+            "pml",
+            "ob1",
+            "--mca",
+            "btl",
+            "sm,self",
+            "--mca",
+            "coll",
+            "^han",
+            "--mca",
+            "coll_sm_priority",
+            "90",
+        ],
+        ..OPEN_MPI_TCP
+    },
+];
+
+/// MPICH over shared memory: as it is, which takes minutes per collective when the ranks outnumber the processors, and with
+/// ranks that make way for each other.
+pub const MPICH_SHM: [Peer; 2] =
+    [Peer { name: "MPICH", crowds: false, ..MPICH }, Peer { name: "MPICH, throttled", throttled: true, ..MPICH }];
+
+/// UCX over shared memory.
+pub const UCX_SHM: Peer = Peer {
+    name: "UCX posix",
+    environment: &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "posix,cma,self")],
+    ..MPICH
+};
+
+/// libfabric's reliable datagrams.
+pub const RELIABLE_DATAGRAMS: Peer = Peer {
+    name: "libfabric udp;ofi_rxd",
+    environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "udp;ofi_rxd")],
+    ..MPICH
+};
+
+/// libfabric over TCP.
+pub const LIBFABRIC_TCP: Peer = Peer {
+    name: "libfabric tcp",
+    environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "tcp")],
+    ..MPICH
+};
+
+/// UCX over TCP.
+pub const UCX_TCP: Peer = Peer {
+    name: "UCX tcp",
+    environment: &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "tcp,self")],
+    ..MPICH
+};
+
+/// All of these at more ranks than processors: as they are, and with ranks that make way for each other. The best counts.
+pub const NETWORK: [Peer; 7] = [
+    OPEN_MPI_TCP,
+    LIBFABRIC_TCP,
+    Peer { name: "libfabric tcp, throttled", throttled: true, ..LIBFABRIC_TCP },
+    UCX_TCP,
+    Peer { name: "UCX tcp, throttled", throttled: true, ..UCX_TCP },
+    RELIABLE_DATAGRAMS,
+    Peer { name: "libfabric udp;ofi_rxd, throttled", throttled: true, ..RELIABLE_DATAGRAMS },
+];
+
+/// Open MPI over TCP.
+pub const OPEN_MPI_TCP: Peer = Peer {
+    name: "Open MPI tcp",
+    package: OPEN_MPI,
+    options: &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
+    environment: &[],
+    crowds: true,
+    throttled: false,
+};
+
+impl Peer {
+    /// Installs it below `place`, where it is not there yet, and compiles what measures it.
+    ///
+    /// # Errors
+    /// A command that fails, such as an installation without a network.
+    pub fn prepare(&self, place: &Path) -> io::Result<()> {
+        let home = self.home(place);
+        if !home.join("bin/mpicc").exists() {
+            fs::create_dir_all(place)?;
+            run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+            let package = format!("{}=={}", self.package.name, self.package.version);
+            run(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]))?;
+        }
+        PROGRAMS.into_iter().try_for_each(|(name, text)| {
+            let (source, program) = (home.join(name).with_extension("c"), home.join(name));
+            fs::write(&source, text)?;
+            run(Command::new(home.join("bin/mpicc")).arg("-O2").arg(source).arg("-o").arg(program))
+        })
+    }
+
+    /// Whether it can be run with so many ranks on so many processors.
+    pub fn takes(&self, ranks: u32, processors: u32) -> bool {
+        self.crowds || ranks <= processors
+    }
+
+    /// Nanoseconds one way (`latency`) or bytes per second (`bandwidth`) of messages of `bytes` bytes.
+    ///
+    /// # Errors
+    /// It fails, does not end, or prints no number.
+    pub fn measure(&self, place: &Path, what: &str, bytes: u32) -> io::Result<f64> {
+        let mut command = self.command(place, 2, false, "exchange");
+        command.args([what, &bytes.to_string()]);
+        unisono_command::read(command, |text| text.parse().ok())
+    }
+
+    /// Nanoseconds of a collective (`barrier` or one of `unisono bench collective`) among `ranks` ranks, of each of the
+    /// sizes until it fails or is given up; and why that was. `crowded`: there are more ranks than processors.
+    pub fn collective(
+        &self,
+        place: &Path,
+        ranks: u32,
+        crowded: bool,
+        name: &str,
+        sizes: &[u32],
+    ) -> (Vec<(u32, f64)>, io::Result<()>) {
+        let mut command = self.command(place, ranks, crowded, "collective");
+        command.arg(name).args(sizes.iter().map(u32::to_string));
+        let output = match command.stdin(Stdio::null()).stderr(Stdio::piped()).output() {
+            Ok(output) => output,
+            Err(error) => return (Vec::new(), Err(error)),
+        };
+        let figures: Vec<(u32, f64)> = String::from_utf8_lossy(&output.stdout).lines().filter_map(figure).collect();
+        let end = if output.status.success() && figures.len() == sizes.len() {
+            Ok(())
+        } else {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(format!("{command:?} ended with {}: {}", output.status, errors.trim())))
+        };
+        (figures, end)
+    }
+
+    fn command(&self, place: &Path, ranks: u32, crowded: bool, program: &str) -> Command {
+        let home = self.home(place);
+        let mut command = Command::new("timeout");
+        command.args([GRACE, LIMIT]).arg(home.join("bin/mpiexec")).args(["-n", &ranks.to_string()]);
+        command.args(if crowded { self.package.crowded } else { self.package.bound }).args(self.options);
+        command.arg(home.join(program)).envs(self.environment.iter().copied());
+        command.envs(THROTTLE.into_iter().filter(|_| self.throttled));
+        command
+    }
+
+    fn home(&self, place: &Path) -> PathBuf {
+        place.join(self.package.name)
+    }
+}
+
+/// A line "BYTES NANOSECONDS".
+fn figure(line: &str) -> Option<(u32, f64)> {
+    let (bytes, time) = line.split_once(' ')?;
+    Some((bytes.parse().ok()?, time.parse().ok()?))
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let status = command.stdout(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{command:?} ended with {status}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_of_figures_are_read() {
+        assert_eq!(figure("4096 1768"), Some((4096, 1768.0)));
+        assert_eq!(figure("0 18.5"), Some((0, 18.5)));
+        for line in ["", "4096", "4096 ", "barrier 3", "= BAD TERMINATION OF ONE =", "8 12 13"] {
+            assert_eq!(figure(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What messages are lent.
+
+use core::marker::PhantomData;
+
+use heapless::{Vec, VecView};
+use unisono_core::message::matching::{self, Body, Kept, Posted};
+use unisono_core::message::point_to_point::{self, Message, Peer, Receive};
+use unisono_shmem::note::SHORT;
+
+use super::Channel;
+use super::request::Record;
+use super::transmit::Queued;
+
+/// Bytes of a slot, for an eager message that is longer than short and waits for its receive.
+pub const SLOT: usize = 4096;
+/// Heads that wait for room in rings.
+const QUEUE: usize = 64;
+
+/// Records in lent slices.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Records<'a>(PhantomData<&'a mut ()>);
+
+impl<'a, R: Body + 'a, M: Body + 'a> matching::Storage<R, M> for Records<'a> {
+    type Receives = &'a mut [Posted<R>];
+    type Messages = &'a mut [Kept<M>];
+    type Buckets = &'a mut [u32];
+}
+
+impl<'a> point_to_point::Storage for Records<'a> {
+    type Sends = &'a mut [point_to_point::Send];
+    type Peers = &'a mut [Peer];
+    type Slots = &'a mut [u32];
+}
+
+/// A [`Store`]'s memory.
+#[derive(Debug)]
+pub struct Lent<'a> {
+    pub(super) receives: &'a mut [Posted<Receive>],
+    pub(super) messages: &'a mut [Kept<Message>],
+    pub(super) sends: &'a mut [point_to_point::Send],
+    pub(super) peers: &'a mut [Peer],
+    pub(super) slots: &'a mut [u32],
+    pub(super) buckets: [&'a mut [u32]; 3],
+    pub(super) shorts: &'a mut [[u8; SHORT]],
+    pub(super) pool: &'a mut [[u8; SLOT]],
+    pub(super) channels: &'a mut VecView<Channel<'a>>,
+    pub(super) requests: &'a mut [Record<'a>],
+    pub(super) queue: &'a mut [Option<Queued>],
+}
+
+/// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` untaken ones, at least
+/// [`headers`](unisono_shmem::note::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent or received; `SLOTS` longer
+/// ones that wait for their receives.
+///
+/// All zeros as long as nobody uses it, so that a static takes no room in the image. It is lent for as long as it lives.
+#[derive(Debug)]
+pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
+    receives: Vec<Posted<Receive>, REQUESTS>,
+    messages: Vec<Kept<Message>, MESSAGES>,
+    sends: Vec<point_to_point::Send, REQUESTS>,
+    peers: Vec<Peer, RANKS>,
+    slots: [u32; SLOTS],
+    requested: [[[u32; 4]; REQUESTS]; 2],
+    kept: [[u32; 4]; MESSAGES],
+    shorts: [[u8; SHORT]; MESSAGES],
+    pool: [[u8; SLOT]; SLOTS],
+    channels: Vec<Channel<'a>, RANKS>,
+    requests: Vec<Record<'a>, REQUESTS>,
+    queue: Vec<Option<Queued>, QUEUE>,
+}
+
+impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize>
+    Store<'a, RANKS, MESSAGES, REQUESTS, SLOTS>
+{
+    /// Unused.
+    pub const fn new() -> Self {
+        const { assert!(REQUESTS >= 2 && MESSAGES >= 2) };
+        Self {
+            receives: Vec::new(),
+            messages: Vec::new(),
+            sends: Vec::new(),
+            peers: Vec::new(),
+            slots: [0; SLOTS],
+            requested: [[[0; 4]; REQUESTS]; 2],
+            kept: [[0; 4]; MESSAGES],
+            shorts: [[0; SHORT]; MESSAGES],
+            pool: [[0; SLOT]; SLOTS],
+            channels: Vec::new(),
+            requests: Vec::new(),
+            queue: Vec::new(),
+        }
+    }
+
+    /// Its memory.
+    pub fn lend(&'a mut self) -> Lent<'a> {
+        let [posted, queued] = &mut self.requested;
+        Lent {
+            receives: fill(&mut self.receives, Posted::default),
+            messages: fill(&mut self.messages, Kept::default),
+            sends: fill(&mut self.sends, || point_to_point::Send::FREE),
+            peers: fill(&mut self.peers, || Peer::NEW),
+            slots: &mut self.slots,
+            buckets: [posted.as_flattened_mut(), self.kept.as_flattened_mut(), queued.as_flattened_mut()],
+            shorts: &mut self.shorts,
+            pool: &mut self.pool,
+            channels: &mut self.channels,
+            requests: fill(&mut self.requests, || Record::FREE),
+            queue: fill(&mut self.queue, || None),
+        }
+    }
+}
+
+impl<const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> Default
+    for Store<'_, RANKS, MESSAGES, REQUESTS, SLOTS>
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One by one, where they lie: an array of them would be built on the stack.
+fn fill<T, const COUNT: usize>(pool: &mut Vec<T, COUNT>, unused: impl Fn() -> T) -> &mut [T] {
+    while !pool.is_full() {
+        let _ = pool.push(unused());
+    }
+    pool
+}

@@ -1,0 +1,4 @@
+//! Programs that check themselves, which the proofs run on processes and nodes alike.
+
+pub mod collectives;
+pub mod messages;

@@ -1,0 +1,49 @@
+//! The letters that ranks exchange, with memory that is static.
+
+use static_cell::ConstStaticCell;
+use unisono_node::group::Group;
+use unisono_node::member::Member;
+use unisono_node::messages::{Messages, Store};
+use unisono_node::self_check::messages::{self, Desk, LONGEST, POSTED, POSTED_LONGEST, QUARRY, RANKS};
+use unisono_shmem::note;
+
+use super::Trouble;
+
+/// Requests of a burst, and those that are received at a time.
+const REQUESTS: usize = messages::BURST as usize * RANKS + POSTED;
+
+static STORE: ConstStaticCell<Store<'static, RANKS, { note::headers(1) as usize * RANKS }, REQUESTS, 64>> =
+    ConstStaticCell::new(Store::new());
+static QUARRY_BYTES: ConstStaticCell<[u8; QUARRY]> = ConstStaticCell::new([0; QUARRY]);
+static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);
+static POSTED_BYTES: ConstStaticCell<[[u8; POSTED_LONGEST]; POSTED]> =
+    ConstStaticCell::new([[0; POSTED_LONGEST]; POSTED]);
+
+/// Exchanges so many bursts of letters with everybody, a barrier behind each; before each, and while it waits, whatever else there is to do.
+/// Returns how many letters came.
+pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl FnMut()) -> Result<u64, Trouble> {
+    let mut messages =
+        STORE.try_take().and_then(|store| Messages::new(*member, store.lend())).ok_or(Trouble::NoPlace)?;
+    let (quarry, into, posted) = (QUARRY_BYTES.take(), INTO.take(), POSTED_BYTES.take());
+    messages::dig(quarry);
+    let mut desk = Desk { quarry, into, posted: posted.each_mut().map(|buffer| buffer.as_mut_slice()) };
+    let (mut group, mut come) = (Group::new(*member).ok_or(Trouble::NoPlace)?, 0_u64);
+    for burst in 0..bursts {
+        before();
+        let mut idle = || {
+            before();
+            core::hint::spin_loop();
+        };
+        let letters = messages::exchange(&mut messages, &mut desk, burst, &mut idle);
+        come = come.wrapping_add(letters.map_err(Trouble::Letters)?.into());
+        // Who waits for word of what it sent gets it meanwhile.
+        let mut serve = || {
+            if !messages.poll() {
+                core::hint::spin_loop();
+            }
+        };
+        group.barrier(&mut serve)?;
+    }
+    messages.leave(&mut core::hint::spin_loop);
+    Ok(come)
+}

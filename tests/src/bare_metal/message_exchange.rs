@@ -1,0 +1,175 @@
+//! The letters that ranks exchange, nodes without an operating system among them (`unisono_node::self_check::messages`), on the part of a process.
+
+use core::convert::Infallible;
+
+use unisono::{Buffer, Communicator, Failure, Rank, Scope, Tag, World};
+use unisono_node::messages::Mode;
+use unisono_node::self_check::messages::{
+    BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter,
+};
+use unisono_shmem::note::SHORT;
+
+/// The memory that letters are exchanged with.
+#[derive(Debug)]
+pub struct Desk {
+    quarry: Vec<u8>,
+    /// The same, in shared memory.
+    shared: Buffer<u8>,
+    into: Vec<u8>,
+    posted: [Vec<u8>; POSTED],
+}
+
+/// Why an exchange did not come out right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A message failed.
+    Message(Failure),
+    /// What came is not what had to come.
+    Wrong {
+        /// In this burst.
+        burst: u32,
+        /// Of that receive.
+        wanted: Wanted,
+        /// What had to come.
+        letter: Option<Letter>,
+        /// Source, tag and bytes.
+        found: (u32, u32, usize),
+    },
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Message(failure)
+    }
+}
+
+impl core::fmt::Display for Trouble {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Message(failure) => failure.fmt(to),
+            Self::Wrong { burst, wanted, letter, found } => {
+                write!(to, "burst {burst}: {found:?} came for {wanted:?}, not {letter:?}, or other bytes")
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// For this rank.
+    ///
+    /// # Errors
+    /// There is too little shared memory.
+    pub fn new(world: &World) -> Result<Self, String> {
+        let (mut quarry, mut shared) =
+            (vec![0; QUARRY], world.allocate(QUARRY).map_err(|error| format!("no memory: {error}"))?);
+        dig(&mut quarry);
+        shared.copy_from_slice(&quarry);
+        Ok(Self { quarry, shared, into: vec![0; LONGEST], posted: [(); POSTED].map(|()| vec![0; POSTED_LONGEST]) })
+    }
+
+    /// A burst. Returns how many letters came. All ranks of the job take part, and separate it from the next one by a barrier. Trouble does
+    /// not come back: who waited for what it has started might wait for others that are in trouble, too.
+    pub fn exchange(&mut self, world: &World, burst: u32, trouble: impl FnOnce(Trouble) -> Infallible) -> u32 {
+        let Self { quarry, shared, into, posted } = self;
+        // Every third burst the receiver finds what is long in the segment.
+        let from: &[u8] = if burst % 3 == 2 { shared } else { quarry };
+        world.scope(|scope| {
+            let come = carry_out(scope, world, burst, Memory { from, quarry, into, posted });
+            come.unwrap_or_else(|reason| match trouble(reason) {})
+        })
+    }
+}
+
+/// What a burst is sent from, compared with, and received into.
+struct Memory<'m> {
+    from: &'m [u8],
+    quarry: &'m [u8],
+    into: &'m mut [u8],
+    posted: &'m mut [Vec<u8>; POSTED],
+}
+
+fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Memory<'s>) -> Result<u32, Trouble> {
+    let (own, ranks, Memory { from, quarry, into, posted }) = (world.rank().0, world.size(), memory);
+    for number in 0..BURST {
+        for to in (0..ranks).filter(|to| *to != own) {
+            let letter = letter(burst, own, to, number);
+            let (payload, to, tag) = (letter.cut(from), Rank(to), Tag(letter.tag));
+            match letter.mode {
+                Mode::Synchronous => scope.immediate_synchronous_send(payload, to, tag).map(drop)?,
+                _ if burst.is_multiple_of(2) && letter.bytes <= SHORT => world.send(payload, to, tag)?,
+                Mode::Ready => scope.immediate_ready_send(payload, to, tag).map(drop)?,
+                Mode::Standard => scope.immediate_send(payload, to, tag).map(drop)?,
+            }
+        }
+    }
+    let (mut inbox, mut come) = (Inbox::new(burst, own, ranks), 0);
+    let mut free = posted.each_mut().map(|buffer| Some(buffer.as_mut_slice()));
+    while let Some(wanted) = inbox.next() {
+        let (source, tag) = (wanted.source.map(Rank), wanted.tag.map(Tag));
+        if !inbox.is_posted() {
+            let probed = if inbox.is_probed() { Some(world.probe(source, tag)?) } else { None };
+            let room = probed.map_or(into.len(), |status| status.bytes);
+            let source = probed.map_or(source, |status| Some(status.source));
+            let found = receive(world, into.get_mut(..room).unwrap_or_default(), source, tag)?;
+            let letter = inbox.take(wanted, found.0);
+            judge(burst, wanted, letter, found, into, quarry)?;
+            come += 1;
+            continue;
+        }
+        let mut loans = Vec::new();
+        for place in &mut free {
+            let Some(wanted) = inbox.next() else { break };
+            let letter = wanted.source.and_then(|source| inbox.take(wanted, source));
+            let (source, tag) = (wanted.source.map(Rank), wanted.tag.map(Tag));
+            if letter.is_some_and(|letter| letter.bytes > POSTED_LONGEST) {
+                let found = receive(world, into, source, tag)?;
+                judge(burst, wanted, letter, found, into, quarry)?;
+                come += 1;
+            } else if let Some(buffer) = place.take() {
+                loans.push((scope.lend(buffer, source, tag)?, place, wanted, letter));
+            }
+        }
+        for (loan, place, wanted, letter) in loans {
+            let (ended, buffer) = loan.wait();
+            let status = ended?.ok_or(Failure::Finished)?;
+            let found = (status.source.0, status.tag.0, status.bytes);
+            judge(burst, wanted, letter, found, buffer, quarry)?;
+            *place = Some(buffer);
+            come += 1;
+        }
+    }
+    Ok(come)
+}
+
+/// Source, tag and bytes of what came.
+fn receive(
+    world: &Communicator,
+    into: &mut [u8],
+    source: Option<Rank>,
+    tag: Option<Tag>,
+) -> Result<(u32, u32, usize), Failure> {
+    let status = match (source, tag) {
+        (Some(source), Some(tag)) => world.receive_into(into, source, tag)?,
+        (None, tag) => world.receive_any_into(into, tag)?,
+        (source, tag) => {
+            world.scope(|scope| scope.immediate_receive_into(into, source, tag)?.wait())?.ok_or(Failure::Finished)?
+        }
+    };
+    Ok((status.source.0, status.tag.0, status.bytes))
+}
+
+fn judge(
+    burst: u32,
+    wanted: Wanted,
+    letter: Option<Letter>,
+    found: (u32, u32, usize),
+    bytes: &[u8],
+    quarry: &[u8],
+) -> Result<(), Trouble> {
+    let is_it = |letter: &Letter| (letter.tag, letter.bytes) == (found.1, found.2);
+    let is_whole = |letter: &Letter| bytes.get(..found.2) == Some(letter.cut(quarry));
+    if letter.as_ref().is_some_and(|letter| is_it(letter) && is_whole(letter)) {
+        return Ok(());
+    }
+    Err(Trouble::Wrong { burst, wanted, letter, found })
+}

@@ -1,0 +1,174 @@
+//! Lanes and their events, paths, and spans.
+
+use unisono_core::device::{Armed, Device, Fact, Lane, Memory, Wish};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
+
+use super::{
+    Breach, Fixture,
+    test_bench::{Bench, NODES, ROUTE, Route},
+};
+
+const LANES: [Lane; 2] = [Lane::Polled, Lane::Interrupt];
+
+/// Longest wait for an event.
+const EVENT_NS: u64 = 1_000_000_000;
+/// After this long a datagram has arrived.
+const SETTLE_NS: u64 = 1_000_000;
+
+pub(super) fn lanes_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for lane in LANES {
+        for at in LANES {
+            bench.send(Route { lane, at, ..ROUTE }, &[at as u8; 20], &[])?;
+            let other = LANES[1 - at as usize];
+            let arrival = bench.soon(|bench| {
+                let wrong = bench.take(0, other).map(|_| Err(Breach::WrongLane(other)));
+                wrong.or_else(|| bench.take(0, at).map(Ok))
+            });
+            let arrival = arrival.ok_or(Breach::Missing { bytes: 20 })??;
+            bench.compare(0, &arrival, &[at as u8; 20])?;
+            bench.device(0).release(arrival.slot);
+        }
+    }
+    Ok(())
+}
+
+/// The lanes that the device has.
+fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [Lane] {
+    if bench.limits().interrupts { &LANES } else { &LANES[..1] }
+}
+
+/// Polls and arms until the lane is armed, as one does before sleeping.
+fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Breach> {
+    let armed = bench.soon(|bench| match bench.take(0, lane) {
+        Some(arrival) => Some(Err(Breach::Unexpected { head: arrival.head })),
+        None => (bench.device(0).arm(lane) == Armed::Armed).then_some(Ok(())),
+    });
+    armed.unwrap_or(Err(Breach::NeverArmed(lane)))
+}
+
+/// Arms the lane and, unless it says that something waits, waits for the event.
+fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: Lane, round: u32) -> Result<(), Breach> {
+    let armed = bench.device(0).arm(lane);
+    if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
+        return Err(Breach::WakeUpLost { lane, round });
+    }
+    Ok(())
+}
+
+pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for &lane in lanes(bench) {
+        for round in 0..5 {
+            arm_when_empty(bench, lane)?;
+            bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
+            if !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
+                return Err(Breach::WakeUpLost { lane, round });
+            }
+            let arrival = bench.next(0, lane, 8)?;
+            bench.device(0).release(arrival.slot);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn waiting_datagram_is_told_or_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for &lane in lanes(bench) {
+        for round in 0..5 {
+            bench.send(Route { at: lane, ..ROUTE }, &[1; 8], &[])?;
+            bench.send(Route { at: lane, ..ROUTE }, &[2; 8], &[])?;
+            let first = bench.next(0, lane, 8)?;
+            // By now the second waits, too.
+            bench.fixture.advance(SETTLE_NS);
+            sleep(bench, lane, round)?;
+            let second = bench.next(0, lane, 8)?;
+            bench.device(0).release(first.slot);
+            bench.device(0).release(second.slot);
+        }
+    }
+    Ok(())
+}
+
+/// A datagram is sent and the lane armed at ever other moments of its way: either the lane says that it waits, or its
+/// event is raised.
+pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    for &lane in lanes(bench) {
+        for round in 0..120 {
+            bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
+            bench.fixture.advance(u64::from(round) * 100);
+            let arrival = loop {
+                sleep(bench, lane, round)?;
+                if let Some(arrival) = bench.take(0, lane) {
+                    break arrival;
+                }
+            };
+            bench.device(0).release(arrival.slot);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn wishes_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let mtu = bench.limits().mtu;
+    for (wish, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
+        let peer = PeerId(wish);
+        bench.device(0).ask(Wish::Resolve(peer));
+        let answer = bench.soon(|bench| bench.device(0).poll_fact());
+        let right = match answer {
+            Some(Fact::Path { peer: answered, mtu: path }) => known && answered == peer && path > 0 && path <= mtu,
+            Some(Fact::NoPath(answered)) => !known && answered == peer,
+            Some(Fact::Down | Fact::Up) | None => false,
+        };
+        if !right {
+            return Err(Breach::Wish { found: format!("Resolve({peer:?}) was answered by {answer:?}") });
+        }
+        bench.device(0).ask(Wish::Forget(peer));
+        if let Some(fact) = bench.device(0).poll_fact() {
+            return Err(Breach::Wish { found: format!("Forget({peer:?}) was answered by {fact:?}") });
+        }
+    }
+    // A path that was forgotten carries datagrams again when it is asked for.
+    bench.device(0).ask(Wish::Resolve(PeerId(1)));
+    bench.device(1).ask(Wish::Resolve(PeerId(0)));
+    for node in 0..2 {
+        let answer = bench.soon(|bench| bench.device(node).poll_fact());
+        if !matches!(answer, Some(Fact::Path { .. })) {
+            return Err(Breach::Wish { found: format!("a forgotten path came back as {answer:?}") });
+        }
+    }
+    bench.check_link(ROUTE)
+}
+
+pub(super) fn dead_and_foreign_spans_have_no_address<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+    let check = |bench: &mut Bench<F>, region, offset, bytes, expected| {
+        let span = Span { region, offset, bytes };
+        let found = bench.nodes[0].1.address(span).is_some();
+        if found == expected { Ok(()) } else { Err(Breach::Address { span, expected }) }
+    };
+    let region = bench.region(0, &[1; 100]);
+    for (offset, bytes) in [(0, 100), (0, 1), (99, 1), (50, 50)] {
+        check(bench, region, offset, bytes, true)?;
+    }
+    let outside =
+        [(0, 101), (100, 1), (99, 2), (101, 0), (usize::MAX, 1), (usize::MAX - 3, 8), (1 << 32, 1), (0, u32::MAX)];
+    for (offset, bytes) in outside {
+        check(bench, region, offset, bytes, false)?;
+    }
+    for other in [
+        Region::new(region.index(), region.life().wrapping_add(1)),
+        Region::new(region.index(), region.life().wrapping_sub(1)),
+        Region::new(u32::MAX, region.life()),
+        Region::default(),
+    ] {
+        check(bench, other, 0, 1, false)?;
+    }
+    bench.retire(0, region);
+    check(bench, region, 0, 1, false)?;
+    for _ in 0..50 {
+        let again = bench.region(0, &[2; 100]);
+        check(bench, again, 0, 100, true)?;
+        check(bench, region, 0, 1, false)?;
+        bench.retire(0, again);
+        check(bench, again, 0, 1, false)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! What the harnesses share: reports with bars, jobs of `unisono run`, processors kept from sleeping.
+
+#[cfg(target_os = "linux")]
+pub mod cpu_latency;
+pub mod job;
+pub mod report;

@@ -1,0 +1,111 @@
+//! Completion queue entries as we read them, and as rdma-core does.
+
+use std::io;
+use std::path::Path;
+
+use unisono_verbs::mlx5::{Completion, Half};
+use unisono_verbs::raw::Failure;
+
+use super::random_requests::Random;
+use crate::mlx5::rdma_core::{Polled, Provider, Setup};
+
+/// Entries of a call.
+const BATCH: u64 = 1000;
+/// `IBV_WC_GENERAL_ERR`: what rdma-core calls a failure that it has no name for.
+const GENERAL: u32 = 21;
+
+/// What was compared.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Read {
+    /// Entries.
+    pub entries: u64,
+    /// Of them those of datagrams that came.
+    pub received: u64,
+    /// Of them those of failures.
+    pub failed: u64,
+    /// Entries that are read differently.
+    pub different: u64,
+}
+
+/// Compares so many random completion queue entries; some print each difference.
+///
+/// # Errors
+/// The provider cannot be run.
+pub fn read_completions(program: &Path, entries: u64, seed: u64) -> io::Result<Read> {
+    let mut random = Random::new(seed);
+    let mut setup = random.setup();
+    let (mut provider, mut read) = (Provider::start(program, setup)?, Read::default());
+    while read.entries < entries {
+        let blocks: Vec<_> = (0..BATCH).map(|_| random.completion(setup.qpn)).collect();
+        for (block, theirs) in blocks.iter().zip(provider.complete(&blocks)?) {
+            let ours = Completion::parse(*block);
+            read.received += u64::from(matches!(ours, Completion::Received(_)));
+            read.failed += u64::from(matches!(ours, Completion::Failed { .. }));
+            if !agrees(&ours, &theirs, &setup) {
+                read.different += 1;
+                if read.different <= 3 {
+                    eprintln!("{ours:?} and {theirs:?} of {block:02x?}");
+                }
+            }
+        }
+        read.entries += BATCH;
+        setup = random.setup();
+        provider.make(setup)?;
+    }
+    Ok(read)
+}
+
+/// Whether both say the same. rdma-core keeps an event's wish to itself, and says of failures only what they are.
+fn agrees(ours: &Completion, theirs: &Polled, setup: &Setup) -> bool {
+    let sent = |index: u16| u64::from(u32::from(index) & (setup.blocks - 1));
+    let taken = |index: u16| u64::from(u32::from(index) & (setup.receive_entries - 1));
+    let expected = match *ours {
+        Completion::Sent { qpn, index } => {
+            // A send with immediate data says so.
+            Polled { qpn, number: sent(index), immediate: theirs.immediate, ..Polled::default() }
+        }
+        Completion::Received(arrival) => Polled {
+            number: taken(arrival.index),
+            is_receive: true,
+            bytes: arrival.bytes,
+            source: arrival.source,
+            qpn: arrival.qpn,
+            lid: arrival.lid.into(),
+            level: arrival.service_level.into(),
+            global: arrival.grh,
+            immediate: arrival.immediate,
+            ..Polled::default()
+        },
+        Completion::Failed { qpn, index, half, failure, vendor } => {
+            let number = match half {
+                Half::Send => sent(index),
+                Half::Receive => taken(index),
+            };
+            Polled { qpn, number, status: status(failure), vendor: vendor.into(), ..Polled::default() }
+        }
+        Completion::Unknown { .. } => return false,
+    };
+    expected == *theirs
+}
+
+/// `ibv_wc_status`; the adapter's other syndromes as rdma-core translates them (`mlx5_handle_error_cqe`).
+const fn status(failure: Failure) -> u32 {
+    match failure {
+        Failure::Length => 1,
+        Failure::Operation => 2,
+        Failure::Protection => 4,
+        Failure::Flushed => 5,
+        Failure::Other(syndrome) => match syndrome {
+            0x06 => 6,
+            0x10 => 7,
+            0x11 => 8,
+            0x12 => 9,
+            0x13 => 10,
+            0x14 => 11,
+            0x15 => 12,
+            0x16 => 13,
+            0x22 => 16,
+            _ => GENERAL,
+        },
+    }
+}

@@ -1,0 +1,47 @@
+//! Collectives over messages in the simulated network; all of them: `cargo run --release -p unisono-tests --bin schedules`.
+
+use unisono_core::collective::Verb;
+use unisono_tests::scenarios::schedules::{Choice, Contents, Outcome, run, works};
+use unisono_udp::fault::{Faults, Probability};
+
+fn faulty() -> Faults {
+    let chance = Probability::new(0.05).expect("a probability");
+    Faults { loss: chance, reorder: chance, ..Faults::default() }
+}
+
+#[test]
+fn some_collectives_of_up_to_9_ranks_give_what_they_mean_under_faults() {
+    let mut sum = Outcome::default();
+    for size in 1..=9 {
+        let list = works(size, Choice { ports: 3, one_in: 40, seed: 11 });
+        let outcome = run(&list, 3, faulty(), u64::from(size));
+        assert_eq!((outcome.wrong, outcome.unfinished), (0, 0), "{size} ranks");
+        assert_eq!(outcome.collectives, list.len() as u64);
+        sum += outcome;
+    }
+    assert!(sum.eager > 0 && sum.announced > 0 && sum.asked > 0 && sum.faults > 0, "{sum:?}");
+}
+
+#[test]
+fn lists_of_collectives_have_every_verb_and_every_root() {
+    let all = works(5, Choice { ports: 2, one_in: 1, seed: 1 });
+    let roots = |verb| (0..5).all(|root| all.iter().any(|work| work.call.verb == verb && work.call.root.0 == root));
+    assert!([Verb::Broadcast, Verb::Reduce, Verb::Gather, Verb::Scatter].into_iter().all(roots));
+    let verbs: std::collections::HashSet<Verb> = all.iter().map(|work| work.call.verb).collect();
+    assert_eq!(verbs.len(), 11);
+}
+
+/// No rank's output means something else, or nothing: a comparison can fail.
+#[test]
+fn contents_tell_collectives_ranks_and_roots_apart() {
+    let all = works(4, Choice { ports: 1, one_in: 1, seed: 1 });
+    let long = all.iter().filter(|work| work.elements == 7 && !work.call.varying && work.call.verb != Verb::Barrier);
+    for work in long {
+        let contents = Contents::new(work);
+        let outputs: Vec<&[u8]> = (0..4).filter_map(|rank| contents.output(rank)).collect();
+        assert!(!outputs.is_empty() && outputs.iter().all(|output| !output.is_empty()), "{work:?}");
+        if matches!(work.call.verb, Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter | Verb::Scan | Verb::Exscan) {
+            assert!(outputs.windows(2).all(|pair| pair[0] != pair[1]), "{work:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Grants that are given back.
+
+extern crate alloc;
+
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+use unisono_core::device::Lane;
+use unisono_core::wire::{Flags, Header, Kind};
+use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::{Config, Network, NodeId, Sight, Verdict};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(network: &Network, nodes: &mut [Node<64>], until: u64) {
+    while let Some(step) = network.step_until(until) {
+        nodes[step.node.0 as usize].drive(step.lane);
+    }
+}
+
+#[test]
+fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    let given_back: Rc<RefCell<Vec<u8>>> = Rc::default();
+    let taken = Rc::clone(&given_back);
+    // The notice is on its way for long.
+    network.tamper(move |passing| match Header::<32>::parse(passing.bytes) {
+        Ok(header) if header.kind == Kind::Acknowledge && header.flags.contains(Flags::DRAINED) => {
+            taken.borrow_mut().clone_from(passing.bytes);
+            Verdict::Take
+        }
+        _ => Verdict::Pass,
+    });
+    for _ in 0..8 {
+        nodes[0].send(NodeId(1), &[7; 500]).expect("room");
+    }
+    run(&network, &mut nodes, SECOND);
+    assert!(!given_back.borrow().is_empty(), "an idle sender gives its grant back");
+    let late = given_back.take();
+    // A new grant, then the notice, then what the receiver believes it has granted.
+    nodes[0].send(NodeId(1), &[7; 500]).expect("room");
+    run(&network, &mut nodes, network.now() + 100_000);
+    let credit: Rc<RefCell<Option<u16>>> = Rc::default();
+    let seen = Rc::clone(&credit);
+    network.watch(move |sighting| {
+        if (sighting.what, sighting.from) == (Sight::Sent, NodeId(1))
+            && let Ok(header) = Header::<32>::parse(sighting.head)
+            && header.kind == Kind::Eager
+        {
+            *seen.borrow_mut() = Some(header.credit);
+        }
+    });
+    network.tamper(|_| Verdict::Pass);
+    network.forge(NodeId(0), NodeId(1), Lane::Polled, &late);
+    run(&network, &mut nodes, network.now() + 100_000);
+    nodes[1].send(NodeId(0), b"says what is granted").expect("room");
+    run(&network, &mut nodes, network.now() + 100_000);
+    assert!(credit.borrow().is_some_and(|credit| credit > 0), "{credit:?}");
+}

@@ -1,0 +1,11 @@
+//! The endpoint over the simulated network and over UDP.
+
+mod busy_receiver;
+mod clock_wrap;
+mod conservation;
+mod credit;
+mod hostile;
+mod messages;
+mod restart;
+mod shutdown;
+mod window_pool;

@@ -1,0 +1,85 @@
+//! How lives end: what is told of them, and when.
+
+use unisono_core::device::Lane;
+use unisono_core::endpoint::Event;
+use unisono_core::endpoint::peer::Life;
+use unisono_core::ids::Incarnation;
+use unisono_core::progress::drive;
+use unisono_core::wire::{Header, Kind};
+use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::{Config, Network, NodeId, Verdict};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(network: &Network, nodes: &mut [Node<64>], until: u64, mut saw: impl FnMut(NodeId, Event)) {
+    while let Some(step) = network.step_until(until) {
+        let node = &mut nodes[step.node.0 as usize];
+        for event in node.drive(step.lane) {
+            saw(node.id, event);
+        }
+    }
+}
+
+#[test]
+fn abort_reaches_those_who_were_told_bye() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    nodes[0].send(NodeId(1), b"a start").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| {});
+    network.tamper(|passing| match Header::<32>::parse(passing.bytes) {
+        Ok(header) if header.kind == Kind::Bye => Verdict::Take,
+        _ => Verdict::Pass,
+    });
+    nodes[0].endpoint.leave();
+    // The first Bye leaves, and is lost.
+    nodes[0].drive(Lane::Polled);
+    assert!(!nodes[0].endpoint.is_gone());
+    nodes[0].endpoint.abort();
+    nodes[0].wake();
+    let mut told = false;
+    run(&network, &mut nodes, 2 * SECOND, |node, event| {
+        told |= (node, event) == (NodeId(1), Event::Failed(NodeId(0).into()));
+    });
+    assert!(told, "who was told Bye is not told more");
+}
+
+/// Node 1 says Bye to node 0, or Abort, which meets its next life before it asks for events.
+fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    nodes[0].send(NodeId(1), b"a start").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| {});
+    if abort {
+        nodes[1].endpoint.abort()
+    } else {
+        nodes[1].endpoint.leave()
+    }
+    nodes[1].wake();
+    let peer = NodeId(1).into();
+    while nodes[0].endpoint.life(peer) == Life::Alive {
+        let step = network.step_until(2 * SECOND).expect("the end of a life is told");
+        if step.node == NodeId(1) {
+            nodes[1].drive(step.lane);
+            continue;
+        }
+        let (now, mut device) = (network.now(), network.device(NodeId(0)));
+        let Node { endpoint, memory, inbox, .. } = &mut nodes[0];
+        drive(now, Lane::Polled, endpoint, &mut device, memory, inbox, 64);
+    }
+    let (now, mut node) = (network.now(), nodes.swap_remove(0));
+    node.endpoint.meet(now, peer, Incarnation(0x5000), 1400);
+    let events = core::iter::from_fn(|| node.endpoint.poll_event(now)).collect();
+    assert_eq!(node.endpoint.life(peer), Life::Alive);
+    (node, events)
+}
+
+#[test]
+fn end_of_a_life_is_told_as_it_was_when_the_next_has_begun() {
+    let peer = NodeId(1).into();
+    assert_eq!(ends_and_is_met_again(false).1, [Event::Parted(peer)]);
+    let (mut node, events) = ends_and_is_met_again(true);
+    assert_eq!(events, [Event::Failed(peer)]);
+    // The next life's own end is told, too.
+    node.endpoint.fail(2 * SECOND, peer);
+    assert_eq!(node.endpoint.poll_event(2 * SECOND), Some(Event::Failed(peer)));
+}

@@ -1,0 +1,166 @@
+//! More peers than windows, and jobs with more ranks than a call looks at.
+
+use unisono_core::endpoint::Event;
+use unisono_core::endpoint::operation::SendError;
+use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
+use unisono_core::span::Span;
+use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::{Config, Network, NodeId};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(
+    network: &Network,
+    nodes: &mut [Node<64>],
+    until: u64,
+    mut done: impl FnMut(&mut Node<64>, Vec<Event>) -> bool,
+) -> bool {
+    while let Some(step) = network.step_until(until) {
+        let node = &mut nodes[step.node.0 as usize];
+        let events = node.drive(step.lane);
+        if done(node, events) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn watched_peers_do_not_keep_windows_from_those_who_send() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 5, |_, sizes| sizes.windows = 2);
+    let now = network.now();
+    // As many as there are windows: a receive from each of them is pending.
+    for peer in [1, 2] {
+        assert!(nodes[0].endpoint.watch(now, NodeId(peer).into(), true));
+    }
+    for peer in [3, 4, 1] {
+        nodes[0].send(NodeId(peer), b"a grant").expect("room");
+    }
+    let mut arrived = 0;
+    let all = run(&network, &mut nodes, now + SECOND, |node, _| {
+        arrived += node.take_messages().len();
+        arrived == 3
+    });
+    assert!(all, "{arrived} of 3 messages left");
+    // Asked again from time to time, as those do who wait, the watch finds its window again.
+    network.crash(NodeId(2));
+    let died = network.now();
+    let mut silent = false;
+    for look in 1..200 {
+        let now = network.now();
+        for peer in [1, 2] {
+            nodes[0].endpoint.watch(now, NodeId(peer).into(), true);
+        }
+        nodes[0].wake();
+        silent |= run(&network, &mut nodes, died + look * SECOND / 50, |_, events| {
+            events.contains(&Event::Silent(NodeId(2).into()))
+        });
+    }
+    assert!(silent, "a death goes unnoticed");
+}
+
+#[test]
+fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 400, |_, sizes| sizes.windows = 4);
+    nodes[0].send(NodeId(399), b"last words").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| false);
+    for i in [0, 399] {
+        nodes[i].endpoint.leave();
+        nodes[i].wake();
+    }
+    let mut gone = 0;
+    let left = run(&network, &mut nodes, 2 * SECOND, |node, events| {
+        assert!(events.iter().all(|event| matches!(event, Event::Parted(_))), "{events:?}");
+        gone += u32::from(node.endpoint.is_gone());
+        gone == 2
+    });
+    assert!(left, "the farewell stops half way");
+}
+
+#[test]
+fn endpoint_that_gives_up_sends_no_more_data() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    for _ in 0..5 {
+        nodes[0].send(NodeId(1), &[7; 500]).expect("room");
+    }
+    // Whoever gives up takes its memory back: what left now would be cut short.
+    nodes[0].endpoint.abort();
+    let mut failed = false;
+    run(&network, &mut nodes, SECOND, |node, events| {
+        failed |= node.id == NodeId(1) && events.contains(&Event::Failed(NodeId(0).into()));
+        false
+    });
+    assert_eq!(nodes[1].take_messages(), []);
+    assert!(failed, "the other is told");
+}
+
+#[test]
+fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 4, |_, _| {});
+    nodes[1].send(NodeId(2), b"the only one who knows").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| false);
+    nodes[2].endpoint.abort();
+    nodes[2].wake();
+    let mut told = [false; 4];
+    run(&network, &mut nodes, 2 * SECOND, |node, events| {
+        told[node.id.0 as usize] |= events.contains(&Event::Failed(NodeId(2).into()));
+        false
+    });
+    assert_eq!(told, [true, true, false, true]);
+}
+
+#[test]
+fn placement_that_no_datagram_can_carry_is_refused_at_once() {
+    let network = Network::new(3, Config::default());
+    let mut node = Node::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
+    let from = Span { bytes: 9, ..Span::default() };
+    for mtu in [0, 24, 32, 39] {
+        node.endpoint.meet(network.now(), PeerId(1), Incarnation(mtu + 2), mtu);
+        while node.endpoint.poll_event(network.now()).is_some() {}
+        let placed = node.endpoint.place(network.now(), PeerId(1), PlacementId(0), Key(1), from);
+        assert_eq!(placed, Err(SendError::TooLong), "{mtu}");
+    }
+}
+
+#[test]
+fn deaths_among_more_watched_peers_than_windows_are_noticed_while_others_send() {
+    const PEERS: u32 = 24;
+    const DEAD: [u32; 3] = [5, 13, 22];
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, PEERS + 1, |_, sizes| sizes.windows = 4);
+    for dead in DEAD {
+        network.crash(NodeId(dead));
+    }
+    let mut silent = Vec::new();
+    // Looked at every 20 ms, as processes do, and something is sent all the time.
+    for look in 1..300_u64 {
+        let now = network.now();
+        for peer in 1..=PEERS {
+            nodes[0].endpoint.watch(now, PeerId(peer), true);
+        }
+        for other in 0..4 {
+            let to = NodeId((look * 4 + other) as u32 % PEERS + 1);
+            if !DEAD.contains(&to.0) {
+                nodes[0].send(to, b"busy").expect("room");
+            }
+        }
+        nodes[0].wake();
+        run(&network, &mut nodes, look * SECOND / 50, |node, events| {
+            if node.id == NodeId(0) {
+                for event in events {
+                    if let Event::Silent(peer) = event {
+                        silent.push(peer.0);
+                        node.endpoint.fail(network.now(), peer);
+                    }
+                }
+            }
+            false
+        });
+    }
+    silent.sort_unstable();
+    assert_eq!(silent, DEAD, "whose silence was noticed within 6 s");
+}
