@@ -416,7 +416,7 @@ mod tests {
         assert!(pairs.eq([(1, 0, 4), (11, 4, 4), (21, 8, 4)]));
         let none = Cut::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
         let layout = Layout::new(none, none, none, 3, 1, 1);
-        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "nonsense ends");
+        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "a malformed layout ends");
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(pieces(&layout(1), Place::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
         let none = Cut::equal(8, 1).of(Vector { row: 0, rows: 0, stride: 0, extent: 0 });
         let layout = Layout::new(none, none, none, 1, 1, 1);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "nonsense ends");
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "a malformed layout ends");
     }
 
     #[test]
