@@ -1,4 +1,4 @@
-//! Sets of blocks that one operation moves.
+//! The set of blocks that one operation moves.
 
 /// `count` runs of `run` blocks, `stride` apart, numbers modulo `modulus`; the last run has `last` blocks.
 ///
@@ -9,13 +9,13 @@ pub struct Blocks {
     pub first: u32,
     /// Blocks in every run but the last.
     pub run: u32,
-    /// From one run's first block to the next one's; at most `modulus`.
+    /// Distance from one run's first block to the next one's; at most `modulus`.
     pub stride: u32,
-    /// Runs.
+    /// Number of runs.
     pub count: u32,
     /// Blocks in the last run.
     pub last: u32,
-    /// At least every run's length; [`Blocks::UNWRAPPED`] where nothing wraps.
+    /// At least every run's length; [`Blocks::UNWRAPPED`] if nothing wraps.
     pub modulus: u32,
 }
 
@@ -41,12 +41,12 @@ impl Blocks {
         Self { first, run, stride: 0, count: 1, last: run, modulus }
     }
 
-    /// The same blocks, `by` further on; for sets that do not wrap.
+    /// The same blocks shifted by `by`; for sets that do not wrap.
     pub const fn shifted(self, by: u32) -> Self {
         Self { first: self.first.wrapping_add(by), ..self }
     }
 
-    /// How many blocks.
+    /// The number of blocks.
     pub const fn len(&self) -> u32 {
         match self.count.checked_sub(1) {
             Some(full) => full.wrapping_mul(self.run).wrapping_add(self.last),
@@ -74,7 +74,7 @@ impl Blocks {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Runs {
     left: Blocks,
-    /// Blocks of the run before that lie at 0 and on.
+    /// The wrapped rest of the previous run, from block 0 on.
     wrapped: u32,
 }
 

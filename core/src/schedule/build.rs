@@ -1,4 +1,4 @@
-//! What an algorithm puts together for a verb.
+//! Composition of a schedule: the phases of each algorithm for each collective.
 
 use super::algorithm::alltoall_exchange::Swap;
 use super::algorithm::copy::{Copy, Hop, Side};
@@ -14,7 +14,7 @@ use super::spec::base;
 use super::{Algorithm, Blocks, Call, Order, Place, Plan, Refused, Span, Verb};
 
 impl Plan {
-    /// A group of one.
+    /// The schedule of a group of one rank.
     pub(super) fn alone(&mut self) {
         let silent = matches!(self.call.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
         if !silent && !self.call.in_place {
@@ -30,7 +30,7 @@ impl Plan {
         }
     }
 
-    /// A part whose messages others can send before this rank has entered.
+    /// Appends a phase whose messages may arrive before this rank has entered.
     fn push_early(&mut self, kind: Kind) {
         self.early = self.early.wrapping_add(kind.part().arrivals());
         self.early_messages = self.early_messages.wrapping_add(kind.part().receives());
@@ -95,7 +95,7 @@ impl Plan {
         Kind::After(After { groups: self.groups(), ports: self.ports(), load })
     }
 
-    /// The parts of the call's algorithm for its verb.
+    /// Composes the phases of the specified algorithm.
     pub(super) fn compose(&mut self) -> Result<(), Refused> {
         let call = self.call;
         match call.verb {
@@ -172,7 +172,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Rank r's block r of all vectors combined, at block r of `into`, for a vector of a block per rank.
+    /// Appends the phases after which rank r has block r of all vectors combined, at block r of `into`, for a vector
+    /// with a block per rank.
     fn scatter_result(&mut self, into: Place, in_place: bool, own: Own) -> Result<(), Refused> {
         match self.call.algorithm {
             Algorithm::Ring => {
@@ -189,7 +190,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Halving up to each group's own part.
+    /// Appends halving down to each group's own part.
     fn halve(&mut self, vector: Vector, split: Split) {
         self.push_early(self.before(Early::Vector(vector)));
         self.push_early(self.exchange(What::Halves(vector, split)));

@@ -1,6 +1,6 @@
-//! Masks over the steps before a step: bit b stands for step i − 1 − b.
+//! Dependency masks over the steps before a step: bit b stands for step i − 1 − b.
 
-/// The lowest `n` bits; all for 64 and more.
+/// The lowest `n` bits; all bits for 64 and more.
 const fn ones(n: u32) -> u64 {
     match 1_u64.checked_shl(n) {
         Some(bit) => bit.wrapping_sub(1),
@@ -8,17 +8,17 @@ const fn ones(n: u32) -> u64 {
     }
 }
 
-/// Step `i` needs steps `from..to`, `to ≤ i`. What is older than 64 steps needs no bit.
+/// Step `i` depends on steps `from..to`, `to ≤ i`. Steps older than 64 need no bit.
 pub(super) const fn steps(i: u32, from: u32, to: u32) -> u64 {
     if from < to { ones(i.wrapping_sub(from)) & !ones(i.wrapping_sub(to)) } else { 0 }
 }
 
-/// Step `i` needs step `one`, `one < i`.
+/// Step `i` depends on step `one`, `one < i`.
 pub(super) const fn step(i: u32, one: u32) -> u64 {
     steps(i, one, one.wrapping_add(1))
 }
 
-/// Step `i` needs steps `from..from + part` of every `period` steps, until `to ≤ i`.
+/// Step `i` depends on the first `part` of every `period` steps, from step `from` on, before `to ≤ i`.
 pub(super) fn every(i: u32, from: u32, part: u32, period: u32, to: u32) -> u64 {
     if period == 0 {
         return 0;

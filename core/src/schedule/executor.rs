@@ -1,19 +1,19 @@
-//! Runs one rank's schedule: which step may begin, which are under way, when all are done.
+//! The executor of one rank's schedule: hands out steps whose dependencies are complete, and tracks completion.
 
 use super::{Operation, Plan, Step};
 use crate::collective::{Cause, Failure, Turn, Verb};
 use crate::ids::{CollectiveId, Rank, StepId};
 
-/// Steps that are under way at most: those from the first that is not done on.
+/// The most steps in progress, counted from the first incomplete one.
 const WINDOW: u32 = 64;
 
-/// One rank's steps in one collective: a [`Plan`], or in tests a list of steps with something wrong.
+/// One rank's steps in one collective: a [`Plan`], or in tests a list of steps with a defect.
 pub trait Schedule {
-    /// What the group does.
+    /// The kind of collective.
     fn verb(&self) -> Verb;
-    /// How many steps there are.
+    /// The number of steps.
     fn steps(&self) -> u32;
-    /// Step `i`; `None` from [`steps`](Self::steps) on. Any step may be asked for in any order.
+    /// Step `i`; `None` from [`steps`](Self::steps) on. Any step may be computed in any order.
     fn step(&self, i: u32) -> Option<Step>;
 }
 
@@ -31,34 +31,35 @@ impl Schedule for Plan {
     }
 }
 
-/// One rank's part in one collective over messages.
+/// One rank's execution of one collective over messages.
 ///
-/// Each poll hands out a step whose needs are done; any number of steps is under way, and they are done in any order. No
-/// memory beyond this value. A step is computed twice in all, and its needs are looked at once for each step that is done while
+/// Each poll returns a step whose dependencies are complete; any number of steps may be in progress, and they complete
+/// in any order. It needs no memory beyond this value. A step is computed twice in total, and its dependencies are
+/// checked once for each step that completes while it is among the 64 that may be in progress.
 /// it is among the 64 that may be under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Executor<S = Plan> {
     plan: S,
     id: CollectiveId,
-    /// The first step that is not done; bit b below stands for step base + b.
+    /// The first incomplete step; bit b of the masks stands for step base + b.
     base: u32,
     begun: u64,
     done: u64,
-    /// Steps before this one were begun, or found to need others, since the last one was done.
+    /// Steps before this one were begun, or found to be blocked, since the last completion.
     from: u32,
-    /// Steps before this one were computed: the needs of the last 64 of them, by their number modulo 64.
+    /// Steps before this one were computed: the dependencies of the last 64 of them, by their number modulo 64.
     computed: u32,
     needs: [u64; WINDOW as usize],
     failure: Option<Failure>,
 }
 
 impl<S: Schedule> Executor<S> {
-    /// Nothing begun.
+    /// An execution without begun steps.
     pub const fn new(id: CollectiveId, plan: S) -> Self {
         Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
     }
 
-    /// The same schedule once more, as another collective. What was computed stays so where all of it was kept.
+    /// Restarts the same schedule as another collective. Dependencies stay computed if all of them fit.
     pub const fn restart(&mut self, id: CollectiveId) {
         self.id = id;
         (self.base, self.from) = (0, 0);
@@ -69,17 +70,17 @@ impl<S: Schedule> Executor<S> {
         }
     }
 
-    /// Its schedule.
+    /// The schedule.
     pub const fn plan(&self) -> &S {
         &self.plan
     }
 
-    /// Which collective.
+    /// The identity of the collective.
     pub const fn id(&self) -> CollectiveId {
         self.id
     }
 
-    /// The next step to begin. [`Turn::Pending`]: some step that is under way has to be done first.
+    /// Returns the next step to begin. [`Turn::Pending`]: some step in progress has to complete first.
     pub fn poll(&mut self) -> Turn<Operation> {
         if let Some(failure) = self.failure {
             return Turn::Failed(failure);
@@ -105,7 +106,7 @@ impl<S: Schedule> Executor<S> {
         if self.base >= self.plan.steps() { Turn::Final } else { Turn::Pending }
     }
 
-    /// A step is done. One that is not under way is ignored.
+    /// Completes a step. A step that is not in progress is ignored.
     pub fn handle_done(&mut self, step: StepId) {
         let b = step.0.wrapping_sub(self.base);
         if b >= WINDOW || self.begun & !self.done & bit(b) == 0 {
@@ -125,36 +126,36 @@ impl<S: Schedule> Executor<S> {
         }
     }
 
-    /// A rank is gone: if some step with it is not done, the collective fails. O(steps).
+    /// Handles a failed rank: if some step with it is incomplete, the collective fails. O(steps).
     pub fn handle_failed(&mut self, rank: Rank) {
         if self.failure.is_none() && (self.base..self.plan.steps()).any(|i| self.is_open_with(i, rank)) {
             self.fail(rank, Cause::Missing);
         }
     }
 
-    /// A rank does what none that follows the schedule does.
+    /// Fails the collective because a rank violated the schedule.
     pub fn fail(&mut self, rank: Rank, cause: Cause) {
         self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.verb() });
     }
 
-    /// Steps that are done, not counting those behind the first that is not.
+    /// Complete steps, without those after the first incomplete one.
     pub const fn done(&self) -> u32 {
         self.base
     }
 
-    /// Whom the first step that is not done waits for, if it is under way and a message.
+    /// The peer of the first incomplete step, if that is a message in progress.
     pub fn awaited(&self) -> Option<Rank> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
     }
 
-    /// Whom the messages that are under way are with; a rank as often as there are messages with it.
+    /// The peers of the messages in progress; a rank appears once per message.
     pub fn partners(&self) -> impl Iterator<Item = Rank> {
         let under_way = self.begun & !self.done;
         let steps = (0..WINDOW).filter(move |b| under_way & bit(*b) != 0).map(|b| self.base.wrapping_add(b));
         steps.filter_map(|i| partner(&self.plan.step(i)?.operation))
     }
 
-    /// What step `i` of the window needs. The steps before it were asked for.
+    /// The dependencies of step `i` of the window. The steps before it were computed.
     fn needs(&mut self, i: u32) -> Option<u64> {
         let needs = self.needs.get_mut((i % WINDOW) as usize)?;
         if i >= self.computed {
@@ -169,11 +170,11 @@ impl<S: Schedule> Executor<S> {
         !is_done && self.plan.step(i).is_some_and(|step| partner(&step.operation) == Some(rank))
     }
 
-    /// Steps before the one at `b` that are not done, in the order of its needs: bit x for the one at b − 1 − x.
+    /// The incomplete steps before the one at `b`, in the order of its dependencies: bit x for the one at b − 1 − x.
     const fn pending(&self, b: u32) -> u64 {
         match WINDOW.checked_sub(b) {
             Some(0) | None => 0,
-            // The lowest b bits, reversed; what is before the base is done.
+            // The lowest b bits, reversed; every step before the base is complete.
             Some(WINDOW) => 0,
             Some(above) => match (!self.done).reverse_bits().checked_shr(above) {
                 Some(pending) => pending,
@@ -183,7 +184,7 @@ impl<S: Schedule> Executor<S> {
     }
 }
 
-/// Bit `b`; none beyond the window.
+/// Bit `b`; zero beyond the window.
 const fn bit(b: u32) -> u64 {
     match 1_u64.checked_shl(b) {
         Some(bit) => bit,
@@ -191,7 +192,7 @@ const fn bit(b: u32) -> u64 {
     }
 }
 
-/// The other side of a message.
+/// The peer of a message.
 const fn partner(operation: &Operation) -> Option<Rank> {
     match operation {
         Operation::Send { to, .. } => Some(*to),

@@ -1,20 +1,20 @@
-//! Ranks in groups of neighbours, as many groups as the largest power of the base that is not above the size.
+//! Contiguous groups of ranks: as many groups as the largest power of the base that is not above the size.
 //!
-//! A group has at most `base` ranks, so that its first rank, its *leader*, deals with the others in one round of k ports.
-//! Leaders then exchange digit by digit. Groups are contiguous, so that the order of ranks is kept.
+//! A group has at most `base` ranks, so that its first rank, its *leader*, exchanges messages with the others in one
+//! round of k ports. Leaders then exchange digit by digit. Contiguous groups keep the order of ranks.
 
 use super::radix::{Radix, quotient, remainder};
 
-/// Which group a rank is in, and which ranks are in a group.
+/// The group of a rank, and the ranks of each group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Groups {
     pub(super) radix: Radix,
-    /// Groups are `radix^digits`.
+    /// There are `radix^digits` groups.
     pub(super) digits: u32,
     pub(super) count: u32,
     /// Ranks in the later groups.
     ranks: u32,
-    /// The first so many groups have one rank more.
+    /// This many of the first groups have one rank more.
     longer: u32,
     /// This rank's group.
     pub(super) group: u32,
@@ -45,17 +45,17 @@ impl Groups {
         group.wrapping_mul(self.ranks).wrapping_add(longer)
     }
 
-    /// Ranks in this rank's group, the leader not counted.
+    /// Ranks in this rank's group, without the leader.
     pub(super) const fn followers(&self) -> u32 {
         self.leader(self.group.wrapping_add(1)).wrapping_sub(self.leader(self.group)).wrapping_sub(1)
     }
 
-    /// Whether this rank is the first of its group.
+    /// Whether this rank is its group's leader.
     pub(super) const fn leads(&self) -> bool {
         self.member == 0
     }
 
-    /// Whether every group is one rank: the size is a power of the base.
+    /// Whether every group has one rank: the size is a power of the base.
     pub(super) const fn exact(&self) -> bool {
         self.longer == 0 && self.ranks == 1
     }

@@ -1,63 +1,63 @@
-//! From blocks to bytes.
+//! The mapping of blocks to bytes.
 
 use super::blocks::Runs;
 use super::radix::remainder;
 use super::{Place, Span};
 
-/// How a buffer is cut into blocks.
+/// The division of a buffer into blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cut<'m> {
-    /// Blocks of `block` bytes one behind the other, `total` bytes in all: the last ones may be shorter, or empty.
+    /// Consecutive blocks of `block` bytes, `total` bytes overall: the last ones may be shorter, or empty.
     Uniform {
         /// Bytes of a block.
         block: usize,
         /// Bytes of all blocks.
         total: usize,
     },
-    /// Blocks of any size anywhere.
+    /// Blocks of any size at any offset.
     Table {
         /// Bytes of each block. A block without an entry is empty.
         bytes: &'m [usize],
-        /// Where each begins.
+        /// Offset of each block.
         at: &'m [usize],
     },
-    /// Blocks of any size anywhere, in rows: a part of the columns of a matrix.
+    /// Blocks of any size at any offset, in rows: some columns of a matrix.
     Rows {
         /// Bytes of each block. A block without an entry is empty.
         bytes: &'m [usize],
-        /// Where each begins.
+        /// Offset of each block.
         at: &'m [usize],
         /// Bytes of a row; the last one of a block may be shorter.
         row: usize,
-        /// From the begin of a row to that of the next one.
+        /// Distance from one row's start to the next one's.
         stride: usize,
     },
-    /// As [`Uniform`](Self::Uniform), of bytes that do not lie one behind the other.
+    /// As [`Uniform`](Self::Uniform), for bytes that are not consecutive.
     Vector {
         /// Bytes of a block.
         block: usize,
         /// Bytes of all blocks.
         total: usize,
-        /// Where they lie.
+        /// The layout of the bytes.
         vector: Vector,
     },
 }
 
-/// Bytes in rows, and such rows again and again: what `MPI_Type_vector` describes.
+/// Rows of bytes, repeated: the layout that `MPI_Type_vector` describes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Vector {
     /// Bytes of a row.
     pub row: usize,
     /// Rows of one vector.
     pub rows: usize,
-    /// From the begin of a row to that of the next one.
+    /// Distance from one row's start to the next one's.
     pub stride: usize,
-    /// From the begin of a vector to that of the next one.
+    /// Distance from one vector's start to the next one's.
     pub extent: usize,
 }
 
 impl Vector {
-    /// Where byte `at` lies, and how many of its row are left from there.
+    /// The offset of byte `at`, and how many bytes of its row remain from there.
     fn locate(&self, at: usize) -> (usize, usize) {
         let (row, within) = (at.checked_div(self.row).unwrap_or(0), at.checked_rem(self.row).unwrap_or(0));
         let (vector, row) = (row.checked_div(self.rows).unwrap_or(0), row.checked_rem(self.rows).unwrap_or(0));
@@ -78,7 +78,7 @@ impl Cut<'_> {
         Self::Uniform { block, total: block.saturating_mul(blocks as usize) }
     }
 
-    /// The same blocks of a vector's bytes.
+    /// The same blocks, of a vector's bytes.
     pub const fn of(self, vector: Vector) -> Self {
         match self {
             Self::Uniform { block, total } | Self::Vector { block, total, .. } => Self::Vector { block, total, vector },
@@ -86,7 +86,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Where block `b` begins, and its bytes.
+    /// The offset of block `b`, and its length.
     fn block(&self, b: u32) -> (usize, usize) {
         let b = b as usize;
         match *self {
@@ -101,7 +101,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Where `blocks` blocks from `first` on lie, and their bytes, if that is one piece whatever they are.
+    /// The offset and length of `blocks` blocks from `first` on, if they are contiguous whatever their sizes.
     fn run(&self, first: u32, blocks: u32) -> Option<(usize, usize)> {
         let (Self::Uniform { block, total } | Self::Vector { block, total, .. }) = *self else { return None };
         let at = (first as usize).saturating_mul(block).min(total);
@@ -109,7 +109,7 @@ impl Cut<'_> {
         Some((at, bytes.min(total.saturating_sub(at))))
     }
 
-    /// Where bytes lie that do not lie one behind the other: those of each block, or of all.
+    /// The vector layout of the buffer's bytes, of each block or of the whole buffer.
     const fn vector_of(&self) -> Option<(Vector, Whose)> {
         match *self {
             Self::Rows { row, stride, .. } => Some((Vector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block)),
@@ -126,16 +126,16 @@ impl Cut<'_> {
     }
 }
 
-/// What a vector is of.
+/// What a vector layout applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Whose {
-    /// It begins where the block does.
+    /// The block: it begins at the block's offset.
     Block,
-    /// It begins where the buffer does.
+    /// The whole buffer: it begins at the buffer's start.
     All,
 }
 
-/// `total` in `parts` parts of whole `grain`s: bytes of each but the last ones.
+/// Bytes of each of `parts` parts of `total` in whole `grain`s; the last ones may be shorter.
 fn per(total: usize, parts: usize, grain: usize) -> usize {
     let grain = grain.max(1);
     let grains = total.div_ceil(grain);
@@ -143,31 +143,31 @@ fn per(total: usize, parts: usize, grain: usize) -> usize {
     each.saturating_mul(grain)
 }
 
-/// Bytes of a place.
+/// Contiguous bytes of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Piece {
-    /// The place.
+    /// The buffer.
     pub place: Place,
     /// Bytes from its start.
     pub offset: usize,
-    /// How many; not 0.
+    /// Length, not 0.
     pub bytes: usize,
 }
 
 impl Piece {
-    /// What is behind its first `bytes` bytes, if anything.
+    /// The rest after its first `bytes` bytes, if any.
     fn after(self, bytes: usize) -> Option<Self> {
         let left = self.bytes.checked_sub(bytes).filter(|left| *left != 0)?;
         Some(Self { offset: self.offset.saturating_add(bytes), bytes: left, ..self })
     }
 }
 
-/// Where a collective's blocks lie at one rank.
+/// The layout of a collective's blocks at one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout<'m> {
     input: Cut<'m>,
     output: Cut<'m>,
-    /// What scratch holds: block x the size of block x modulo `blocks`, in slots of the largest one's size.
+    /// Scratch: block x has the size of block x modulo `blocks`, in slots of the largest block's size.
     held: Cut<'m>,
     blocks: u32,
     pitch: usize,
@@ -176,8 +176,9 @@ pub struct Layout<'m> {
 }
 
 impl<'m> Layout<'m> {
-    /// Input and output as given; scratch holds blocks of the verb's whole buffer `held`, which has `blocks` of them
-    /// ([`Plan::blocks`](super::Plan::blocks)); segments are cut between elements of `grain` bytes.
+    /// A layout with the given input and output; scratch holds blocks of the collective's whole buffer `held`, which
+    /// has `blocks` of them ([`Plan::blocks`](super::Plan::blocks)); segments are cut between elements of `grain`
+    /// bytes.
     pub fn new(input: Cut<'m>, output: Cut<'m>, held: Cut<'m>, blocks: u32, grain: usize, segments: u32) -> Self {
         Self { input, output, held, blocks, pitch: held.largest(), grain, segments }
     }
@@ -193,8 +194,8 @@ impl<'m> Layout<'m> {
         self.pitch.saturating_mul(blocks as usize)
     }
 
-    /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get pieces of
-    /// the same sum, but not the same pieces.
+    /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get
+    /// pieces of the same total length, but not the same pieces.
     pub fn pieces(&self, span: Span) -> Pieces<'m> {
         Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs(), rows: (0, 0, 0) }
     }
@@ -204,7 +205,7 @@ impl<'m> Layout<'m> {
         Pairs { from: self.pieces(from), into: self.pieces(into), left: [None; 2] }
     }
 
-    /// Where block `b` of `place` begins, and its bytes.
+    /// The offset of block `b` of `place`, and its length.
     fn block(&self, place: Place, b: u32) -> (usize, usize) {
         match place {
             Place::Input => self.input.block(b),
@@ -213,7 +214,7 @@ impl<'m> Layout<'m> {
         }
     }
 
-    /// Where `blocks` blocks of `place` from `first` on lie, and their bytes, if that is one piece.
+    /// The offset and length of `blocks` blocks of `place` from `first` on, if they are contiguous.
     fn run(&self, place: Place, first: u32, blocks: u32) -> Option<(usize, usize)> {
         match (place, self.held) {
             _ if self.segments != 1 => None,
@@ -247,15 +248,15 @@ impl<'m> Layout<'m> {
 pub struct Pieces<'m> {
     layout: Layout<'m>,
     span: Span,
-    /// Blocks that are left of the run under way: the first of them, and how many.
+    /// The rest of the current run: its first block, and the number of blocks.
     run: (u32, u32),
     runs: Runs,
-    /// In rows: where the vector begins, how much of it is before what is left, and bytes that are left.
+    /// In rows: the vector's offset, the bytes before the rest, and the remaining bytes.
     rows: (usize, usize, usize),
 }
 
 impl Pieces<'_> {
-    /// Where the next run, block or row lies, and its bytes, perhaps none.
+    /// The offset and length, perhaps 0, of the next run, block or row.
     fn next_part(&mut self) -> Option<(usize, usize)> {
         if self.rows.2 != 0 {
             return Some(self.next_row());
@@ -288,7 +289,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Where what is left of a row lies, and its bytes.
+    /// The offset and length of the rest of a row.
     fn next_row(&mut self) -> (usize, usize) {
         let (at, from, left) = self.rows;
         let (offset, row) = match self.layout.vector_of(self.span.place) {
@@ -312,7 +313,7 @@ impl Iterator for Pieces<'_> {
                 break part;
             }
         };
-        // What follows without a gap belongs to the same piece.
+        // Contiguous parts are merged into one piece.
         loop {
             let mut after = *self;
             match after.next_part() {
@@ -326,12 +327,12 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// The pieces of two spans side by side.
+/// The pieces of two spans in parallel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pairs<'m> {
     from: Pieces<'m>,
     into: Pieces<'m>,
-    /// What is left of the pieces under way.
+    /// The rest of the current pieces.
     left: [Option<Piece>; 2],
 }
 
@@ -415,12 +416,12 @@ mod tests {
         assert!(pairs.eq([(1, 0, 4), (11, 4, 4), (21, 8, 4)]));
         let none = Cut::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
         let layout = Layout::new(none, none, none, 3, 1, 1);
-        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "nonsense ends");
+        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "a malformed layout ends");
     }
 
     #[test]
     fn schedule_blocks_lie_in_a_vector() {
-        // Two vectors of 3 rows of 4 bytes, 10 from row to row; the second one beside the first.
+        // Two vectors of 3 rows of 4 bytes, with stride 10; the second one is next to the first.
         let vector = Vector { row: 4, rows: 3, stride: 10, extent: 5 };
         let layout = |segments| {
             let (three, one) = (Cut::equal(8, 3).of(vector), Cut::equal(8, 1));
@@ -435,7 +436,7 @@ mod tests {
         assert_eq!(pieces(&layout(1), Place::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
         let none = Cut::equal(8, 1).of(Vector { row: 0, rows: 0, stride: 0, extent: 0 });
         let layout = Layout::new(none, none, none, 1, 1, 1);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "nonsense ends");
+        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "a malformed layout ends");
     }
 
     #[test]

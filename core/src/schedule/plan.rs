@@ -1,4 +1,4 @@
-//! One rank's schedule: its parts, and steps across them and across segments.
+//! One rank's schedule: its phases, and the steps across phases and segments.
 
 use super::algorithm::alltoall_exchange::Swap;
 use super::algorithm::copy::{Copy, Hop};
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// The most parts of a schedule.
+/// The most phases of a schedule.
 const PARTS: usize = 4;
 
 /// One rank's schedule.
@@ -70,27 +70,27 @@ pub struct Plan {
     pub(super) call: Call,
     pub(super) parts: [Option<Kind>; PARTS],
     pub(super) blocks: u32,
-    /// For each segment after all segments: where a result overlays what other segments still read.
+    /// A copy for each segment after all segments: the result overlays memory that other segments still read.
     pub(super) last: Option<Copy>,
     /// Per segment.
     pub(super) steps: u32,
     pub(super) keys: u32,
-    /// What may arrive before the rank has entered, per segment: blocks, and the messages they are in.
+    /// The most blocks that may arrive before the rank has entered, per segment, and their messages.
     pub(super) early: u32,
     pub(super) early_messages: u32,
 }
 
 impl Plan {
-    /// The most ports: a round's receives and sends fit in the 64 steps that may be under way.
+    /// The most ports: a round's receives and sends fit in the 64 steps that may be in progress.
     pub const PORTS: u8 = 16;
 
-    /// The most ranks: steps, and the blocks of scratch that a tree's inner rank combines, are counted in 32 bits.
+    /// The most ranks: steps, and the scratch blocks that a tree's inner rank combines, are counted in 32 bits.
     pub const RANKS: u32 = 1 << 22;
 
-    /// The schedule of `call.rank`.
+    /// Builds the schedule of `call.rank`.
     ///
     /// # Errors
-    /// See [`Refused`]. All ranks of a group get the same answer.
+    /// See [`Refused`]. All ranks of a group get the same result.
     pub fn new(call: Call) -> Result<Self, Refused> {
         check(&call)?;
         let mut plan =
@@ -104,17 +104,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What was called for.
+    /// The specification.
     pub const fn call(&self) -> &Call {
         &self.call
     }
 
-    /// Blocks in a whole buffer: see the table of buffers in the [module](super).
+    /// The number of blocks in a whole buffer: see the table of buffers in the [module](super).
     pub const fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Steps of this rank.
+    /// The number of steps of this rank.
     pub const fn steps(&self) -> u32 {
         let each = if self.last.is_some() { self.steps.wrapping_add(1) } else { self.steps };
         each.wrapping_mul(self.call.segments)
@@ -150,25 +150,24 @@ impl Plan {
         None
     }
 
-    /// Blocks of scratch that the schedule uses. Block x of scratch holds blocks of the size of block x modulo
-    /// [`Plan::blocks`].
+    /// The number of scratch blocks. Scratch block x has the size of block x modulo [`Plan::blocks`].
     pub fn scratch_blocks(&self) -> u32 {
         self.parts.iter().flatten().map(|kind| kind.part().scratch()).max().unwrap_or(0)
     }
 
-    /// The most blocks, all segments of each, that can arrive before this rank has entered: it may neither wait for the
-    /// rank's own contribution nor for what the rank forwards.
+    /// The most blocks, with all segments of each, that can arrive before this rank has entered: those that wait
+    /// neither for its own contribution nor for what it forwards.
     pub const fn early_blocks(&self) -> u32 {
         self.early
     }
 
-    /// The most messages that can arrive before this rank has entered, signals included.
+    /// The most messages, including signals, that can arrive before this rank has entered.
     pub const fn early_messages(&self) -> u32 {
         self.early_messages.wrapping_mul(self.call.segments)
     }
 
-    /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its parts run one after
-    /// the other. A tree on fewer than radix − 1 ports takes at most so many.
+    /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its phases run
+    /// in sequence. For a tree on fewer than radix − 1 ports this is an upper bound.
     pub fn rounds(&self) -> u32 {
         self.parts.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.part().rounds()))
     }

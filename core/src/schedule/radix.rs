@@ -1,4 +1,4 @@
-//! Digits of ranks and blocks in a base: what k-nomial trees, exchanges and Bruck's algorithms count with.
+//! Digits of ranks and blocks in a base, as used by k-nomial trees, exchanges and Bruck's algorithms.
 
 /// `a / b`, 0 for b = 0.
 pub(super) const fn quotient(a: u32, b: u32) -> u32 {
@@ -37,7 +37,7 @@ pub(super) const fn behind(a: u32, b: u32, size: u32) -> u32 {
 pub(super) struct Radix(u32);
 
 impl Radix {
-    /// Base `base`; two for less.
+    /// Base `base`, at least two.
     pub(super) const fn new(base: u32) -> Self {
         Self(if base < 2 { 2 } else { base })
     }
@@ -46,7 +46,7 @@ impl Radix {
         self.0
     }
 
-    /// The values of a digit other than 0: ports that an exchange or a tree level can use.
+    /// The nonzero values of a digit: ports that an exchange or a tree level can use.
     pub(super) const fn others(self) -> u32 {
         self.0.wrapping_sub(1)
     }
@@ -61,7 +61,7 @@ impl Radix {
         remainder(quotient(x, self.power(j)), self.0)
     }
 
-    /// `x` with `digit` in place `j`.
+    /// `x` with digit `j` replaced by `digit`.
     pub(super) const fn with_digit(self, x: u32, j: u32, digit: u32) -> u32 {
         let weight = self.power(j);
         x.wrapping_sub(self.digit(x, j).wrapping_mul(weight)).wrapping_add(digit.wrapping_mul(weight))
@@ -81,7 +81,7 @@ impl Radix {
         if self.power(j) < x { j.wrapping_add(1) } else { j }
     }
 
-    /// The place of the lowest digit of `x` that is not 0; `x` is not 0.
+    /// The index of the lowest nonzero digit of `x`; `x` is not 0.
     pub(super) const fn lowest(self, x: u32) -> u32 {
         let mut left = x;
         let mut j = 0_u32;

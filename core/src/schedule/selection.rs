@@ -1,16 +1,18 @@
-//! Which algorithm, on how many ports, in how many segments: a pure function of values that are equal on all ranks.
+//! Selection of algorithm, ports, radix and segments: a pure function of values that are equal on all ranks.
 //!
-//! Of every algorithm of the verb that takes this call, and every number of ports that saves a round, the one that is done
-//! first by the closed forms of the literature ([`cost`]): Qian & Afsahi 2008, equations 1, 2, 3 and 5; Thakur, Rabenseifner,
-//! Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), §4, for halving and ring.
+//! Of all algorithms of the collective that accept the specification, and all numbers of ports that save a round, it
+//! selects the one that finishes first by the closed forms of the literature ([`cost`]): Qian & Afsahi 2008, equations
+//! 1, 2, 3 and 5; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH" (2005),
+//! §4, for halving and ring.
 //!
 //! # Model
-//! Hockney's, with what one rank has to do beside: a message of b bytes arrives `latency + b·β` after it began, and occupies
-//! its sender, and its receiver, for `overhead + b·β` each. A rank does one thing at a time: k messages at a time save rounds,
-//! not bytes, and an exchange takes both ways' time; so it is where a process moves the bytes itself (sockets, shared memory).
-//! Segments follow each other at the pace of the busiest rank: they pay where what it does for one segment is less than what
-//! is done on the longest path, as in a chain. A k-nomial tree is bound by its root, segments or not. Where ranks share processors,
-//! each waits for what the others on its own do on average.
+//! Hockney's model, plus the work of each rank: a message of b bytes arrives `latency + b·β` after it began, and
+//! occupies its sender and its receiver for `overhead + b·β` each. A rank does one thing at a time: k concurrent
+//! messages save rounds, not bytes, and an exchange takes the time of both directions; this holds where a process moves
+//! the bytes itself (sockets, shared memory). Segments follow each other at the pace of the busiest rank: they pay if
+//! its work for one segment is less than the work on the longest path, as in a chain. A k-nomial tree is bound by its
+//! root, with or without segments. If ranks share processors, each also waits for the average work of the others on its
+//! processor.
 
 mod cost;
 
@@ -20,40 +22,40 @@ use super::{Algorithm, Call, Plan, Refused, Verb};
 use crate::collective;
 use cost::{Cost, Load};
 
-/// What one message costs between any two ranks of a group. Equal on all ranks.
+/// The cost of a message between any two ranks of a group. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
-    /// From the begin of a message without bytes to its end at the receiver.
+    /// Time from the start of an empty message to its completion at the receiver.
     pub latency_ns: u32,
-    /// Of it, what occupies each of the two ranks.
+    /// The part of it that occupies each of the two ranks.
     pub overhead_ns: u32,
     /// Picoseconds per byte: 1000 ÷ (bytes per nanosecond).
     pub ps_per_byte: u32,
-    /// Ranks that share a processor; 1 and 0: none do.
+    /// Ranks per processor; 0 and 1: no sharing.
     pub sharing: u16,
 }
 
-/// Picoseconds in which a rank combines a byte: two reads and a write of memory, of that order on any machine.
+/// Picoseconds to combine a byte: two reads and a write of memory, a typical value.
 const COMBINE_PS_PER_BYTE: u32 = 150;
 
-/// The most segments that are chosen: more hide no more than 1/256 of the longest path.
+/// The most segments that are selected: more would hide at most 1/256 of the longest path.
 const SEGMENTS: u32 = 256;
 
-/// How a collective is done.
+/// The selected algorithm and its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Choice {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Messages that a rank sends and receives at a time.
+    /// Concurrent messages that a rank sends and receives.
     pub ports: u8,
     /// Base of a k-nomial tree.
     pub radix: u8,
-    /// Parts that each block is cut into.
+    /// Segments of each block.
     pub segments: u32,
 }
 
 impl Choice {
-    /// The call that it makes of a collective. `varying`: blocks differ in size.
+    /// The specification of a collective with this choice. `varying`: blocks differ in size.
     pub const fn call(&self, plan: &collective::Plan, varying: bool) -> Call {
         Call {
             verb: plan.verb,
@@ -70,10 +72,10 @@ impl Choice {
         }
     }
 
-    /// Time until all are done, by the model, in picoseconds; saturates.
+    /// The model's time until all ranks are done, in picoseconds; saturates.
     ///
     /// # Errors
-    /// The call's.
+    /// Those of [`Plan::new`].
     pub fn time_ps(&self, plan: &collective::Plan, varying: bool, link: &Link) -> Result<u64, Refused> {
         let call = self.call(plan, varying);
         check(&call).and_then(|()| counted(&call))?;
@@ -81,31 +83,32 @@ impl Choice {
     }
 }
 
-/// What of a choice is given. The rest is chosen.
+/// Constraints on a choice. Unconstrained parameters are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Given {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Messages that a rank sends and receives at a time.
+    /// Concurrent messages that a rank sends and receives.
     pub ports: Option<u8>,
     /// Base of a k-nomial tree.
     pub radix: Option<u8>,
-    /// Parts that each block is cut into.
+    /// Segments of each block.
     pub segments: Option<u32>,
 }
 
 impl Given {
-    /// Nothing but the algorithm.
+    /// Constrains only the algorithm.
     pub const fn only(algorithm: Algorithm) -> Self {
         Self { algorithm, ports: None, radix: None, segments: None }
     }
 }
 
-/// The choice for a collective, the same on all ranks where `plan` differs in the rank only: one that [`Plan::new`] takes, of
-/// any group that has a schedule.
+/// Selects the choice for a collective, the same on all ranks if `plan` differs only in the rank. [`Plan::new`] accepts
+/// it, for any group that has a schedule.
 ///
-/// `varying`: blocks differ in size. `plan.bytes` is then a value that all ranks know, such as the mean of an allgather's; of
-/// verbs whose ranks do not know one another's blocks it is not looked at. O(log² size) per algorithm.
+/// `varying`: blocks differ in size. `plan.bytes` is then a value that all ranks know, such as the mean of an
+/// allgather's blocks; it is ignored for collectives whose ranks do not know each other's blocks. O(log² size) per
+/// algorithm.
 pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
     let mut best = (u64::MAX, fallback(plan.verb));
     let useful = useful_ports(plan.size);
@@ -119,10 +122,10 @@ pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
     best.1
 }
 
-/// As [`choose`], of the choices that have what is given.
+/// As [`choose`], of the choices that meet the constraints.
 ///
 /// # Errors
-/// [`Plan::new`] would not take it for this call: the same on all ranks.
+/// [`Plan::new`] would reject every such choice: the same on all ranks.
 pub fn choose_given(plan: &collective::Plan, varying: bool, link: &Link, given: &Given) -> Result<Choice, Refused> {
     let ports = given.ports.or(given.radix.map(|radix| radix.saturating_sub(1)));
     let useful = match ports {
@@ -133,7 +136,7 @@ pub fn choose_given(plan: &collective::Plan, varying: bool, link: &Link, given: 
     quickest(plan, varying, link, given, useful).map(|(_, choice)| choice)
 }
 
-/// The quickest choice that has what is given, on one of these numbers of ports, and its time.
+/// The fastest choice that meets the constraints, with one of these numbers of ports, and its time.
 fn quickest(
     plan: &collective::Plan,
     varying: bool,
@@ -149,13 +152,13 @@ fn quickest(
         let radix = given.radix.unwrap_or(ports.wrapping_add(1));
         let mut chosen = Choice { algorithm: given.algorithm, ports, radix, segments: given.segments.unwrap_or(1) };
         let call = chosen.call(plan, varying);
-        // Not only `check`: given segments may make too many steps.
+        // `check` alone does not suffice: the given segments may make too many steps.
         if let Err(refused) = check(&call).and_then(|()| counted(&call)) {
             best = best.or(Err(refused));
             continue;
         }
         let cost = Cost::of(&call);
-        // More ports than are needed for so many rounds only make more messages.
+        // More ports than that number of rounds needs only make more messages.
         if cost.rounds >= rounds {
             continue;
         }
@@ -176,7 +179,7 @@ fn quickest(
     best
 }
 
-/// The algorithms of a verb; of two that cost the same, the first is chosen.
+/// The algorithms of a collective; of two with equal cost, the first is selected.
 pub const fn algorithms(verb: Verb) -> &'static [Algorithm] {
     use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
     match verb {
@@ -192,7 +195,7 @@ pub const fn algorithms(verb: Verb) -> &'static [Algorithm] {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 9] = [
         Self::Knomial,
         Self::Dissemination,
@@ -205,7 +208,7 @@ impl Algorithm {
         Self::Ring,
     ];
 
-    /// Its name, as users write it.
+    /// Its name in options and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Knomial => "knomial",
@@ -221,7 +224,7 @@ impl Algorithm {
     }
 }
 
-/// The fewest ports for each number of rounds in base k + 1, and the most that a rank has peers for.
+/// The fewest ports for each number of rounds in base k + 1, up to the number of peers.
 fn useful_ports(size: u32) -> u32 {
     let most = u8::try_from(size.saturating_sub(1)).unwrap_or(u8::MAX).clamp(1, Plan::PORTS);
     let mut levels = u32::MAX;
@@ -237,7 +240,7 @@ const fn port_bit(ports: u8) -> u32 {
     1_u32.wrapping_shl(ports as u32)
 }
 
-/// What takes any size, order and blocks: chosen where all times saturate.
+/// A choice that accepts any size, order and blocks: selected if all times saturate.
 const fn fallback(verb: Verb) -> Choice {
     let algorithm = match verb {
         Verb::Barrier | Verb::Scan | Verb::Exscan => Algorithm::Dissemination,
@@ -257,7 +260,7 @@ fn block_bytes(cost: &Cost, plan: &collective::Plan, segments: u32) -> usize {
     cut(cut(plan.bytes, cost.cut), segments)
 }
 
-/// Segments that have an element, and whose steps are counted in 32 bits.
+/// The most segments that have at least one element, and whose steps can be counted in 32 bits.
 fn most_segments(cost: &Cost, plan: &collective::Plan) -> u32 {
     let grains = block_bytes(cost, plan, 1).checked_div(plan.grain.max(1)).unwrap_or(1);
     let steps = plan.size.saturating_mul(8).saturating_add(256);
@@ -265,7 +268,7 @@ fn most_segments(cost: &Cost, plan: &collective::Plan) -> u32 {
     SEGMENTS.min(counted).min(u32::try_from(grains).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Picoseconds until the last segment is through.
+/// Picoseconds until the last segment is done.
 fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64 {
     let bytes = block_bytes(cost, plan, segments) as u64;
     let spent = |count: u32, each: u64| u64::from(count).saturating_mul(each);
@@ -280,7 +283,7 @@ fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64
     let waits = spent(cost.waits, latency.saturating_sub(overhead.saturating_mul(2)));
     let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy));
     let path = waits.saturating_add(load(&cost.path)).saturating_add(next);
-    // Sixteenths.
+    // `mean` is in sixteenths.
     let other = (load(&cost.mean) >> 4).saturating_mul(u64::from(segments));
     path.saturating_add(other.saturating_mul(u64::from(link.sharing.saturating_sub(1))))
 }

@@ -1,39 +1,40 @@
-//! A collective as it is called for, and why there may be no schedule for it.
+//! The specification of a schedule, and the reasons to reject it.
 
 use super::groups::Groups;
 use super::radix::Radix;
 use super::{Algorithm, Order, Plan, Rank, Verb};
 use core::fmt;
 
-/// A collective as all ranks of a group call it; only `rank` differs between them.
+/// The specification of a schedule; only `rank` differs between the ranks of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Call {
-    /// What it does.
+    /// The collective.
     pub verb: Verb,
-    /// How.
+    /// Its algorithm.
     pub algorithm: Algorithm,
-    /// Whose schedule this is.
+    /// The rank whose schedule this is.
     pub rank: Rank,
     /// Ranks in the group.
     pub size: u32,
-    /// The root of a rooted verb.
+    /// The root of a rooted collective.
     pub root: Rank,
-    /// Messages that a rank sends and receives at a time, k: 1 to [`Plan::PORTS`].
+    /// Concurrent messages that a rank sends and receives, k: 1 to [`Plan::PORTS`].
     pub ports: u8,
     /// Base of a k-nomial tree, 2 to [`Plan::PORTS`] + 1; other algorithms count in base k + 1, doubling in base 2.
     pub radix: u8,
-    /// Parts that each block is cut into, at least one.
+    /// Segments of each block, at least one.
     pub segments: u32,
-    /// What a reduction may assume.
+    /// The order in which a reduction combines.
     pub order: Order,
-    /// Input and output share memory, as the verb says.
+    /// Input and output share memory, in the way of this collective.
     pub in_place: bool,
     /// Blocks differ in size.
     pub varying: bool,
 }
 
 impl Call {
-    /// Of rank 0, with root 0 if any: in base `ports` + 1, one segment, operands in any order, buffers apart, blocks equal.
+    /// For rank 0, with root 0 if any: in base `ports` + 1, one segment, operands in any order, separate buffers, equal
+    /// blocks.
     pub const fn new(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Self {
         Self {
             verb,
@@ -54,9 +55,9 @@ impl Call {
 /// Why there is no such schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refused {
-    /// The verb has no such algorithm.
+    /// The collective has no such algorithm.
     Unavailable,
-    /// The rank, or the root of a rooted verb, is not in the group.
+    /// The rank, or the root of a rooted collective, is not in the group.
     Rank,
     /// No port, or more than [`Plan::PORTS`].
     Ports,
@@ -66,7 +67,7 @@ pub enum Refused {
     Segments,
     /// The algorithm combines out of order: the operation must be commutative.
     Order,
-    /// The algorithm brackets in other ways: see [`Order::Fixed`](super::Order::Fixed).
+    /// The algorithm cannot bracket as required: see [`Order::Fixed`](super::Order::Fixed).
     Brackets,
     /// Ranks that forward blocks cannot know their sizes: blocks must be equal.
     Varying,
@@ -95,7 +96,7 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// What the algorithm counts in.
+/// The base in which the algorithm counts.
 pub(super) fn base(call: &Call) -> Radix {
     Radix::new(match call.algorithm {
         Algorithm::Doubling => 2,
@@ -104,7 +105,7 @@ pub(super) fn base(call: &Call) -> Radix {
     })
 }
 
-/// Whether there is a schedule.
+/// Checks whether there is a schedule.
 pub(super) fn check(call: &Call) -> Result<(), Refused> {
     use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
     let available = match call.verb {
@@ -167,7 +168,7 @@ pub(super) fn check(call: &Call) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether steps are counted in 32 bits: no schedule has more than eight per rank and those of a tree.
+/// Checks that steps can be counted in 32 bits: no schedule has more than eight per rank, plus those of a tree.
 pub(super) const fn counted(call: &Call) -> Result<(), Refused> {
     match call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments) {
         Some(_) => Ok(()),

@@ -1,4 +1,5 @@
-//! Ranks that send each other messages over channels that keep order; what is seen at their rims is judged by MPI's rules.
+//! A simulated host: ranks exchange messages over ordered channels, and an oracle checks every result against MPI's
+//! rules.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +13,7 @@ use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
 use crate::storage::{Boxes, Sizes, machine};
 
-/// A message of the program; its index is its name.
+/// A message of the program, identified by its index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) envelope: Envelope,
@@ -21,19 +22,19 @@ pub(crate) struct Message {
     pub(crate) mode: Mode,
 }
 
-/// What a rank does next.
+/// The next operation of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// The message of that index.
+    /// Sends the message of that index.
     Send(usize),
     Receive(Pattern, u64),
-    /// Once it has found something; receives it then, by its envelope or as taken out.
+    /// Repeats a probe until it finds a message; then receives it, by its envelope or by a matched probe.
     Probe(Pattern, bool),
-    /// The n-th receive of this rank.
+    /// Cancels the n-th receive of this rank.
     Cancel(usize),
 }
 
-/// What a channel carries: a head, and the payload of a message behind it.
+/// A channel's item: a header, and the payload of a message after it.
 #[derive(Clone, Debug)]
 struct Carried {
     head: Vec<u8>,
@@ -43,7 +44,7 @@ struct Carried {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Waits,
-    /// It has met that message, whose payload is not here yet.
+    /// Matched with that message, whose payload has not arrived.
     Met(usize),
     Done(usize),
     Cancelled,
@@ -62,12 +63,12 @@ struct Rank {
     machine: Admission<Boxes>,
     program: VecDeque<Step>,
     posted: Vec<Posted>,
-    /// Payloads that are kept, by their place.
+    /// Stored unexpected payloads, by their place.
     kept: BTreeMap<(bool, u32), usize>,
-    /// Messages that are taken out.
+    /// Messages taken by matched probes.
     matched: BTreeSet<usize>,
     fetches: bool,
-    /// Records of receives and sends.
+    /// Numbers of receive and send records.
     records: [usize; 2],
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Job {
     messages: Vec<Message>,
     ranks: Vec<Rank>,
     channels: BTreeMap<(usize, usize), VecDeque<Carried>>,
-    /// Payloads on their way to granted memory: message, receiver, its receive.
+    /// Payloads in flight to granted memory: message, receiver, its receive.
     placements: Vec<(usize, usize, usize)>,
     sent: Vec<bool>,
     done: Vec<bool>,
@@ -84,9 +85,9 @@ pub(crate) struct Job {
     taken: Vec<bool>,
     eager: u32,
     short: u32,
-    /// How many parts were granted before the last ones.
+    /// Parts granted before the last ones.
     pub(crate) parts: u32,
-    /// How many heads of each kind were sent.
+    /// Headers sent, by kind.
     pub(crate) kinds: [u32; 16],
 }
 
@@ -124,13 +125,13 @@ impl Job {
         }
     }
 
-    /// Something that can happen, chosen by `choice`. False: nothing can.
+    /// Performs one possible step, selected by `choice`. False: none is possible.
     pub(crate) fn step(&mut self, choice: usize) -> bool {
         let ranks = self.ranks.len();
         let full: Vec<(usize, usize)> =
             self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(way, _)| *way).collect();
         let ways = ranks * 2 + full.len() + usize::from(!self.placements.is_empty());
-        // The first of them, from the chosen one on, that does something.
+        // The first possible one, from the selected one on.
         (0..ways).any(|i| {
             let way = (choice + i) % ways;
             if way < ranks {
@@ -145,16 +146,16 @@ impl Job {
         })
     }
 
-    /// Goes on until nothing can happen.
+    /// Performs steps until none is possible.
     pub(crate) fn settle(&mut self) {
         for rank in 0..self.ranks.len() {
             while self.act(rank) {}
         }
         let mut choice = 0_usize;
-        // A probe that finds nothing may have asked.
+        // A probe that finds nothing may have sent a match request.
         while self.step(choice) || self.step(choice) {
             choice = choice.wrapping_add(7);
-            assert!(choice < 7 * 1_000_000, "it goes on for ever");
+            assert!(choice < 7 * 1_000_000, "it never ends");
         }
     }
 
@@ -163,7 +164,7 @@ impl Job {
         self.channels.entry((from, to.0 as usize)).or_default().push_back(Carried { head: head.to_vec(), payload });
     }
 
-    /// The machine's next wish. False: it has none.
+    /// Carries out the machine's next action. False: it has none.
     fn act(&mut self, rank: usize) -> bool {
         let Some(action) = self.ranks[rank].machine.poll_action() else { return false };
         match action {
@@ -177,7 +178,7 @@ impl Job {
             Action::Sent { user } => self.end(user as usize, false),
             Action::Pull { receive, user, from, at, bytes } => {
                 let State::Met(message) = self.ranks[rank].posted[user as usize].state else {
-                    panic!("{user} has met nothing")
+                    panic!("{user} was not matched")
                 };
                 assert!(at.is_none_or(|at| at == message as u64), "another payload");
                 assert!(!self.done[message], "its payload is still at its sender");
@@ -204,19 +205,19 @@ impl Job {
     }
 
     fn end(&mut self, message: usize, truncated: bool) {
-        assert!(!self.done[message], "a message ends twice");
+        assert!(!self.done[message], "a message completes twice");
         self.done[message] = true;
         self.truncated[message] = truncated;
         if self.messages[message].mode == Mode::Synchronous {
-            assert!(self.taken[message], "a synchronous message ends before it has met its receive");
+            assert!(self.taken[message], "a synchronous send completes before it is matched");
         }
     }
 
-    /// A receive meets a message: MPI's order is judged.
+    /// Matches a receive with a message, and checks MPI's order.
     fn meet(&mut self, rank: usize, receive: usize, status: &Status) -> usize {
         let pattern = self.ranks[rank].posted[receive].pattern;
         assert!(pattern.matches(&status.envelope));
-        // Of what this source sent under this context, the first that matches and was not taken.
+        // Of the messages from this source with this context, the first one that matches and was not taken.
         let first = self.first(rank, &pattern, status.envelope.source).expect("somebody sent it");
         assert_eq!(self.messages[first].envelope, status.envelope, "a message overtakes another one");
         assert_eq!(self.messages[first].bytes, status.bytes);
@@ -242,7 +243,7 @@ impl Job {
         };
         let bytes = head.len() as u64 + payload.map_or(0, |message| self.messages[message].bytes);
         let (peer, machine) = (PeerId(from as u32), &mut self.ranks[to].machine);
-        // What left short may arrive as little as that.
+        // An inline message may be handled by its header's fields alone.
         let short = Head::eager(&head).filter(|_| to % 2 == 1 && head[16..] == [0xff; 4]);
         let outcome = match short {
             Some((context, tag)) => {
@@ -250,7 +251,7 @@ impl Job {
                 let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
                 machine.handle_short(peer, context, tag, Credit { freed, settled }, bytes as u32 - head.len() as u32)
             }
-            // Or what is waited for is looked for first, and leaves everything as it is where it is not there.
+            // On even ranks an expected message is tried first, which must change nothing if no receive matches.
             None if to.is_multiple_of(2) => {
                 let before = machine.clone();
                 match machine.handle_expected(peer, &head, bytes as u32) {
@@ -261,7 +262,7 @@ impl Job {
                         Outcome::Into { user, start: Head::EAGER, status }
                     }
                     None => {
-                        assert!(*machine == before, "something was done");
+                        assert!(*machine == before, "the call changed the state");
                         machine.handle(peer, &head, bytes as u32)
                     }
                 }
@@ -280,7 +281,7 @@ impl Job {
                 let key = key(place);
                 assert!(
                     self.ranks[to].kept.insert(key, payload.expect("there is a payload")).is_none(),
-                    "kept over another"
+                    "stored over another payload"
                 );
             }
             Outcome::Coming { user, status } => {
@@ -301,7 +302,7 @@ impl Job {
                 self.placements.push((message, from, placement.0 as usize));
             }
             Outcome::Sent { user, truncated } => self.end(user as usize, truncated),
-            Outcome::Nonsense => panic!("{from} tells {to} nonsense: {head:?}"),
+            Outcome::Nonsense => panic!("{from} violates the protocol towards {to}: {head:?}"),
         }
         true
     }
@@ -317,7 +318,7 @@ impl Job {
         true
     }
 
-    /// The rank's next step. False: there is none, or it is not done.
+    /// Runs the rank's next operation. False: there is none, or it is not done.
     fn run(&mut self, rank: usize) -> bool {
         let Some(step) = self.ranks[rank].program.front().copied() else { return false };
         let done = match step {
@@ -398,7 +399,7 @@ impl Job {
             None => machine.receive(pattern, room, user as u32),
         };
         let Ok(received) = received.map_err(|Full| ()) else {
-            // Another machine is lent more when it is full.
+            // Odd ranks add records when they are full.
             return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
         };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
@@ -429,7 +430,7 @@ impl Job {
         true
     }
 
-    /// As a loop of probes: done when it has found something, and received it.
+    /// Repeats a probe: done when it has found a message and received it.
     fn probe(&mut self, rank: usize, pattern: Pattern, takes: bool) -> bool {
         if takes {
             let Some((id, status)) = self.ranks[rank].machine.matched_probe(pattern) else { return false };
@@ -448,7 +449,7 @@ impl Job {
         self.receive(rank, exact, status.bytes, None)
     }
 
-    /// Nothing waits that could go on, and everybody knows.
+    /// Checks the final state: nothing waits that could complete, and every completion was reported.
     pub(crate) fn judge(&mut self) {
         for rank in 0..self.ranks.len() {
             for peer in 0..self.ranks.len() {
@@ -472,7 +473,7 @@ impl Job {
                     let waits =
                         |i: &usize| self.messages[*i].to == rank && posted.pattern.matches(&self.messages[*i].envelope);
                     let missed: Vec<usize> = sent.filter(waits).collect();
-                    assert!(missed.is_empty(), "rank {rank} waits for what was sent: {missed:?}");
+                    assert!(missed.is_empty(), "rank {rank} waits for messages that were sent: {missed:?}");
                 }
             }
         }
@@ -484,7 +485,7 @@ impl Job {
         }
     }
 
-    /// How many messages were taken.
+    /// Number of messages that were received.
     pub(crate) fn taken(&self) -> usize {
         self.taken.iter().filter(|taken| **taken).count()
     }

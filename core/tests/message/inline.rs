@@ -1,4 +1,4 @@
-//! Messages that are taken at once are counted like those that are taken otherwise, and their senders may go on by that.
+//! Inline messages are counted like all others, and return the same credit.
 
 use alloc::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use unisono_core::message::point_to_point::{Action, Admission, Config, Credit, H
 
 use crate::storage::{Boxes, Sizes, machine};
 
-/// What travels: what a short message says of credit, or a head.
+/// An item of a channel: the credit of a short message, or a header.
 enum Carried {
     Short(Credit),
     Head(Head),
@@ -20,7 +20,7 @@ enum Carried {
 struct Pair {
     machines: [Admission<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
-    /// Messages that were taken by [`AtOnce::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and with
+    /// Messages counted by [`AtOnce::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and by
     /// [`Admission::take_short`].
     ways: [u32; 2],
 }
@@ -32,14 +32,14 @@ impl Pair {
         Self { machines: [0, 1].map(|_| machine(config, sizes)), towards: Default::default(), ways: [0; 2] }
     }
 
-    /// Sends a short message. False: it may not leave now.
+    /// Sends a short message. False: it cannot be sent now.
     fn send(&mut self, rank: usize) -> bool {
         let credit = self.machines[rank].send_short(PeerId(1 - rank as u32));
         self.towards[1 - rank].extend(credit.map(Carried::Short));
         credit.is_some()
     }
 
-    /// Takes what comes next. False: nothing does.
+    /// Handles the next item. False: there is none.
     fn take(&mut self, rank: usize) -> bool {
         let from = PeerId(1 - rank as u32);
         let Some(carried) = self.towards[rank].pop_front() else { return false };
@@ -55,12 +55,12 @@ impl Pair {
                 let mut counted = before.clone();
                 let told = counted.take_short(from, credit).expect("a rank says that");
                 if was_all {
-                    assert!(!told, "somebody waits to be told");
+                    assert!(!told, "a credit header is due");
                 } else {
-                    assert!(*machine == before, "something was done");
+                    assert!(*machine == before, "the call changed the state");
                     assert_eq!(machine.take_short(from, credit), Some(told));
                 }
-                assert!(*machine == counted, "it is counted in another way");
+                assert!(*machine == counted, "it is counted differently");
                 self.ways[usize::from(!was_all)] += 1;
             }
         }
@@ -71,7 +71,7 @@ impl Pair {
         true
     }
 
-    /// Both send and take as they like; then all is taken, and both may send again.
+    /// Both ranks send and receive in any order; then all is received, and both can send again.
     fn run(headers: u16, steps: &[(bool, usize)]) -> Self {
         let mut pair = Self::new(headers);
         for (sends, rank) in steps.iter().copied() {
@@ -82,7 +82,7 @@ impl Pair {
             };
         }
         while pair.take(0) || pair.take(1) {}
-        assert!(pair.send(0) && pair.send(1), "a credit is lost");
+        assert!(pair.send(0) && pair.send(1), "credit is lost");
         pair
     }
 }
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// The cases are of the kind that matters: both ways are taken.
+/// The generated cases cover both ways.
 #[test]
 fn messages_are_taken_at_once_and_otherwise() {
     let mut runner = TestRunner::deterministic();

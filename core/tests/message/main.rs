@@ -1,4 +1,4 @@
-//! Messages: MPI's order against an oracle, bounded memory, and that nothing legal waits for ever.
+//! Point-to-point messages: MPI's order against an oracle, bounded memory, and no deadlock in correct programs.
 
 extern crate alloc;
 

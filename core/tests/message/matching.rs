@@ -1,4 +1,4 @@
-//! Hashed queues against two lists that are scanned in order.
+//! The hashed queues of matching against an oracle: two lists that are scanned in order.
 
 use proptest::prelude::*;
 use unisono_core::ids::{MessageId, PeerId, ReceiveId};
@@ -27,7 +27,7 @@ enum Step {
     TakeOut(Pattern),
 }
 
-/// The lists, in order; numbers as given.
+/// The oracle's lists, in order, with the given numbers.
 #[derive(Default)]
 struct Oracle {
     posted: Vec<(Pattern, u32)>,
@@ -82,7 +82,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         seed in any::<u32>(),
         buckets in prop::sample::select(vec![6_usize, 13, 96]),
-        // All receives name their source, and all or none the tag.
+        // All receives name their source, and all or none name the tag.
         plain in any::<Option<bool>>(),
     ) {
         let (mut queues, mut oracle) = (queues(seed, buckets), Oracle::default());
@@ -139,7 +139,7 @@ proptest! {
                     }
                 }
                 Step::Cancel(which) => {
-                    // Those that have met since are cancelled in vain.
+                    // Cancelling a receive that was matched meanwhile has no effect.
                     let Some(&(receive, number)) = posted.get(which % posted.len().max(1)) else { continue };
                     let waits = oracle.posted.iter().position(|(_, posted)| *posted == number);
                     prop_assert_eq!(queues.unpost(receive), waits.is_some());

@@ -1,4 +1,4 @@
-//! Bar 4: 10⁶ immediate sends of tag 1, then one of tag 2 that the receiver takes first, with a pool of 64 KiB.
+//! A backlog: 10⁶ immediate sends of tag 1, then one of tag 2 that the receiver receives first, with a pool of 64 KiB.
 
 use alloc::collections::VecDeque;
 
@@ -17,15 +17,15 @@ const HEADERS: u16 = 32;
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
-/// A head, and the message whose payload follows.
+/// A header, and the message whose payload follows.
 type Carried = (Vec<u8>, Option<u32>);
 
 struct Pair {
     machines: [Admission<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
-    /// Messages whose payload lies in the pool.
+    /// Messages whose payload is in the pool, by slot.
     pool: Vec<Option<u32>>,
-    /// What has come to the receiver, in the order of its receives.
+    /// The received messages, in the order of the receives.
     arrived: Vec<Option<u32>>,
     done: u32,
 }
@@ -68,7 +68,7 @@ impl Pair {
         self.towards[RECEIVER].push_back(carried);
     }
 
-    /// Everything that goes on without the users.
+    /// Runs both machines until no action is left.
     fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -94,7 +94,7 @@ impl Pair {
             Outcome::Nothing | Outcome::Coming { .. } => {}
             Outcome::Into { user, .. } => self.arrived[user as usize] = payload,
             Outcome::Keep { place: Place::Slot(slot), .. } => {
-                assert_eq!(self.pool[slot as usize], None, "kept over another");
+                assert_eq!(self.pool[slot as usize], None, "stored over another payload");
                 self.pool[slot as usize] = payload;
             }
             Outcome::Place { user, placement, more: false, .. } => {
@@ -143,7 +143,7 @@ fn a_million_sends_of_tag_1_do_not_keep_tag_2_from_its_receive() {
     let mut pair = Pair::new();
     for message in 0..MESSAGES {
         pair.send(message, 1);
-        // The receiver's processor takes part, its user does not.
+        // The receiver makes progress while its application does not.
         if message % 1024 == 0 {
             pair.settle();
         }

@@ -1,4 +1,4 @@
-//! Heads that nobody sends, amid calls in any order: nothing panics, hangs, or takes a record for ever.
+//! Headers that no correct peer sends, between calls in any order: nothing panics, hangs, or leaks a record.
 
 use proptest::prelude::*;
 use unisono_core::ids::{Key, PeerId, PlacementId};
@@ -31,7 +31,7 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     })
 }
 
-/// Mostly what a head looks like, with small numbers.
+/// Mostly well-formed headers with small numbers.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![6 => 0..4_u32, 1 => any::<u32>()];
     let like = (0..15_u8, 0..17_u8, 0..3_u16, 0..6_u32, prop::collection::vec(word, 0..8)).prop_map(
@@ -96,7 +96,7 @@ proptest! {
                 Step::Poll => {
                     while let Some(action) = machine.poll_action() {
                         actions += 1;
-                        prop_assert!(actions < 10_000, "it goes on for ever");
+                        prop_assert!(actions < 10_000, "it never ends");
                         if let Action::Pull { receive, .. } = action {
                             pulled.push(receive);
                         }
@@ -116,7 +116,7 @@ proptest! {
                 }
             }
         }
-        // All that ends with its peers ends, and every record is free again.
+        // Everything with the failed peers ends, and every record is free again.
         for peer in 0..PEERS as u32 {
             machine.lose(PeerId(peer), true, |_| ());
         }
@@ -126,7 +126,7 @@ proptest! {
             }
         }
         prop_assert_eq!(machine.poll_action(), None);
-        // None waits for somebody who does not exist.
+        // Receives from unknown ranks are cancelled.
         posted.iter().for_each(|id| { machine.cancel(*id); });
         let anything = Pattern { context: Context(0), source: None, tag: None };
         let mut kept = 0;
@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// Heads that say that what was never sent is freed: what they are about ends with who sent them, and is told.
+/// Headers with impossible credit: the requests that they concern end with their sender, and are reported.
 #[test]
 fn whoever_says_what_cannot_be_takes_nothing_along() {
     let (config, user) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 7);

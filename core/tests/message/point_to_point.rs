@@ -1,4 +1,4 @@
-//! Random programs on 2 to 4 ranks, with hardly any memory, in any interleaving.
+//! Random programs on 2 to 4 ranks, with minimal memory, in any interleaving.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -16,14 +16,14 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![3 => Just(Mode::Standard), 1 => Just(Mode::Synchronous), 1 => Just(Mode::Ready)]
 }
 
-/// Nothing, short, in a slot, longer than a slot, announced.
+/// Empty, short, in a slot, longer than a slot, by rendezvous.
 fn bytes() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![0_u64, 8, 9, 32, 33, 64, 65, 1 << 33])
 }
 
-/// From and to whom, context, tag, bytes.
+/// Sender, receiver, context, tag, bytes.
 type Sent = (usize, usize, u32, u32, u64, Mode);
-/// Where, what of a message's envelope is asked for, room, and how.
+/// Whether source and tag are named, bytes of the buffer, and the kind of receive.
 type Asked = (bool, bool, u64, u8);
 
 fn message(ranks: usize) -> impl Strategy<Value = (Sent, Asked)> {
@@ -38,7 +38,7 @@ struct Case {
     headers: u16,
     slots: usize,
     pairs: Vec<(Sent, Asked)>,
-    /// In which order receives are posted, against the order of the sends.
+    /// The order in which receives are posted, relative to the sends.
     shuffle: Vec<usize>,
     choices: Vec<usize>,
 }
@@ -71,7 +71,7 @@ impl Case {
             messages.push(Message { envelope: envelope(context, from as u32, tag), to, bytes, mode });
             programs[from].push(Step::Send(index));
         }
-        // As many receives as messages, each made for one of them, in any order and amid the sends.
+        // One receive per message, each made to match one of them, in any order between the sends.
         for (index, ((_, to, ..), (sourced, tagged, room, how))) in self.pairs.iter().copied().enumerate() {
             let Envelope { context, source, tag } = messages[index].envelope;
             let pattern = Pattern { context, source: sourced.then_some(source), tag: tagged.then_some(tag) };
@@ -84,7 +84,7 @@ impl Case {
             let program = &mut programs[to];
             program.insert(self.shuffle[index] % (program.len() + 1), step);
         }
-        // A probe waits, so what stands behind it would, too: they come last.
+        // A probe blocks the operations after it, so probes come last.
         for program in &mut programs {
             program.sort_by_key(|step| matches!(step, Step::Probe(..)));
         }
@@ -107,7 +107,8 @@ fn run(case: &Case) -> Job {
     job
 }
 
-/// The cases are of the kind that matters: with so little memory every kind of head is needed, and most messages are taken.
+/// The generated cases are relevant: with so little memory every kind of header is sent, and most messages are
+/// received.
 #[test]
 fn random_programs_need_every_kind_of_head() {
     let mut runner = TestRunner::deterministic();

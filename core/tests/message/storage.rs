@@ -1,4 +1,4 @@
-//! Records in boxes.
+//! A point-to-point machine with boxed records.
 
 use unisono_core::message::matching::{self, Body, Kept, Posted};
 use unisono_core::message::point_to_point::{self, Admission, Config, Lent, Message, Peer, Receive, Send};
@@ -18,7 +18,7 @@ impl point_to_point::Storage for Boxes {
     type Slots = Box<[u32]>;
 }
 
-/// How much is lent.
+/// Sizes of the pools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) peers: usize,
@@ -41,5 +41,5 @@ pub(crate) fn machine(config: Config, sizes: Sizes) -> Admission<Boxes> {
         slots: vec![0; slots].into(),
         buckets: [buckets(receives), buckets(messages), buckets(sends)],
     };
-    Admission::new(config, lent).expect("enough is lent")
+    Admission::new(config, lent).expect("enough records")
 }

@@ -1,4 +1,5 @@
-//! Every verb, algorithm, size, port count, root, order and number of segments against what the verb means.
+//! Every collective, algorithm, size, port count, root, order and number of segments against the collective's
+//! definition.
 
 use crate::group::{Group, calls};
 use crate::verify::{match_messages, verify};
@@ -6,7 +7,7 @@ use unisono_core::collective::{Order, Verb};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Refused, Span};
 
-/// Every segment's steps are the first one's, in their own part of each block and with keys of their own.
+/// Checks that every segment's steps are those of the first, in their own part of each block and with their own keys.
 fn segments_repeat(one: &Group, group: &Group) {
     // The result that overlays the input is copied after all segments.
     if group.call.verb == Verb::ReduceScatter && group.call.in_place {
@@ -31,7 +32,7 @@ fn spans(operation: &mut Operation) -> Vec<&mut Span> {
     }
 }
 
-/// Without its key and, in the first segment, moved to `segment`.
+/// The operation without its key and, in the first segment, moved to `segment`.
 fn alike(mut operation: Operation, segment: Option<u32>) -> Operation {
     if let Operation::Send { key, .. } | Operation::Receive { key, .. } = &mut operation {
         *key = 0;
@@ -78,7 +79,7 @@ fn schedules_of_larger_groups_give_what_their_verbs_mean() {
         for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
             let call = Call { root: Rank(size / 3), ..Call::new(verb, algorithm, size, ports) };
             match Group::new(call) {
-                // The detector of races has room for so many cells.
+                // The race detector has a limited number of cells.
                 Ok(group) if group.plans.iter().all(|plan| plan.scratch_blocks() + 2 * size <= 384) => {
                     verify(&group).unwrap_or_else(|why| panic!("{call:?}: {why}"));
                 }
@@ -88,7 +89,7 @@ fn schedules_of_larger_groups_give_what_their_verbs_mean() {
     }
 }
 
-/// Whoever asks, the answer is the same, and it says why.
+/// Every rank rejects a specification for the same reason.
 #[test]
 fn schedules_that_do_not_exist_are_refused_for_their_reason() {
     let base = Call::new(Verb::Allreduce, Algorithm::Ring, 6, 2);
@@ -121,8 +122,8 @@ fn schedules_that_do_not_exist_are_refused_for_their_reason() {
     assert_eq!(refused(Call { size: 9, ..scattered }), None);
 }
 
-/// What `Plan::new` accepts is what the table of algorithms says; every verb has an algorithm that takes any order, and one
-/// that takes any sizes.
+/// `Plan::new` accepts exactly the algorithms of the table; every collective has an algorithm for any order, and one
+/// for any block sizes.
 #[test]
 fn every_verb_has_a_schedule_for_any_size_order_and_blocks() {
     for size in 1..=17 {
@@ -151,7 +152,7 @@ fn schedule_steps_are_the_same_in_any_order() {
     }
 }
 
-/// Any step of any rank of a large group, without the steps before it: its peer has the other half of the message.
+/// Any step of any rank of a large group, without the steps before it: its peer has the matching half of the message.
 #[test]
 fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
     for (size, ports) in [(1000, 1), (1024, 3), (1025, 16), (2187, 2)] {
@@ -178,7 +179,7 @@ fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
     }
 }
 
-/// The largest groups: nothing overflows, and a step is as quick as in a small one.
+/// The largest groups: nothing overflows, and a step costs as little as in a small one.
 #[test]
 fn schedules_of_a_million_ranks_have_steps() {
     for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {

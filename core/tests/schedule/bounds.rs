@@ -1,4 +1,4 @@
-//! What a schedule says about memory, against what it uses.
+//! The memory bounds of a schedule against its use of memory.
 
 use crate::group::{Group, calls};
 use crate::verify::run_until;
@@ -21,7 +21,7 @@ fn scratch(steps: &[Step]) -> u32 {
     blocks.max().map_or(0, |last| last + 1)
 }
 
-/// Where what is sent to a rank early may depend on it through others: the bound is not always reached.
+/// Whether early messages to a rank may depend on that rank through others, so that the bound is not always reached.
 fn depends_on_itself(call: &Call) -> bool {
     match call.verb {
         Verb::Barrier => call.algorithm == Algorithm::Dissemination,
@@ -41,7 +41,7 @@ fn check(calls: impl Iterator<Item = Call>) {
             let fits =
                 measured == early || (depends_on_itself(&call) && measured.0 <= early.0 && measured.1 <= early.1);
             assert!(fits, "{call:?}: {measured:?} messages and blocks arrive early at rank {rank}, not {early:?}");
-            // Whole vectors of blocks are kept in scratch, not all of which are used.
+            // Scratch is counted in whole vectors of blocks, of which some may be unused.
             let (scratch, used) = (plan.scratch_blocks(), scratch(&group.steps[rank]));
             let vectors = used.next_multiple_of(plan.blocks());
             assert!(used <= scratch && scratch <= vectors, "{call:?}: rank {rank} uses {used} blocks of {scratch}");

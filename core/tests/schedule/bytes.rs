@@ -1,7 +1,7 @@
 //! Schedules over real bytes through their layouts: odd, zero and varying lengths, segments, in place.
 //!
-//! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which does not commute. Where brackets are
-//! fixed, it is not associative either.
+//! An element is two bytes, the map x → a·x + b modulo 256; combining is composition, which is not commutative. With
+//! fixed brackets the operation is not associative either.
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
@@ -15,19 +15,19 @@ fn compose(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
     [left[0].wrapping_mul(right[0]), left[0].wrapping_mul(right[1]).wrapping_add(left[1])]
 }
 
-/// What differs by every bracket.
+/// An operation whose result depends on the brackets.
 fn entangle(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
     let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | u32::from(bytes[1]);
     let mixed = (word(left) ^ word(right).rotate_left(7)).wrapping_add(word(left) << 3).wrapping_mul(0x9e37_79b1);
     [(mixed >> 24) as u8, (mixed >> 13) as u8]
 }
 
-/// The operation of a call.
+/// The operation of a specification.
 fn operation(call: &Call) -> fn(&[u8], &[u8]) -> [u8; GRAIN] {
     if call.order == Order::Fixed { entangle } else { compose }
 }
 
-/// Bytes of blocks one behind the other.
+/// Lengths and offsets of consecutive blocks.
 struct Table {
     bytes: Vec<usize>,
     at: Vec<usize>,
@@ -52,12 +52,12 @@ impl Table {
     }
 }
 
-/// Bytes that rank `of` has for rank `to`, or that block `to` has.
+/// Bytes that rank `of` has for rank `to`, or bytes of block `to`.
 fn length(of: u32, to: u32, unit: usize, varying: bool) -> usize {
     if varying { (of.min(to) as usize * 3 + of.max(to) as usize * 5 + unit) % 7 * GRAIN } else { unit * GRAIN }
 }
 
-/// One rank's memory: the caller's, in which input and output lie somewhere, and scratch.
+/// One rank's memory: the caller's memory with input and output, and scratch.
 struct Memory<'t> {
     bytes: Vec<u8>,
     input: usize,
@@ -147,7 +147,7 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
     assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
 }
 
-/// Byte `i` of what rank `rank` contributes. Without `Order::Rank` an element is a shift, and shifts commute.
+/// Byte `i` of the contribution of rank `rank`. Without `Order::Rank` an element is a shift, and shifts commute.
 fn own(call: &Call, rank: u32, i: usize) -> u8 {
     if call.order == Order::Any && i.is_multiple_of(GRAIN) {
         return 1;
@@ -155,7 +155,7 @@ fn own(call: &Call, rank: u32, i: usize) -> u8 {
     (rank as usize * 89 + i * 7 + 3) as u8 | u8::from(i.is_multiple_of(GRAIN))
 }
 
-/// How a verb's buffers are cut at one rank.
+/// The division of a collective's buffers at one rank.
 struct Tables {
     input: Table,
     output: Table,
@@ -181,7 +181,7 @@ fn tables(call: &Call, rank: u32, unit: usize) -> Tables {
     Tables { input, output, held }
 }
 
-/// What the verb means, byte by byte: the output of `rank`, or `None` where it has none.
+/// The collective's definition, byte by byte: the output of `rank`, or `None` if it has none.
 fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
     let contribution = |of: u32| -> Vec<u8> {
         let table = tables(call, of, unit).input;
@@ -219,7 +219,7 @@ fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// What a binomial tree makes of some ranks: its root is the first, whose children are 1, 2, 4, … ranks ahead.
+/// The result of a binomial tree over some ranks: its root is the first, whose children are 1, 2, 4, … ranks ahead.
 fn binomial(
     ranks: core::ops::Range<u32>,
     own: &impl Fn(u32) -> Vec<u8>,
@@ -232,7 +232,7 @@ fn binomial(
     })
 }
 
-/// What recursive doubling has combined at a rank before it reaches so far.
+/// The result of recursive doubling at a rank before the round with this reach.
 fn doubled(
     rank: u32,
     reach: u32,
@@ -266,7 +266,7 @@ fn check(call: Call, unit: usize) {
         };
         let size = (input + table.input.total()).max(output + table.output.total());
         let mut bytes = vec![0xee; size];
-        // In a broadcast only the root's memory holds something.
+        // In a broadcast only the root's memory has data at the start.
         if call.verb != Verb::Broadcast || Rank(rank) == call.root {
             let contribution = bytes[input..].iter_mut().take(table.input.total());
             contribution.enumerate().for_each(|(i, byte)| *byte = own(&call, rank, i));

@@ -1,7 +1,7 @@
-//! The sources' own examples, worked out from the rule: `cases.txt`, a case per paragraph.
+//! The sources' own examples, computed from their rules: `cases.txt`, one case per paragraph.
 //!
-//! A paragraph's first line is its call; its other lines are what every process sends, to whom, and has after each step. A
-//! line `slip` names a cell that the source prints otherwise than its own rule has it.
+//! A paragraph's first line is its specification; its other lines state the sends, targets and contents of every
+//! process after each step. A line `slip` names a cell that the source prints differently from its own rule.
 
 use crate::group::Group;
 use crate::memory::Value;
@@ -12,7 +12,7 @@ use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
 
 const CASES: &str = include_str!("cases.txt");
 
-/// Steps of one rank before the first message of round `round`, or before what follows the last one.
+/// Steps of one rank before the first message of round `round`, or before the steps after the last message.
 fn steps_before(steps: &[Step], round: u32) -> usize {
     let key = |step: &Step| match step.operation {
         Operation::Send { key, .. } | Operation::Receive { key, .. } => Some(key),
@@ -21,7 +21,7 @@ fn steps_before(steps: &[Step], round: u32) -> usize {
     match steps.iter().position(|step| key(step).is_some_and(|key| key >= round)) {
         Some(first) => first,
         None if steps.iter().any(|step| key(step).is_some()) => {
-            // After the last round come its copies, as many as its receives, and no more.
+            // The copies of the last round, as many as its receives, belong to it.
             let last = steps.iter().filter_map(key).max();
             let messages = steps.iter().rposition(|step| key(step) == last).map_or(0, |i| i + 1);
             let receives = |step: &&Step| matches!(step.operation, Operation::Receive { .. }) && key(step) == last;
@@ -41,7 +41,7 @@ fn rounds(group: &Group) -> u32 {
     group.plans[0].rounds()
 }
 
-/// Whom each process sends to in a round.
+/// The targets of each process in a round.
 fn targets(group: &Group, rank: usize, round: u32) -> String {
     let to = group.steps[rank].iter().filter_map(|step| match step.operation {
         Operation::Send { to, key, .. } if key == round => Some(to.0.to_string()),
@@ -50,7 +50,7 @@ fn targets(group: &Group, rank: usize, round: u32) -> String {
     to.collect::<Vec<_>>().join(" ")
 }
 
-/// Source and block, as the papers write them.
+/// Source and block, in the papers' notation.
 fn cell(value: Option<Value>) -> String {
     match value {
         Some(Value::Own(rank, block, _)) => format!("{rank}{block}"),
@@ -109,7 +109,7 @@ fn signals(group: &Group) -> String {
     text
 }
 
-/// The group of a paragraph's first line: verb, algorithm, processes, ports.
+/// The group of a paragraph's first line: collective, algorithm, processes, ports.
 fn parse(line: &str) -> Group {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |i: usize| words[i].parse().unwrap_or_else(|_| panic!("a number in {line:?}"));

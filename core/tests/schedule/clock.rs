@@ -1,6 +1,6 @@
-//! What choices are said to take, against ranks that do one thing at a time: a message occupies its sender for
-//! `overhead + b·β`, and its receiver for as long, from `latency − overhead` after its begin on. Of ranks that share a processor
-//! one does something at a time.
+//! The model's time of choices, against simulated ranks that do one thing at a time: a message occupies its sender for
+//! `overhead + b·β`, and its receiver for the same time, from `latency − overhead` after its start on. Ranks that share
+//! a processor take turns.
 
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -10,10 +10,10 @@ use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, Link, Operation, algorithms, choose};
 
 const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };
-/// As `unisono_core` has it.
+/// The constant of `unisono_core`.
 const COMBINE_PS_PER_BYTE: u64 = 150;
 
-/// What occupies a rank.
+/// The activity that occupies a rank.
 #[derive(Clone, Copy)]
 enum Job {
     Send { step: StepId, to: usize, key: u32, bytes: u64 },
@@ -32,7 +32,7 @@ struct Clock {
     number: u64,
     events: BTreeMap<(u64, u64), Event>,
     jobs: Vec<VecDeque<Job>>,
-    /// Processors.
+    /// Whether each processor is busy.
     busy: Vec<bool>,
     /// Messages that wait for their receive, and receives for their message.
     arrived: HashMap<(usize, usize, u32), ()>,
@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-/// Picoseconds until all ranks are done, blocks being of `bytes` bytes.
+/// Picoseconds until all ranks are done, with blocks of `bytes` bytes.
 fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
     let size = group.size();
     let mut executors = group.executors();
@@ -117,7 +117,7 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
     clock.now
 }
 
-/// What a choice takes, and what it says.
+/// The simulated time of a choice, and the model's.
 fn times(choice: Choice, plan: &Plan, link: &Link) -> Option<(u64, u64)> {
     let group = Group::new(choice.call(plan, false)).ok()?;
     let vector = matches!(plan.verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan);
@@ -126,7 +126,7 @@ fn times(choice: Choice, plan: &Plan, link: &Link) -> Option<(u64, u64)> {
     Some((run(&group, block as u64, link.sharing.into()), choice.time_ps(plan, false, link).expect("not refused")))
 }
 
-/// What choices say is near what ranks take, and nothing that could be chosen is much quicker than what is.
+/// The model's times are close to simulated ones, and no other choice is much faster than the selected one.
 #[test]
 fn schedules_take_the_time_that_choices_say() {
     for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
@@ -150,7 +150,7 @@ fn schedules_take_the_time_that_choices_say() {
     }
 }
 
-/// Where ranks share processors, nothing that could be chosen is much quicker either.
+/// The same holds if ranks share processors.
 #[test]
 fn schedules_that_share_processors_are_chosen_by_their_work() {
     for (verb, size, sharing) in

@@ -1,10 +1,11 @@
-//! What one rank's `needs` promise, and whether they are enough: no step may touch what a step that can be under way at the
-//! same time writes.
+//! The order that the dependencies of one rank guarantee, and whether it suffices: no step may access memory that a
+//! concurrent step writes.
 
 use crate::memory::Buffers;
 use unisono_core::schedule::{Operation, Span, Step};
 
-/// For each step, which of the 64 before it are done whenever it begins: bit b stands for step i − 1 − b. Older ones are.
+/// For each step, which of the 64 before it are complete whenever it begins: bit b stands for step i − 1 − b. Older
+/// ones are complete.
 pub(crate) fn promised(steps: &[Step]) -> Vec<u64> {
     let mut promised: Vec<u64> = Vec::with_capacity(steps.len());
     for (i, step) in steps.iter().enumerate() {
@@ -13,7 +14,7 @@ pub(crate) fn promised(steps: &[Step]) -> Vec<u64> {
         while left != 0 {
             let b = left.trailing_zeros();
             left &= left - 1;
-            // A bit in front of the first step says nothing.
+            // A bit before the first step has no meaning.
             let Some(before) = i.checked_sub(b as usize + 1) else { continue };
             mask |= 1 << b | promised[before].checked_shl(b + 1).unwrap_or(0);
         }
@@ -22,7 +23,7 @@ pub(crate) fn promised(steps: &[Step]) -> Vec<u64> {
     promised
 }
 
-/// Whether step `earlier` is done whenever step `i` begins.
+/// Whether step `earlier` is complete whenever step `i` begins.
 pub(crate) fn is_before(promised: &[u64], earlier: usize, i: usize) -> bool {
     let distance = i - 1 - earlier;
     distance >= 64 || promised[i] >> distance & 1 == 1
@@ -30,7 +31,7 @@ pub(crate) fn is_before(promised: &[u64], earlier: usize, i: usize) -> bool {
 
 const WORDS: usize = 6;
 
-/// Cells of one segment.
+/// A set of cells of one segment.
 #[derive(Clone, Copy, Default)]
 struct Cells([u64; WORDS]);
 
@@ -93,7 +94,7 @@ fn touched(buffers: &Buffers, operation: &Operation) -> Result<Touched, String> 
     Ok(Touched { segment, reads, writes, overlays })
 }
 
-/// Whether every two steps that touch the same cell, one of them writing, have an order.
+/// Checks that every two steps that access the same cell, at least one of them writing, are ordered.
 pub(crate) fn no_race(buffers: &Buffers, steps: &[Step]) -> Result<(), String> {
     assert!(buffers.cells() as usize <= WORDS * 64, "more cells than the detector has");
     let promised = promised(steps);

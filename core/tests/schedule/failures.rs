@@ -1,4 +1,4 @@
-//! Ranks that are gone, and what is said about steps that are not under way.
+//! Failed ranks, and completions of steps that are not in progress.
 
 use crate::group::{Group, Listed, calls};
 use unisono_core::collective::{Cause, Turn, Verb};
@@ -15,7 +15,7 @@ fn partner(step: &Step) -> Option<Rank> {
     }
 }
 
-/// Begins what may begin and ends the first `count` of it, whatever others do.
+/// Begins the steps that may begin and completes the first `count` of them, whatever others do.
 fn advance(executor: &mut Executor<Listed<'_>>, count: usize) -> Vec<u32> {
     let mut done = Vec::new();
     while let Turn::Do(step, _) = executor.poll() {
@@ -27,7 +27,7 @@ fn advance(executor: &mut Executor<Listed<'_>>, count: usize) -> Vec<u32> {
     done
 }
 
-/// A collective fails with a rank exactly if some step with it is not done.
+/// A collective fails with a rank exactly if some step with it is incomplete.
 #[test]
 fn schedule_fails_with_a_rank_that_it_still_needs_and_with_no_other() {
     for (n, call) in (0_usize..).zip(calls([2, 5, 9].into_iter(), &[1, 3])) {
@@ -68,7 +68,7 @@ fn schedule_ignores_ends_of_steps_that_are_not_under_way() {
 
 #[test]
 fn schedule_can_be_run_again() {
-    // Fewer steps than are under way at most, and more.
+    // Fewer and more steps than may be in progress.
     for segments in [1, 40] {
         let call = Call { segments, ..Call::new(Verb::Allreduce, Algorithm::Ring, 5, 1) };
         let new = |id| Executor::new(id, Plan::new(call).expect("a schedule"));
@@ -97,7 +97,7 @@ fn schedule_can_be_run_again() {
         }
         again.fail(Rank(1), Cause::Missing);
         again.restart(ID);
-        assert!(matches!(again.poll(), Turn::Do(..)) && again.id() == ID, "a failure is not kept");
+        assert!(matches!(again.poll(), Turn::Do(..)) && again.id() == ID, "a restart clears the failure");
     }
 }
 

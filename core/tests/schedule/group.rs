@@ -1,4 +1,4 @@
-//! All ranks' schedules of one collective, and which collectives there are.
+//! All ranks' schedules of one collective, and the list of all specifications.
 
 use unisono_core::collective::{Order, Verb};
 use unisono_core::ids::{CollectiveId, Rank};
@@ -10,7 +10,7 @@ pub(crate) struct Group {
     pub(crate) steps: Vec<Vec<Step>>,
 }
 
-/// Steps of a plan, perhaps not all, perhaps changed.
+/// The steps of a plan, possibly truncated or modified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed<'s> {
     verb: Verb,
@@ -45,7 +45,7 @@ impl Group {
         Ok(Self { call, steps: steps.collect(), plans })
     }
 
-    /// One per rank, over the group's steps as they are.
+    /// One executor per rank, over the group's steps.
     pub(crate) fn executors(&self) -> Vec<Executor<Listed<'_>>> {
         self.steps.iter().map(|steps| Listed::executor(self.call.verb, steps)).collect()
     }
@@ -59,8 +59,8 @@ fn places(verb: Verb) -> bool {
     !matches!(verb, Verb::Barrier | Verb::Broadcast)
 }
 
-/// Every call of `sizes` ranks on `ports` ports that is not refused; one segment. Each algorithm is on its own ports, a tree
-/// of k + 1 branches on one port as well.
+/// Every accepted specification of `sizes` ranks on `ports` ports, with one segment. Each algorithm uses its own ports,
+/// a tree of k + 1 branches also one port.
 pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call> {
     let mut all = Vec::new();
     for size in sizes {

@@ -1,7 +1,7 @@
-//! Rounds and costs under Hockney's model: a message of b blocks takes t_s + b·l_m·τ and occupies one port of its sender and
-//! one of its receiver meanwhile (Qian & Afsahi §3.2). Copies and reductions take no time.
+//! Rounds and costs under Hockney's model: a message of b blocks takes t_s + b·l_m·τ and occupies one port of its
+//! sender and one of its receiver meanwhile (Qian & Afsahi §3.2). Copies and reductions take no time.
 //!
-//! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/collectives.md.
+//! `cargo test -p unisono-core --test schedule hockney -- --nocapture` prints the table of docs/schedules.md.
 
 use crate::group::Group;
 use alloc::collections::BTreeMap;
@@ -10,7 +10,7 @@ use unisono_core::collective::{Turn, Verb};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Algorithm, Call, Operation, Plan};
 
-/// t_s, in units of l_m·τ: more than any number of blocks here, so that a time is a number of startups and one of blocks.
+/// t_s, in units of l_m·τ: larger than any number of blocks here, so that a time splits into startups and blocks.
 const STARTUP: u64 = 1 << 20;
 
 /// Startups and blocks on the longest path.
@@ -35,7 +35,7 @@ fn time(group: &Group, startup: u64, block: u64) -> u64 {
     let mut ports = vec![[Port::default(); Plan::PORTS as usize]; size];
     let mut sends: Vec<BTreeMap<StepId, Operation>> = vec![BTreeMap::new(); size];
     let mut receives: HashMap<(u32, u32, u32), StepId> = HashMap::new();
-    // Messages under way by the time they arrive.
+    // Messages in flight, by their arrival time.
     let mut ends: BTreeMap<u64, Vec<Message>> = BTreeMap::new();
     let mut now = 0;
     loop {
@@ -152,7 +152,7 @@ fn bruck_schedules_take_the_fewest_rounds_and_blocks_at_any_size() {
     }
 }
 
-/// With blocks that cost nothing, the time is the number of rounds.
+/// If blocks cost nothing, the time is the number of rounds.
 #[test]
 fn schedules_take_the_rounds_that_they_say() {
     for (size, ports) in (2..=20).chain([27, 31, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
@@ -165,7 +165,7 @@ fn schedules_take_the_rounds_that_they_say() {
                 let fits = match (verb, algorithm) {
                     // The ranks that have their part of the scatter begin to gather while others still scatter.
                     (Verb::Broadcast, Algorithm::Bruck) => took <= says + log_up(size, ports),
-                    // A root that leads its group needs not wait for the last correction step.
+                    // A root that leads its group need not wait for the last correction step.
                     (Verb::Reduce, Algorithm::Halving) => took == says || took + 1 == says,
                     _ => took == says,
                 };
@@ -178,7 +178,7 @@ fn schedules_take_the_rounds_that_they_say() {
     }
 }
 
-/// A tree that has fewer ports than children per level takes no more rounds than it says.
+/// A tree with fewer ports than children per level takes at most the stated rounds.
 #[test]
 fn trees_of_schedules_on_one_port_take_at_most_the_rounds_that_they_say() {
     for (size, radix) in (2..=64).flat_map(|size| (3..=5).map(move |radix| (size, radix))) {
@@ -191,7 +191,7 @@ fn trees_of_schedules_on_one_port_take_at_most_the_rounds_that_they_say() {
     }
 }
 
-/// The table of docs/schedules.md, as it is there. No cell is below the fewest rounds, or below what a port has to carry.
+/// The table of docs/schedules.md. No cell is below the minimum of rounds, or of blocks per port.
 #[test]
 fn table_of_schedules() {
     const COLUMNS: [(&str, Verb, Algorithm); 7] = [
@@ -206,7 +206,7 @@ fn table_of_schedules() {
     let kept = include_str!("../../../docs/schedules.md");
     let print = |line: &str| {
         println!("{line}");
-        assert!(kept.lines().any(|other| other == line), "docs/schedules.md does not say: {line}");
+        assert!(kept.lines().any(|other| other == line), "docs/schedules.md lacks: {line}");
     };
     print(&format!("| N | {} |", COLUMNS.map(|column| column.0).join(" | ")));
     print(&format!("|---|{}", "---|".repeat(COLUMNS.len())));
@@ -234,7 +234,8 @@ fn segments_of_schedules_are_pipelined() {
         let call = Call { segments, ..Call::new(Verb::Scan, Algorithm::Ring, size, 1) };
         let chain = Group::new(call).expect("not refused");
         assert_eq!(time(&chain, 1, 0), u64::from(size - 1 + segments - 1), "a chain of {size}, {segments} segments");
-        // The root of a binomial tree sends all the time; the last segment's way down is hidden but for its last hop.
+        // The root of a binomial tree sends all the time; the last segment's path down is hidden except for its last
+        // hop.
         let tree =
             Group::new(Call { verb: Verb::Broadcast, algorithm: Algorithm::Knomial, ..call }).expect("not refused");
         let children = log_up(size, 1);

@@ -1,4 +1,4 @@
-//! Schedules: what the sources show, every rank's blocks from every algorithm, rounds and costs.
+//! Schedules: the sources' examples, every rank's blocks from every algorithm, rounds and costs.
 //!
 //! `cargo test -p unisono-core schedule` runs all of it.
 

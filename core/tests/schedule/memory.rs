@@ -1,4 +1,4 @@
-//! What is in whose blocks: not bytes, but where they came from and how they were combined.
+//! Symbolic contents of blocks: their origin and how they were combined, instead of bytes.
 
 use std::collections::HashMap;
 use unisono_core::collective::Verb;
@@ -9,13 +9,13 @@ use unisono_core::schedule::{Call, Fold, Place, Plan, Span};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub(crate) enum Value {
     Undefined,
-    /// Block and segment of what a rank contributed.
+    /// Block and segment of a rank's contribution.
     Own(u32, u32, u32),
-    /// Two contents, left and right: a number in `Combined`.
+    /// Two combined contents, left and right: an index into `Combined`.
     Of(u32),
 }
 
-/// All combinations seen: equal numbers are equal bits, whatever the operation.
+/// All combinations seen: equal indices are equal bits, whatever the operation.
 #[derive(Default)]
 pub(crate) struct Combined {
     pairs: Vec<(Value, Value)>,
@@ -35,7 +35,7 @@ impl Combined {
         Value::Of(number)
     }
 
-    /// Contributions from left to right.
+    /// The contributions, from left to right.
     pub(crate) fn operands(&self, value: Value, to: &mut Vec<Value>) {
         match value {
             Value::Of(number) => {
@@ -48,7 +48,7 @@ impl Combined {
     }
 }
 
-/// Which blocks a rank has, and which of them share memory.
+/// The buffers of a rank, and which blocks share memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
     verb: Verb,
@@ -104,8 +104,8 @@ impl Buffers {
         })
     }
 
-    /// Cells of which all segments are destroyed when `place` is written: the result of a reduce-scatter in place lies over
-    /// the input.
+    /// Cells of which all segments are overwritten by a write to `place`: the result of a reduce-scatter in place
+    /// overlays the input.
     pub(crate) fn overlaid(&self, place: Place) -> core::ops::Range<u32> {
         if self.shared && self.verb == Verb::ReduceScatter && place == Place::Output && self.input > 1 {
             self.output + self.scratch..self.cells()
@@ -114,12 +114,12 @@ impl Buffers {
         }
     }
 
-    /// Whether the place may be written.
+    /// Whether the buffer may be written.
     pub(crate) fn writable(&self, place: Place) -> bool {
         place != Place::Input || (self.shared && !matches!(self.verb, Verb::Scatter | Verb::ReduceScatter))
     }
 
-    /// What decides a block's size where sizes vary: whose block it is.
+    /// What determines a block's size if sizes vary: the rank that it belongs to.
     pub(crate) fn class(&self, place: Place, block: u32, blocks: u32, in_place: bool) -> (u32, u32) {
         let block = if place == Place::Scratch { block % blocks } else { block };
         match (self.verb, place) {

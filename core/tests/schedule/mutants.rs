@@ -1,4 +1,4 @@
-//! What the other tests would notice: schedules with one thing wrong.
+//! Mutation tests of the verification: schedules with one defect have to be detected.
 
 use crate::group::Group;
 use crate::verify::verify_steps;
@@ -9,21 +9,21 @@ use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Sp
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Mutant {
-    /// The step waits for nothing.
+    /// The step depends on nothing.
     NoNeeds,
-    /// The step does not wait for the last of those it needs.
+    /// The step lacks the last of its dependencies.
     OneNeedLess,
-    /// What it moves begins a block later.
+    /// Its data begin one block later.
     Shifted,
-    /// It moves a block less.
+    /// It moves one block less.
     Shorter,
-    /// Another rank.
+    /// Its peer is another rank.
     OtherPeer,
-    /// Another key.
+    /// Its key is another one.
     OtherKey,
-    /// On the other side.
+    /// It combines on the other side.
     OtherFold,
-    /// Not done at all.
+    /// It is omitted.
     Omitted,
 }
 
@@ -53,7 +53,7 @@ fn shorten(span: &mut Span) -> bool {
     true
 }
 
-/// The step with one thing wrong, or `None` if it has no such thing.
+/// The step with this defect, or `None` if it has no such property.
 fn mutate(step: &Step, mutant: Mutant, size: u32) -> Option<Step> {
     let mut wrong = *step;
     let changed = match (mutant, &mut wrong.operation) {
@@ -93,7 +93,7 @@ fn mutate(step: &Step, mutant: Mutant, size: u32) -> Option<Step> {
     changed.then_some(wrong)
 }
 
-/// How many mutants there are, and how many of them nobody notices.
+/// Number of mutants, and of those that were not detected.
 #[derive(Clone, Copy, Default)]
 struct Count {
     all: u32,
@@ -103,7 +103,7 @@ struct Count {
 fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
     let steps = group.steps.iter().enumerate().flat_map(|(rank, steps)| (0..steps.len()).map(move |i| (rank, i)));
     for ((rank, i), mutant) in steps.flat_map(|at| MUTANTS.map(|mutant| (at, mutant))) {
-        // What commutes may be combined on either side.
+        // Commutative operands may be combined on either side.
         if mutant == Mutant::OtherFold && group.call.order == Order::Any {
             continue;
         }
@@ -111,7 +111,7 @@ fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
         let mut steps = group.steps.clone();
         steps[rank][i] = wrong;
         let unnoticed = verify_steps(group, &steps).is_ok();
-        // A step may wait for more than it must, and for the same by two ways.
+        // A step may have redundant dependencies.
         let may = matches!(mutant, Mutant::NoNeeds | Mutant::OneNeedLess);
         assert!(may || !unnoticed, "{:?}: rank {rank}, step {i}, {mutant:?} {wrong:?}", group.call);
         let count = counts.entry(mutant).or_default();
@@ -139,7 +139,7 @@ fn every_mutant_of_a_schedule_is_noticed() {
     }
 }
 
-/// With a commutative operation either side will do, but not on one rank alone: its bits would be others.
+/// With a commutative operation either side is correct, but not on one rank alone: its bits would differ.
 #[test]
 fn schedule_of_an_allreduce_with_other_bits_on_one_rank_is_noticed() {
     for algorithm in [Algorithm::Doubling, Algorithm::StandardExchange] {

@@ -1,4 +1,4 @@
-//! Steps in random order, as `needs` and messages allow: every collective ends, and with the same result.
+//! Execution in random order, as dependencies and messages allow: every collective completes, with the same result.
 
 use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
@@ -20,10 +20,10 @@ impl Random {
     }
 }
 
-/// When a send is done.
+/// When a send completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sends {
-    /// When its receive has begun: nothing is ever buffered.
+    /// When its receive has begun: nothing is buffered.
     Taken,
     /// At any time: everything is buffered.
     Buffered,
@@ -157,7 +157,7 @@ impl<'g> World<'g> {
     }
 }
 
-/// Whether all steps get done, and the result is what the verb means.
+/// Checks that all steps complete, and that the result is correct.
 fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
     let mut random = Random(seed | 1);
     let mut world = World::new(group, sends);
@@ -170,13 +170,13 @@ fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
     if let Some(rank) = done.iter().zip(&group.steps).position(|(done, steps)| *done < steps.len()) {
         return Err(format!("{sends:?}, seed {seed}: rank {rank} waits at step {}", done[rank]));
     }
-    // Who knows of whom does not depend on when: `verify` says it.
+    // `verify` checks which ranks are known to have entered; that does not depend on the order.
     let (size, memories, combined) = (group.size(), world.memories, world.combined);
     let after = After { memories, combined, known: vec![u64::MAX; size], done, sent_to: Vec::new() };
     result(group, &after).map_err(|why| format!("{sends:?}, seed {seed}: {why}"))
 }
 
-/// Every call, with one to three segments in turn, or with each.
+/// Every specification, with one to three segments in turn, or with each.
 fn check(sizes: impl Iterator<Item = u32>, all_segments: bool) {
     for (n, call) in (0_u32..).zip(calls(sizes, &[1, 2, 3])) {
         for segments in if all_segments { 1..=3 } else { 1 + n % 3..=1 + n % 3 } {
@@ -202,7 +202,7 @@ fn every_schedule_of_14_to_17_ranks_ends_in_any_order() {
     check(14..=17, false);
 }
 
-/// Few ranks of a long schedule: what does not fit into the 64 steps under way waits.
+/// A few ranks of a long schedule: steps beyond the 64 in progress wait.
 #[test]
 fn schedules_longer_than_their_window_end_in_any_order() {
     for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3, 16])) {
@@ -214,7 +214,7 @@ fn schedules_longer_than_their_window_end_in_any_order() {
     }
 }
 
-/// If every rank of a ring first waits for its neighbour, none begins; a step that waits for itself never does.
+/// If every rank of a ring first waits for the rank before it, none begins; a step that waits for itself never does.
 #[test]
 fn schedules_that_cannot_end_are_noticed() {
     let mut group = Group::new(Call::new(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
@@ -228,7 +228,7 @@ fn schedules_that_cannot_end_are_noticed() {
     }
 }
 
-/// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a circle.
+/// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a deadlock.
 #[test]
 fn schedules_that_end_only_with_buffers_are_noticed() {
     let mut group = Group::new(Call::new(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");

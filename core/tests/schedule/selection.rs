@@ -1,10 +1,11 @@
-//! Choices: always a schedule, the same on all ranks, and the one that the model's own clock finds quick.
+//! Selection: always a valid schedule, the same on all ranks, and the fastest by the model.
 
 use unisono_core::collective::{Order, Plan, Verb};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
 
-/// 10 µs and 3 GB/s; one where a message costs no more than its bytes; one where ranks share processors; one where only messages cost.
+/// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
+/// messages cost.
 const LINKS: [Link; 4] = [
     Link { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
     Link { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
@@ -63,7 +64,7 @@ fn schedule_choices_of_any_numbers_are_made() {
     }
 }
 
-/// Blocks whose sizes only their owners know do not sway the choice.
+/// Block sizes that only their owners know do not affect the choice.
 #[test]
 fn schedule_choices_of_varying_blocks_look_at_what_all_ranks_know() {
     for verb in [Verb::Gather, Verb::Scatter, Verb::Alltoall] {
@@ -73,8 +74,8 @@ fn schedule_choices_of_varying_blocks_look_at_what_all_ranks_know() {
     }
 }
 
-/// What Thakur et al. (2005), §4, and Qian & Afsahi (2008), §5.1, find: few rounds where the data are short, few bytes where
-/// they are long.
+/// The findings of Thakur et al. (2005), §4, and Qian & Afsahi (2008), §5.1: few rounds for short data, few bytes for
+/// long data.
 #[test]
 fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
     for size in [20, 32, 48, 64] {
@@ -90,7 +91,7 @@ fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
     }
 }
 
-/// Long data along a chain run in segments; what its root's messages bound does not.
+/// Long data along a chain are segmented; collectives bound by their root's messages are not.
 #[test]
 fn schedules_run_in_segments_where_that_is_quicker() {
     let prefix = Plan { order: Order::Rank, ..plan(Verb::Scan, 4, 1 << 22) };
@@ -108,7 +109,7 @@ fn schedules_run_in_segments_where_that_is_quicker() {
     );
 }
 
-/// No choice is slower than another of the same call.
+/// No choice is slower than another of the same specification.
 #[test]
 fn schedule_choices_are_the_quickest_by_the_model() {
     for verb in Verb::ALL {

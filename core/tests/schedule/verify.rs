@@ -1,4 +1,4 @@
-//! One collective from its schedules to its result, against what the verb means.
+//! Verification of one collective, from its schedules to its result, against the collective's definition.
 
 use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
@@ -10,7 +10,7 @@ use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
 
-/// The sends of all ranks, by (sender, receiver, key): each has its own receive, as long, on the same port.
+/// The sends of all ranks, by (sender, receiver, key): each has its own receive, of the same length, on the same port.
 pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
     let (mut sends, mut receives): (Messages, Messages) = Default::default();
     for (rank, steps) in steps.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
     if sends.len() == receives.len() { Ok(sends) } else { Err("a receive that nobody sends".into()) }
 }
 
-/// Messages, copies and reductions join blocks of one size where sizes vary.
+/// Checks that messages, copies and reductions join blocks of the same size if sizes vary.
 fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(), String> {
     if Plan::new(Call { varying: true, ..group.call }).is_err() || group.call.verb == Verb::Broadcast {
         return Ok(());
@@ -69,16 +69,16 @@ fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(
     Ok(())
 }
 
-/// Who a rank knows to have entered.
+/// The set of ranks that a rank knows to have entered.
 type Known = u64;
 
-/// The group after its steps ran, in one order of those that are possible, sends complete at once. That all others give the
-/// same is what `no_race` says; that they end is what the tests of `progress` say.
+/// The group after its steps ran, in one possible order, with sends that complete at once. `no_race` checks that all
+/// other orders give the same result, and the tests of `progress` that they complete.
 pub(crate) struct After {
     pub(crate) memories: Vec<Memory>,
     pub(crate) combined: Combined,
     pub(crate) known: Vec<Known>,
-    /// Steps that each rank did.
+    /// Steps that each rank completed.
     pub(crate) done: Vec<usize>,
     /// Messages and blocks sent to each rank.
     pub(crate) sent_to: Vec<(u32, u32)>,
@@ -92,7 +92,7 @@ pub(crate) fn run(group: &Group, steps: &[Vec<Step>]) -> Result<After, String> {
     }
 }
 
-/// Rank r runs those of its first `until[r]` steps that it can.
+/// Rank r runs those of its first `until[r]` steps that can run.
 pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> Result<After, String> {
     let size = group.size();
     let mut after = After {
@@ -107,10 +107,10 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     let mut executors: Vec<_> = steps.iter().map(|steps| Listed::executor(group.call.verb, steps)).collect();
     // Receives that wait for their message.
     let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); size];
-    // Who has entered is asked of signals only.
+    // Only signals are checked for the ranks that have entered.
     let signals = matches!(group.call.verb, Verb::Barrier | Verb::Reduce | Verb::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
-    // What each receive told.
+    // The ranks known by each receive.
     let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
     let mut moved = true;
     while moved {
@@ -121,7 +121,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
             let mut next = core::mem::take(&mut waiting[rank]);
             next.reverse();
             loop {
-                // What waited goes first.
+                // Waiting receives go first.
                 let (step, operation) = match next.pop() {
                     Some(waited) => waited,
                     None => match executor.poll() {
@@ -166,7 +166,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     Ok(after)
 }
 
-/// Whether the result is what the verb says.
+/// Checks the result against the collective's definition.
 pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
     let Call { verb, size, root, segments, order, .. } = group.call;
     let everybody: Known = (1 << size) - 1;
@@ -228,7 +228,7 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that can be said about `steps` without a network.
+/// Every check of `steps` that needs no network.
 pub(crate) fn verify_steps(group: &Group, steps: &[Vec<Step>]) -> Result<(), String> {
     let sends = match_messages(steps)?;
     sizes_agree(group, steps, &sends)?;

@@ -1,7 +1,7 @@
 //! Alltoall by standard exchange, for sizes that are a power of k + 1.
 //!
-//! Round j: the blocks whose number has digit e in place j go to the rank whose own digit is e, and what it sends takes their
-//! places; after the last round block b is what rank b sent. Qian & Afsahi §5.1.3, equation 5.
+//! Round j: the blocks whose number has digit e in place j go to the rank whose own digit is e, and the blocks received
+//! from it replace them; after the last round block b is the one that rank b sent. Qian & Afsahi §5.1.3, equation 5.
 
 use crate::schedule::radix::{Radix, quotient, remainder};
 use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};

@@ -1,13 +1,14 @@
-//! Store and forward in base k + 1, for any size: Bruck's allgather and alltoall with k ports, and the dissemination barrier.
+//! Bruck's allgather and alltoall with k ports, and the dissemination barrier: store and forward in base k + 1, for any
+//! size.
 //!
-//! Qian & Afsahi §5.1.2, §5.1.3, Fig. 5, Fig. 6. Round j deals with digit j: d·(k + 1)^j ranks away, d = 1 to k, as long as
-//! that is less than the size, so that the last round sends what is left. The paper's extra step after ⌈log⌉ full ones is
+//! Qian & Afsahi §5.1.2, §5.1.3, Fig. 5, Fig. 6. Round j handles digit j: the ranks d·(k + 1)^j away, d = 1 to k, while
+//! that is less than the size, so that the last round sends the rest. The paper's extra step after ⌈log⌉ full ones is
 //! that last round (⌊log⌋ rounds are full), and the base of its alltoall is k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
 use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
 
-/// The rounds of a size.
+/// The rounds of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Rounds {
     pub(in crate::schedule) radix: Radix,
@@ -21,7 +22,7 @@ impl Rounds {
         self.radix.log_up(self.size)
     }
 
-    /// Distances in all rounds; every round but the last has k.
+    /// Number of distances in all rounds; every round but the last has k.
     const fn distances(&self) -> u32 {
         match self.count().checked_sub(1) {
             Some(full) => {
@@ -32,12 +33,12 @@ impl Rounds {
         }
     }
 
-    /// Distances of round `round`.
+    /// Number of distances of round `round`.
     fn of(&self, round: u32) -> u32 {
         self.distances().saturating_sub(round.wrapping_mul(self.radix.others())).min(self.radix.others())
     }
 
-    /// Of the `i`th step of rounds with `each` steps per distance: the round, its first step, the kind of step, d − 1.
+    /// For step `i` of rounds with `each` steps per distance: the round, its first step, the kind of step, d − 1.
     fn locate(&self, i: u32, each: u32) -> (u32, u32, u32, u32) {
         let steps = self.radix.others().wrapping_mul(each);
         let round = quotient(i, steps);
@@ -60,7 +61,7 @@ impl Rounds {
     }
 }
 
-/// Signals to ranks ahead: dissemination.
+/// Dissemination: signals to the ranks ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Dissemination(pub(in crate::schedule) Rounds);
 
@@ -101,8 +102,8 @@ impl Part for Dissemination {
     }
 }
 
-/// What a rank has goes to ranks behind. Blocks lie where they belong in the output, so that the last phase, a shift, is
-/// not needed. The rank's own block is there before.
+/// Allgather: a rank's blocks go to the ranks before it. Blocks are received at their final place in the output, so
+/// that the final shift is not needed. The rank's own block is there before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Allgather(pub(in crate::schedule) Rounds);
 
@@ -146,8 +147,8 @@ impl Part for Allgather {
     }
 }
 
-/// Blocks whose digit of the round is d go d·(k + 1)^round ranks ahead. Scratch holds them in blocks 0 to size − 1 as in the
-/// paper's figure, and behind them what arrives, until it may take the place of what left.
+/// Alltoall: blocks whose digit of the round is d go d·(k + 1)^round ranks ahead. Scratch holds them in blocks 0 to
+/// size − 1 as in the paper's figure, followed by the received blocks, until they may replace the sent ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Alltoall(pub(in crate::schedule) Rounds);
 

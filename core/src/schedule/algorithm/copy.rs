@@ -1,4 +1,4 @@
-//! Parts of one step: a copy from buffer to buffer, a message from one rank to another.
+//! Phases of one step: a copy between buffers, or a message between two ranks.
 
 use crate::schedule::{Operation, Part, Rank, Span, Step};
 
@@ -7,7 +7,7 @@ use crate::schedule::{Operation, Part, Rank, Span, Step};
 pub(in crate::schedule) struct Copy {
     pub(in crate::schedule) from: Span,
     pub(in crate::schedule) into: Span,
-    /// One more than the last block of scratch in it.
+    /// One more than its last scratch block.
     pub(in crate::schedule) scratch: u32,
 }
 
@@ -41,14 +41,14 @@ impl Part for Copy {
     }
 }
 
-/// The result of a tree at rank 0 on its way to the root.
+/// The transfer of a tree's result from rank 0 to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Hop {
     pub(in crate::schedule) side: Side,
     pub(in crate::schedule) span: Span,
 }
 
-/// What a rank does in a hop.
+/// A rank's role in that transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Side {
     Sender { to: u32 },

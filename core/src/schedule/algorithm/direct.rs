@@ -1,11 +1,12 @@
-//! Every message straight to where it belongs, k at a time, in wrap-around order so that no rank is everybody's target.
+//! Direct algorithms: every message goes straight to its destination, k at a time, in wrap-around order so that no rank
+//! is the target of all others at once.
 //!
 //! Qian & Afsahi §5.1.1 to §5.1.3; pairwise exchange: Mamidala, dissertation §2.1.3 ("pair-wise, linear").
 
 use crate::schedule::radix::{ahead, behind, quotient, quotient_up, remainder};
 use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
 
-/// A rank among its peers.
+/// A rank and its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Peers {
     pub(in crate::schedule) size: u32,
@@ -22,14 +23,14 @@ impl Peers {
         quotient_up(self.others(), self.ports)
     }
 
-    /// Whom the `n`th message goes to and whom the `n`th one comes from.
+    /// The destination and the source of the `n`th messages.
     const fn pair(self, n: u32) -> (u32, u32) {
         let by = n.wrapping_add(1);
         (ahead(self.rank, by, self.size), behind(self.rank, by, self.size))
     }
 }
 
-/// Everybody's block to everybody.
+/// Allgather: every rank's block to every rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Allgather {
     pub(in crate::schedule) peers: Peers,
@@ -82,12 +83,12 @@ impl Part for Allgather {
     }
 }
 
-/// A block from everybody to everybody.
+/// Alltoall: a block from every rank to every rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Alltoall {
     pub(in crate::schedule) peers: Peers,
     pub(in crate::schedule) in_place: bool,
-    /// Only k messages each way at a time, with the rank at XOR n + 1 if the size is a power of two.
+    /// Only k messages in each direction at a time, with the rank at XOR n + 1 if the size is a power of two.
     pub(in crate::schedule) pairwise: bool,
 }
 
@@ -157,7 +158,7 @@ impl Part for Alltoall {
     }
 }
 
-/// Everybody's block at the root, or a block of the root's to everybody.
+/// Gather of every rank's block at the root, or scatter of the root's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Rooted {
     pub(in crate::schedule) peers: Peers,

@@ -1,21 +1,21 @@
 //! Standard exchange in base k + 1: groups of k + 1 ranks exchange, then groups of k + 1 such groups, digit by digit.
 //!
-//! Qian & Afsahi §5.1.2, Fig. 4; with k = 1 recursive doubling and halving (Mamidala, dissertation §2.1.3). Where the size is
-//! no power of k + 1, the [`Groups`] of neighbours gather at their leaders before and take the result from them after: two
-//! rounds more. (The paper's equation 4 leaves the correction steps open; its targets (p + d·(k + 1)^i) mod N are right in
-//! the last step only, in others the sum wraps within a group of (k + 1)^(i + 1).)
+//! Qian & Afsahi §5.1.2, Fig. 4; with k = 1 recursive doubling and halving (Mamidala, dissertation §2.1.3). If the size
+//! is no power of k + 1, the [`Groups`] of adjacent ranks gather at their leaders before and receive the result from
+//! them after: two more rounds. (The paper's equation 4 leaves the correction steps open; its targets (p + d·(k + 1)^i)
+//! mod N hold in the last step only, in others the sum wraps within a group of (k + 1)^(i + 1).)
 
 use crate::schedule::groups::Groups;
 use crate::schedule::radix::{Radix, quotient, remainder};
 use crate::schedule::{Blocks, Fold, Operation, Order, Part, Place, Rank, Span, Step, dependencies, port};
 
-/// A vector in the making.
+/// A vector that is being combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Vector {
     pub(in crate::schedule) blocks: u32,
-    /// Where the result grows, from block 0 on.
+    /// Where the result is accumulated, from block 0 on.
     pub(in crate::schedule) into: Place,
-    /// `into` holds the rank's own part already.
+    /// `into` already holds the rank's own part.
     pub(in crate::schedule) in_place: bool,
 }
 
@@ -29,38 +29,38 @@ impl Vector {
         Span::new(Place::Input, Blocks::range(0, self.blocks))
     }
 
-    /// Blocks in front of slot `slot` of scratch.
+    /// Scratch blocks before slot `slot`.
     pub(in crate::schedule) const fn before(self, slot: u32) -> u32 {
         let result = if matches!(self.into, Place::Scratch) { 1 } else { 0 };
         slot.wrapping_add(result).wrapping_mul(self.blocks)
     }
 
-    /// Some blocks, as they lie in slot `slot` of scratch.
+    /// Some blocks in slot `slot` of scratch.
     pub(in crate::schedule) const fn slot(self, slot: u32, blocks: Blocks) -> Span {
         Span::new(Place::Scratch, blocks.shifted(self.before(slot)))
     }
 }
 
-/// What leaders exchange.
+/// The data that leaders exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum What {
     /// Signals.
     Nothing,
     /// Whole vectors, combined in each round.
     Whole(Vector),
-    /// Parts of a vector, combined in each round: after the last one a group holds its own part.
+    /// Parts of a vector, combined in each round: after the last one a group has its own part.
     Halves(Vector, Split),
-    /// Parts, collected: in the rounds of `Halves` backwards.
+    /// Parts, collected: the rounds of `Halves` in reverse.
     Parts(Split),
 }
 
-/// Which blocks are whose, and in which order the digits are gone through.
+/// The division of blocks among groups, and the order of the digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Split {
-    /// A group's part: one block, or a block for each of its ranks.
+    /// A group's part has a block for each of its ranks instead of one block.
     pub(in crate::schedule) by_rank: bool,
-    /// `Any`: the highest digit first, parts are contiguous. `Rank`: the lowest digit first, parts are strided, and what is
-    /// combined are neighbours.
+    /// `Any`: the highest digit first, parts are contiguous. `Rank`: the lowest digit first, parts are strided, and
+    /// adjacent parts are combined.
     pub(in crate::schedule) order: Order,
 }
 
@@ -96,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// What a group has after digit `place` was halved, or before it is collected.
+    /// The blocks of a group after digit `place` was halved, or before it is collected.
     fn blocks(&self, group: u32, place: u32) -> Blocks {
         let split = match self.what {
             What::Nothing => return Blocks::NONE,
@@ -128,7 +128,7 @@ impl Exchange {
         }
     }
 
-    /// The group whose digit `place` is `digit`, otherwise this one's.
+    /// The group whose digit `place` is `digit`, and whose other digits are this one's.
     fn peer(&self, place: u32, digit: u32) -> u32 {
         self.radix().with_digit(self.groups.group, place, digit)
     }
@@ -139,8 +139,8 @@ impl Exchange {
         remainder(digit.wrapping_add(base).wrapping_sub(x).wrapping_sub(1), base)
     }
 
-    /// Whether the rank's own part is still in the input only: the leftmost part is received where the result grows, and the
-    /// own one combined into it, so that nothing is copied.
+    /// Whether the rank's own part is only in the input: the leftmost part is then received where the result is
+    /// accumulated, and the own part combined into it, so that nothing is copied.
     const fn fresh(&self, round: u32) -> bool {
         match self.what {
             What::Whole(vector) | What::Halves(vector, _) => {
@@ -159,8 +159,8 @@ impl Exchange {
         }
     }
 
-    /// Reduction `f` of a round. Every leader of a group of k + 1 combines the parts in the order of their digits, from the
-    /// left: the same bits for all.
+    /// Reduction `f` of a round. Every leader of a group of k + 1 combines the parts in the order of their digits, from
+    /// the left: the same bits at all.
     fn fold(&self, vector: Vector, blocks: Blocks, digit: u32, f: u32, fresh: bool) -> Operation {
         let result = Span::new(vector.into, blocks);
         let part = |of: u32| self.part(vector, blocks, digit, of, fresh);
@@ -183,7 +183,7 @@ impl Exchange {
     }
 }
 
-/// The leftmost digit but one's own.
+/// The leftmost digit other than the own one.
 const fn leftmost(digit: u32) -> u32 {
     if digit == 0 { 1 } else { 0 }
 }
@@ -293,7 +293,7 @@ impl Part for Exchange {
     }
 
     fn waits(&self, i: u32) -> bool {
-        // What ranks contribute to an allgather arrives where nothing is before.
+        // Contributions to an allgather arrive in unused blocks.
         let arrives = matches!(self.what, What::Nothing | What::Parts(Split { by_rank: true, .. }));
         !arrives || remainder(i, self.steps()) >= self.radix().others()
     }

@@ -1,12 +1,12 @@
-//! The first and the last step of an exchange among a size that is no power of its base: a group's parts to its leader, and
-//! the result from it. Each is one round of k ports.
+//! The correction steps of an exchange in a group whose size is no power of its base: fold-in of the parts at the
+//! leaders, and fold-out of the result. Each is one round of k ports.
 
 use super::exchange::Vector;
 use crate::schedule::groups::Groups;
 use crate::schedule::radix::remainder;
 use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies, port};
 
-/// The first correction step: a group's parts to its leader.
+/// Fold-in: a group's parts to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Before {
     pub(in crate::schedule) groups: Groups,
@@ -14,7 +14,7 @@ pub(in crate::schedule) struct Before {
     pub(in crate::schedule) load: Early,
 }
 
-/// What followers hand over.
+/// The data that followers send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Early {
     /// A signal.
@@ -26,14 +26,15 @@ pub(in crate::schedule) enum Early {
 }
 
 impl Before {
-    /// A follower's part, at itself or where its leader receives it.
+    /// A follower's part, in its own memory or where its leader receives it.
     fn span(&self, follower: u32) -> Span {
         match self.load {
             Early::Nothing => Span::SIGNAL,
             Early::Block => Span::new(Place::Output, Blocks::one(follower)),
             Early::Vector(vector) if self.groups.leads() => {
                 let number = follower.wrapping_sub(self.groups.leader(self.groups.group)).wrapping_sub(1);
-                // The first one is received where the result grows, if that is free, and the leader's own is combined into it.
+                // The first one is received where the result is accumulated, if that is free, and the leader's own is
+                // combined into it.
                 match number.checked_sub(u32::from(!vector.in_place)) {
                     Some(slot) => vector.slot(slot, Blocks::range(0, vector.blocks)),
                     None => vector.result(),
@@ -115,7 +116,7 @@ impl Part for Before {
     }
 }
 
-/// The last correction step: leaders to their groups.
+/// Fold-out: the result from the leaders to their groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct After {
     pub(in crate::schedule) groups: Groups,
@@ -123,25 +124,25 @@ pub(in crate::schedule) struct After {
     pub(in crate::schedule) load: Late,
 }
 
-/// What followers take.
+/// The data that followers receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Late {
     /// A signal.
     Nothing,
-    /// So many blocks of the output.
+    /// This many blocks of the output.
     Vector { blocks: u32 },
-    /// Of `size` blocks of the output, all but their own.
+    /// All of `size` blocks of the output except their own.
     Others { size: u32 },
-    /// Their own block, from the leader's `of`, to where `into` says.
+    /// Their own block, from the leader's buffer `of`, to `into`.
     Own { of: Place, into: Own },
 }
 
-/// Where a follower's own block goes.
+/// The destination of a follower's own block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Own {
     /// The output's only block.
     Output,
-    /// The block of its number.
+    /// The block with its rank's number, in this buffer.
     Held(Place),
 }
 

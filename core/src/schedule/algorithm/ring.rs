@@ -1,4 +1,4 @@
-//! From neighbour to neighbour: bandwidth-optimal where the vector is long.
+//! Ring algorithms, between adjacent ranks: bandwidth-optimal for long vectors.
 
 use crate::schedule::radix::{ahead, behind, quotient, remainder};
 use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies};
@@ -23,27 +23,27 @@ impl Ring {
         self.size.wrapping_sub(1)
     }
 
-    /// The block that travelled so many steps before this rank sends it.
+    /// The block that travelled `steps` steps before this rank sends it.
     fn block(self, steps: u32) -> Blocks {
         Blocks::one(behind(self.rank, steps, self.size))
     }
 }
 
-/// Every rank's block travels round, to its place in the output.
+/// Allgather: every rank's block travels around the ring to its place in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Allgather {
     pub(in crate::schedule) ring: Ring,
     pub(in crate::schedule) own: Own,
 }
 
-/// Where a rank's own block is before.
+/// Where a rank's own block is at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Own {
-    /// In the input only. It is sent from there, and copied meanwhile.
+    /// Only in the input. It is sent from there, and copied meanwhile.
     Input,
     /// In its place.
     Output,
-    /// In its place when all that comes before is done.
+    /// In its place after all earlier phases.
     Made,
 }
 
@@ -99,14 +99,14 @@ impl Part for Allgather {
     }
 }
 
-/// Partial results travel round; after the last round rank r holds block r. Each is combined in the order of the ring, from
-/// the rank after its last one: for commutative operations.
+/// Reduce-scatter: partial results travel around the ring; after the last round rank r holds block r. Each is combined
+/// in ring order, from the rank after its last one: for commutative operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Reduction {
     pub(in crate::schedule) ring: Ring,
-    /// Where partial results lie, by their block's number.
+    /// Where partial results are stored, by their block's number.
     pub(in crate::schedule) into: Place,
-    /// `into` is the input: what arrives waits in scratch.
+    /// `into` is the input: received blocks are stored in scratch.
     pub(in crate::schedule) in_place: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Prefix reductions: in rounds of doubling reach, or along a chain.
+//! Prefix reductions: by recursive doubling, or along a chain.
 
 use crate::schedule::radix::{Radix, quotient};
 use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies, port};
@@ -8,7 +8,7 @@ use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, de
 pub(in crate::schedule) struct Prefix {
     pub(in crate::schedule) size: u32,
     pub(in crate::schedule) rank: u32,
-    /// Without the rank's own part.
+    /// Without the rank's own operand.
     pub(in crate::schedule) exclusive: bool,
     pub(in crate::schedule) in_place: bool,
 }
@@ -20,12 +20,13 @@ const fn scratch(slot: u32) -> Span {
     Span::new(Place::Scratch, Blocks::one(slot))
 }
 
-/// Of a chain: what covers the ranks before, and with the rank's own part.
+/// For a chain: the prefix before this rank, and the prefix including it.
 const ARRIVED: Span = scratch(0);
 const CARRIED: Span = scratch(1);
 
-/// In round j what covers (k + 1)^j ranks goes to the ranks d·(k + 1)^j ahead, d = 1 to k, as in dissemination but without
-/// wrapping. The first block of scratch of an exclusive scan, otherwise the output, holds the rank's own part before.
+/// In round j the prefix over (k + 1)^j ranks goes to the ranks d·(k + 1)^j ahead, d = 1 to k, as in dissemination but
+/// without wrapping. The first scratch block of an exclusive scan, otherwise the output, holds the rank's own operand
+/// before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Doubling {
     pub(in crate::schedule) prefix: Prefix,
@@ -39,7 +40,7 @@ struct Round {
     begin: u32,
     receives: u32,
     sends: u32,
-    /// Whether there is something to send after it.
+    /// Whether a later round sends the result.
     carries: bool,
 }
 
@@ -48,7 +49,7 @@ impl Doubling {
         self.radix.log_up(self.prefix.size)
     }
 
-    /// Reductions per part received: into the result, and into what is sent on if that is another.
+    /// Reductions per received part: into the result, and into the forwarded prefix if that is another.
     const fn folds(&self, round: &Round) -> u32 {
         if self.prefix.exclusive && round.carries { 2 } else { 1 }
     }
@@ -75,7 +76,7 @@ impl Doubling {
         })
     }
 
-    /// What covers the rank and those before it.
+    /// The prefix up to and including this rank.
     const fn covered(&self) -> Span {
         if self.prefix.exclusive { scratch(0) } else { OUTPUT }
     }
@@ -155,19 +156,19 @@ impl Part for Doubling {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Chain(pub(in crate::schedule) Prefix);
 
-/// What a rank of a chain does.
+/// The operation of one step of a chain.
 #[derive(Clone, Copy)]
 enum Local {
-    /// Something that is complete at once.
+    /// A local operation.
     Do(Operation),
-    /// What covers the ranks before arrives.
+    /// Receive of the prefix before this rank.
     Arrive(Span),
-    /// What the next rank adds its part to.
+    /// Send of the prefix to the next rank.
     Pass(Span),
 }
 
 impl Chain {
-    /// Steps and their needs. The last rank passes nothing on.
+    /// Steps and their dependencies. The last rank sends nothing.
     const fn steps(&self) -> &'static [(Local, u64)] {
         use Local::{Arrive, Do, Pass};
         const OWN: Local = Do(Operation::Copy { from: INPUT, into: OUTPUT });

@@ -1,14 +1,14 @@
-//! The k-nomial tree: towards the root and away from it.
+//! The k-nomial tree: toward the root and away from it.
 //!
-//! Ranks count from the root. A rank whose lowest digit other than 0, in base `radix`, is at place j has its parent where
-//! that digit is 0, and children at d·radix^i ahead, i < j, 0 < d < radix. Its subtree is the ranks from itself to less than
-//! radix^j ahead: contiguous, so that gathers need no permutation and reductions keep the order. Qian & Afsahi §5.1.1
-//! (spanning binomial tree with k ports): radix = k + 1.
+//! Ranks count from the root. A rank whose lowest nonzero digit, in base `radix`, is at place j has its parent where
+//! that digit is 0, and children at d·radix^i ahead, i < j, 0 < d < radix. Its subtree is the ranks from itself to less
+//! than radix^j ahead: contiguous, so that gathers need no permutation and reductions keep the order. Qian & Afsahi
+//! §5.1.1 (spanning binomial tree with k ports): radix = k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
 use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies, port};
 
-/// Where a rank stands.
+/// A rank's position in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Tree {
     radix: Radix,
@@ -40,7 +40,7 @@ impl Tree {
         Self { radix, size, rank, ports, parent, width, children }
     }
 
-    /// Child `c`, nearest first: how far ahead, and the ranks in its subtree.
+    /// Child `c`, nearest first: its distance, and the ranks in its subtree.
     fn child(&self, c: u32) -> (u32, u32) {
         let others = self.radix.others();
         let reach = self.radix.power(quotient(c, others));
@@ -56,18 +56,18 @@ impl Tree {
         port(remainder(number, self.radix.others()), self.ports)
     }
 
-    /// Of the whole tree, not of this rank's part.
+    /// For the whole tree, not only this rank's part.
     fn rounds(&self) -> u32 {
         self.radix.log_up(self.size).wrapping_mul(quotient_up(self.radix.others(), self.ports))
     }
 }
 
-/// What moves along a tree.
+/// The data that moves along a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) enum Load {
     /// Signals.
     Nothing,
-    /// The same `blocks` of the output everywhere.
+    /// The same `blocks` of the output at every rank.
     Vector { blocks: u32 },
     /// A block per rank, from the input to the output.
     Own { in_place: bool },
@@ -76,7 +76,7 @@ pub(in crate::schedule) enum Load {
 }
 
 impl Load {
-    /// Whether an inner rank keeps its subtree's blocks in scratch, its own first.
+    /// Whether an inner rank stores its subtree's blocks in scratch, its own first.
     fn kept(self, tree: &Tree) -> bool {
         matches!(self, Self::Own { .. }) && tree.parent.is_some() && tree.children != 0
     }
@@ -95,8 +95,8 @@ impl Load {
         }
     }
 
-    /// The blocks of the `width` ranks from `offset` ahead on, as this rank keeps them: the root's in `root`, a leaf's own in
-    /// `leaf`.
+    /// The blocks of the `width` ranks from `offset` ahead on, as stored by this rank: the root's in `root`, a leaf's
+    /// own in `leaf`.
     fn span(self, tree: &Tree, root: Place, leaf: Place, offset: u32, width: u32) -> Span {
         let by_rank = Blocks::wrapped(ahead(tree.rank, offset, tree.size), width, tree.size);
         match self {
@@ -175,7 +175,7 @@ impl Part for Down {
     }
 }
 
-/// Towards the root: fan-in, gather.
+/// Toward the root: fan-in, gather.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Up {
     pub(in crate::schedule) tree: Tree,
@@ -243,16 +243,16 @@ impl Part for Up {
     }
 }
 
-/// Towards the root, combined on the way: reduce. The first child's part is received where the result grows and the rank's
-/// own is combined into it, so that an inner rank copies nothing.
+/// Reduce: toward the root, combined on the way. The first child's part is received where the result is accumulated and
+/// the rank's own is combined into it, so that an inner rank copies nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Reduction {
     pub(in crate::schedule) tree: Tree,
-    /// Of the vector.
+    /// Blocks of the vector.
     pub(in crate::schedule) blocks: u32,
-    /// Where the result grows, from block 0 on.
+    /// Where the result is accumulated, from block 0 on.
     pub(in crate::schedule) into: Place,
-    /// `into` holds the rank's own part already.
+    /// `into` already holds the rank's own part.
     pub(in crate::schedule) in_place: bool,
 }
 
@@ -265,7 +265,7 @@ impl Reduction {
         Span::new(self.into, Blocks::range(0, self.blocks))
     }
 
-    /// Copies of the vector at the begin of scratch that are no child's.
+    /// Copies of the vector at the start of scratch that are no child's.
     fn before(&self) -> u32 {
         u32::from(self.into == Place::Scratch)
     }

@@ -1,14 +1,15 @@
-//! Closed forms of what each algorithm does: rounds, messages and blocks, for one segment.
+//! Closed forms of each algorithm's cost: rounds, messages and blocks, for one segment.
 //!
-//! N ranks, base r = k + 1. A tree has ⌈log_r N⌉ levels; its root has as many children as N − 1 has in all levels. An exchange
-//! has ⌊log_r N⌋ rounds of r − 1 messages among the leaders of P = r^⌊log_r N⌋ groups, and two correction steps if N ≠ P.
+//! N ranks, base r = k + 1. A tree has ⌈log_r N⌉ levels; its root has as many children as N − 1 has in all levels. An
+//! exchange has ⌊log_r N⌋ rounds of r − 1 messages among the leaders of P = r^⌊log_r N⌋ groups, and two correction
+//! steps if N ≠ P.
 
 use super::super::groups::Groups;
 use super::super::radix::{Radix, quotient, quotient_up, remainder};
 use super::super::spec::base;
 use super::super::{Algorithm, Call, Order, Verb};
 
-/// What one rank does.
+/// The work of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Load {
     /// Messages that it sends and receives.
@@ -20,7 +21,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// As many messages each way.
+    /// The same number of messages in both directions.
     const fn both_ways(messages: u32, blocks: u32) -> Self {
         Self { messages: messages.saturating_mul(2), blocks: blocks.saturating_mul(2), folds: 0 }
     }
@@ -33,7 +34,7 @@ impl Load {
         }
     }
 
-    /// Shared out among so many, in sixteenths.
+    /// An equal share of it, in sixteenths, of each of `ranks` ranks.
     fn among(self, ranks: u32) -> Self {
         let share = |all: u32| quotient_up(all.saturating_mul(PARTS), ranks.max(1));
         Self { messages: share(self.messages), blocks: share(self.blocks), folds: share(self.folds) }
@@ -48,28 +49,28 @@ impl Load {
     }
 }
 
-/// Parts of what ranks do on average.
+/// Fractions in which the average work is counted.
 const PARTS: u32 = 16;
 
-/// What a schedule takes for one segment, whatever a message costs.
+/// The cost of a schedule for one segment, independent of the cost of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cost {
-    /// As [`Plan::rounds`](super::Plan::rounds) counts them.
+    /// As counted by [`Plan::rounds`](super::Plan::rounds).
     pub(super) rounds: u32,
-    /// Messages that are waited for one after the other: the rounds, unless nothing waits for the round before.
+    /// Messages that are waited for in sequence: the rounds, unless nothing waits for the round before.
     pub(super) waits: u32,
-    /// What ranks do, one after the other, on the longest path.
+    /// The sequential work of ranks on the longest path.
     pub(super) path: Load,
-    /// What the busiest rank does.
+    /// The work of the busiest rank.
     pub(super) busy: Load,
-    /// What ranks do on average, in sixteenths.
+    /// The average work of ranks, in sixteenths.
     pub(super) mean: Load,
-    /// Blocks that the verb's bytes are cut into.
+    /// Blocks that the collective's bytes are cut into.
     pub(super) cut: u32,
 }
 
 impl Cost {
-    /// Of a call that is not refused.
+    /// The cost of an accepted specification.
     pub(super) fn of(call: &Call) -> Self {
         if call.size < 2 {
             return Self { cut: 1, ..Self::default() };
@@ -79,32 +80,32 @@ impl Cost {
         Self { cut, ..cost }
     }
 
-    /// One way along a tree, or between a root and all others. On the path are the root's messages and, in every further
-    /// round, the other end of one.
+    /// One direction along a tree, or between a root and all others. The path consists of the root's messages and, in
+    /// every further round, the other end of one.
     const fn rooted(rounds: u32, messages: u32, blocks: u32, folds: u32) -> Self {
         let busy = Load { messages, blocks, folds };
         let path = Load { messages: messages.saturating_add(rounds), ..busy };
         Self { rounds, waits: rounds, path, busy, mean: busy.times(PARTS), cut: 1 }
     }
 
-    /// With what all ranks do together.
+    /// Sets the total work of all ranks.
     fn in_all(self, ranks: u32, all: Load) -> Self {
         Self { mean: all.among(ranks), ..self }
     }
 
-    /// Every rank sends so much, and receives as much.
+    /// Every rank sends and receives the same amount.
     const fn mutual(rounds: u32, messages: u32, blocks: u32) -> Self {
         let load = Load::both_ways(messages, blocks);
         Self { rounds, waits: rounds, path: load, busy: load, mean: load.times(PARTS), cut: 1 }
     }
 
-    /// With so many blocks combined by each rank, or by those that exchange.
+    /// Adds blocks combined by each rank, or by those that exchange.
     const fn folding(self, folds: u32) -> Self {
         let mean = Load { folds: folds.saturating_mul(PARTS), ..self.mean };
         Self { path: Load { folds, ..self.path }, busy: Load { folds, ..self.busy }, mean, ..self }
     }
 
-    /// One part after the other.
+    /// One phase after the other.
     const fn then(self, next: Self) -> Self {
         Self {
             rounds: self.rounds.saturating_add(next.rounds),
@@ -117,7 +118,7 @@ impl Cost {
     }
 }
 
-/// Ranks and base.
+/// Group size and base.
 struct Shape {
     size: u32,
     radix: Radix,
@@ -135,8 +136,8 @@ impl Shape {
         self.size.wrapping_sub(1)
     }
 
-    /// Children of a tree's root, or messages of Bruck's algorithms and dissemination: r − 1 per level, in the last one what
-    /// is left.
+    /// Children of a tree's root, or messages of Bruck's algorithm and dissemination: r − 1 per level, the rest in the
+    /// last one.
     fn children(&self) -> u32 {
         let level = self.radix.log(self.others());
         level.wrapping_mul(self.radix.others()).wrapping_add(quotient(self.others(), self.radix.power(level)))
@@ -150,7 +151,7 @@ impl Shape {
         self.levels().wrapping_mul(quotient_up(self.radix.others(), self.ports))
     }
 
-    /// Both ends of a message to, or from, every rank but one, each with so many blocks.
+    /// Both ends of a message to, or from, every rank but one, each with `blocks` blocks.
     fn both_ends(&self, blocks: u32) -> Load {
         Load::both_ways(self.others(), self.others().saturating_mul(blocks))
     }
@@ -160,7 +161,7 @@ impl Shape {
         Cost::rooted(self.tree_rounds(), self.children(), 0, 0).in_all(self.size, self.both_ends(0))
     }
 
-    /// A vector along a tree, away from its root: to every child.
+    /// A vector along a tree, from its root to every child.
     fn vector(&self) -> Cost {
         Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0).in_all(self.size, self.both_ends(1))
     }
@@ -175,7 +176,7 @@ impl Shape {
 
     /// Gather or scatter along a tree: Qian & Afsahi, equation 1.
     fn spread(&self) -> Cost {
-        // A block passes as many ranks as its rank's number has digits that are not 0.
+        // A block passes as many ranks as its rank's number has nonzero digits.
         let all = Load::both_ways(self.others(), self.forwarded());
         Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0).in_all(self.size, all)
     }
@@ -194,12 +195,12 @@ impl Shape {
         Cost::mutual(self.direct_rounds(), self.others(), self.others())
     }
 
-    /// Equation 2, but that no message waits for another.
+    /// Equation 2, except that no message waits for another.
     fn direct(&self) -> Cost {
         Cost { waits: 1, ..self.pairwise() }
     }
 
-    /// The same, of one rank with all others.
+    /// The same, for one rank with all others.
     fn direct_rooted(&self) -> Cost {
         let once = Cost::rooted(1, self.others(), self.others(), 0).in_all(self.size, self.both_ends(1));
         Cost { rounds: self.direct_rounds(), ..once }
@@ -209,12 +210,12 @@ impl Shape {
         Cost::mutual(self.others(), self.others(), self.others())
     }
 
-    /// Ranks of the largest group but its leader.
+    /// Ranks of the largest group, without its leader.
     fn followers(&self) -> u32 {
         self.groups.followers()
     }
 
-    /// A correction step: `blocks` from, or to, each follower.
+    /// A correction step: `blocks` blocks from, or to, each follower.
     fn correction(&self, blocks: u32) -> Cost {
         if self.groups.exact() {
             return Cost::default();
@@ -224,7 +225,7 @@ impl Shape {
         Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all)
     }
 
-    /// The correction step before an exchange that combines.
+    /// The correction step before a combining exchange.
     fn handing_over(&self, blocks: u32) -> Cost {
         let step = self.correction(blocks);
         let folds = quotient_up(step.mean.blocks, 2);
@@ -232,7 +233,7 @@ impl Shape {
         Cost { mean: Load { folds, ..step.mean }, ..folding }
     }
 
-    /// Rounds of r − 1 messages each, with what `blocks` says for the digit.
+    /// Rounds of r − 1 messages each, with `blocks(digit)` blocks each.
     fn exchange(&self, blocks: impl Fn(u32) -> u32) -> Cost {
         let (digits, others) = (self.groups.digits, self.radix.others());
         let sum = (0..digits).fold(0_u32, |sum, place| sum.saturating_add(blocks(self.radix.power(place))));
@@ -241,7 +242,7 @@ impl Shape {
         Cost::mutual(digits, messages, blocks).in_all(self.size, all)
     }
 
-    /// An exchange in which all that arrives is combined.
+    /// An exchange in which all received blocks are combined.
     fn combining(exchange: Cost) -> Cost {
         let folds = quotient_up(exchange.mean.blocks, 2);
         let folding = exchange.folding(quotient(exchange.busy.blocks, 2));
@@ -253,7 +254,7 @@ impl Shape {
         self.exchange(|_| 1)
     }
 
-    /// Parts of r^digit groups, with a block per group: (P − 1) blocks in all; Qian & Afsahi, equation 3.
+    /// Parts of r^digit groups, with a block per group: (P − 1) blocks in total; Qian & Afsahi, equation 3.
     fn parts(&self) -> Cost {
         self.exchange(|weight| weight)
     }
@@ -263,7 +264,8 @@ impl Shape {
         self.exchange(|weight| self.groups.leader(weight))
     }
 
-    /// Numbers below N whose digit of this round is not 0, in all rounds. At powers (r − 1)·N/r·log N: equation 5.
+    /// Numbers below N whose digit of the round is nonzero, summed over all rounds. At powers (r − 1)·N/r·log N:
+    /// equation 5.
     fn forwarded(&self) -> u32 {
         (0..self.levels()).fold(0, |sum: u32, place| {
             let run = self.radix.power(place);
@@ -329,11 +331,11 @@ impl Shape {
 
     fn prefixes(&self, verb: Verb) -> Cost {
         let folds = match verb {
-            // What arrives first is copied, and what arrives last is not passed on.
+            // The first received part is copied, and the last is not passed on.
             Verb::Exscan => self.children().saturating_sub(1).saturating_mul(2),
             _ => self.children(),
         };
-        // Who has nobody so far ahead sends nothing.
+        // A rank with no rank that distance ahead sends nothing.
         let sent = (0..self.levels()).fold(0_u32, |sum, place| {
             let power = self.radix.power(place);
             (1..=self.radix.others())
@@ -366,7 +368,7 @@ mod tests {
     use crate::schedule::{Algorithm, Call, Operation, Plan, algorithms};
     use alloc::vec::Vec;
 
-    /// Every call of a size, with its plans.
+    /// Every specification of a size, with its plans.
     fn calls(size: u32) -> Vec<(Call, Vec<Plan>)> {
         let mut all = Vec::new();
         for verb in Verb::ALL {
@@ -401,7 +403,7 @@ mod tests {
         all
     }
 
-    /// What a rank does, step by step.
+    /// The work of a rank, step by step.
     fn load(plan: &Plan) -> Load {
         let mut load = Load::default();
         for i in 0..plan.steps() {
@@ -433,7 +435,7 @@ mod tests {
                 assert!(blocks <= busy.blocks, "{call:?}: {blocks} blocks, {cost:?}");
                 assert!(messages <= busy.messages, "{call:?}: {messages} messages, {cost:?}");
                 assert!(folds <= busy.folds, "{call:?}: {folds} combined, {cost:?}");
-                // On average: no less, and little more, than is rounded.
+                // On average: no less, and little more, than rounded.
                 let all = |of: fn(&Load) -> u32| loads.iter().map(of).sum::<u32>() * PARTS;
                 for (what, all, mean) in [
                     ("messages", all(|load| load.messages), cost.mean.messages),
@@ -452,8 +454,8 @@ mod tests {
         }
     }
 
-    /// Whether one rank does as much as the form says: parts of which the same rank is the busiest, and in an exchange without
-    /// correction steps. In a scan, who receives most does not send most.
+    /// Whether one rank does as much as the form states: parts of which the same rank is the busiest, and exchanges
+    /// without correction steps. In a scan, the rank that receives most does not send most.
     fn is_exact(call: &Call) -> bool {
         let of_parts = matches!(
             (call.verb, call.algorithm),
