@@ -193,7 +193,7 @@ const CHECKS: [Check; 27] = [
 ];
 
 /// Programs that the machine is given, each with its package. Comparisons take the first only.
-const PROGRAMS: [[&str; 2]; 2] = [["unisono-tests", "guest"], ["unisono", "unisono"]];
+const PROGRAMS: [[&str; 2]; 2] = [["unisono-tests", "guest"], ["unisono-launcher", "unisono"]];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
