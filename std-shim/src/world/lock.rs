@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Locks by others than the owner that end its privilege.
 const OTHERS: u32 = 64;
@@ -250,16 +251,13 @@ fn this_thread() -> usize {
 
 /// Whether the kernel runs barriers for this process from now on.
 fn has_barrier() -> bool {
-    // SAFETY: reads and writes no memory of this process.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
 }
 
 /// Every thread of this process that runs passes a full barrier before this returns.
 fn run_barrier() {
-    // SAFETY: reads and writes no memory of this process.
-    let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
     // It does not fail once it is registered (membarrier(2)); who cannot have it must not go on.
-    assert_eq!(answer, 0, "the kernel runs no barrier any more");
+    assert!(membarrier(MembarrierCommand::PrivateExpedited).is_ok(), "the kernel runs no barrier any more");
 }
 
 #[cfg(test)]
