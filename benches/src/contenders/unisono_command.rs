@@ -15,7 +15,7 @@ const LIMIT: [&str; 2] = ["--kill-after=5", "60"];
 pub fn binary() -> io::Result<PathBuf> {
     if let Some(cargo) = env::var_os("CARGO") {
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "unisono", "--bin", "unisono"]);
+        build.args(["build", "--quiet", "--package", "unisono-launcher", "--bin", "unisono"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Acquisitions by other threads that end the owner's privilege.
 const OTHERS: u32 = 64;
@@ -255,16 +256,13 @@ fn this_thread() -> usize {
 
 /// Registers this process for the kernel's barrier. Returns whether there is one.
 fn has_barrier() -> bool {
-    // SAFETY: reads and writes no memory of this process.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
+    membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
 }
 
 /// Executes a full barrier on every running thread of this process.
 fn run_barrier() {
-    // SAFETY: reads and writes no memory of this process.
-    let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
     // It cannot fail once registered (membarrier(2)); without it, mutual exclusion is lost.
-    assert_eq!(answer, 0, "membarrier(2) failed although it is registered");
+    assert!(membarrier(MembarrierCommand::PrivateExpedited).is_ok(), "membarrier(2) failed although it is registered");
 }
 
 #[cfg(test)]

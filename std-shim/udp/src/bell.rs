@@ -1,11 +1,9 @@
 //! Waiting for arrivals outside the device's lock.
 
 use alloc::sync::Arc;
-use core::{ffi::c_int, ptr, time::Duration};
-use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-};
+use core::time::Duration;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::{io, os::fd::OwnedFd};
 
 use super::socket::Socket;
 
@@ -32,47 +30,34 @@ pub struct Bell {
 
 impl Bell {
     pub(super) fn new(socket: Arc<Socket>) -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just opened, owned by nobody else.
-        let rung = unsafe { OwnedFd::from_raw_fd(fd) };
+        let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { socket, rung: Arc::new(rung) })
     }
 
     /// Blocks until something arrives, somebody rings or the time is over; `None` is for ever. A signal ends it as time does.
     /// Rings that came before are not lost; one wait takes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> Woken {
-        let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut entries = [entry(self.socket.fd()), entry(self.rung.as_raw_fd())];
-        let time = timeout.map(|timeout| libc::timespec {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: two live entries, a live or null time, no signal mask.
-        let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), 2, time, ptr::null()) };
+        let mut entries = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.rung, PollFlags::IN)];
+        // A time too long to be written is for ever.
+        let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if poll(&mut entries, time.as_ref()).is_err() {
+            return Woken::TimedOut;
+        }
         let [socket, rung] = entries;
-        match ready {
-            c_int::MIN..=0 => Woken::TimedOut,
-            _ if rung.revents != 0 => {
-                let mut count = 0_u64;
-                let place = ptr::from_mut(&mut count).cast();
-                // SAFETY: an open descriptor and eight live bytes. Another waiter may have taken the rings: no matter.
-                unsafe { libc::read(self.rung.as_raw_fd(), place, size_of::<u64>()) };
-                Woken::Rung
-            }
-            _ if socket.revents != 0 => Woken::Arrived,
-            _ => Woken::TimedOut,
+        if !rung.revents().is_empty() {
+            // Another waiter may have taken the rings: no matter.
+            let _ = rustix::io::read(&self.rung, &mut [0; size_of::<u64>()]);
+            Woken::Rung
+        } else if !socket.revents().is_empty() {
+            Woken::Arrived
+        } else {
+            Woken::TimedOut
         }
     }
 
     /// Ends the present wait, or the next one.
     pub fn ring(&self) {
-        let once = 1_u64;
-        // SAFETY: an open descriptor and eight live bytes. It fails only when 2⁶⁴ − 2 rings wait already.
-        unsafe { libc::write(self.rung.as_raw_fd(), ptr::from_ref(&once).cast(), size_of::<u64>()) };
+        // It fails only when 2⁶⁴ − 2 rings wait already.
+        let _ = rustix::io::write(&self.rung, &1_u64.to_ne_bytes());
     }
 }

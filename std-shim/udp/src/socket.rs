@@ -6,15 +6,20 @@ use core::{
     net::{IpAddr, SocketAddr},
     ptr,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::sockopt::{self, Ipv4PathMtuDiscovery},
 };
 use std::{
     fs, io,
     net::UdpSocket,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
 };
 
 /// Bytes asked for each direction of the socket's memory. The kernel grants less where `net.core.*mem_max` says so.
-const SEND_BUFFER: c_int = 1 << 20;
+const SEND_BUFFER: usize = 1 << 20;
 
 /// Segments of one datagram that the kernel cuts or joins (`UDP_MAX_SEGMENTS` before Linux 6.9).
 pub(super) const SEGMENTS_MAX: usize = 64;
@@ -35,14 +40,14 @@ impl Socket {
     pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
         let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, whole: AtomicBool::new(false) };
         socket.inner.set_nonblocking(true)?;
-        let receive_buffer = c_int::try_from(receive_buffer).unwrap_or(c_int::MAX);
-        if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, receive_buffer).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, receive_buffer)?;
+        let receive_buffer = receive_buffer.min(i32::MAX as u32) as usize;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, receive_buffer).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, receive_buffer)?;
         }
-        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
-        socket.granted = u32::try_from(socket.get(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0);
+        sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
+        socket.granted = u32::try_from(sockopt::socket_recv_buffer_size(&socket)?).unwrap_or(0);
         if local.is_ipv4() {
-            socket.whole = socket.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO).is_ok().into();
+            socket.whole = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).is_ok().into();
         }
         if gro {
             socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
@@ -58,7 +63,7 @@ impl Socket {
     /// Something was larger than its link: lets the kernel cut such into fragments from now on. Whether it refused them before.
     pub(super) fn let_fragment(&self) -> bool {
         self.whole.swap(false, Ordering::Relaxed)
-            && self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_WANT).is_ok()
+            && sockopt::set_ip_mtu_discover(self, Ipv4PathMtuDiscovery::WANT).is_ok()
     }
 
     /// Where it is bound.
@@ -86,11 +91,17 @@ impl Socket {
     }
 }
 
-/// Waits until the descriptor can be written, at most `milliseconds`.
-pub(super) fn wait_writable(fd: RawFd, milliseconds: c_int) {
-    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one live entry. Its result does not matter: the caller tries again anyway.
-    unsafe { libc::poll(&mut poll, 1, milliseconds) };
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+/// Waits until the socket can be written to, at most this long.
+pub(super) fn wait_writable(socket: &Socket, longest: Duration) {
+    let time = Timespec::try_from(longest).ok();
+    // The result does not matter: the caller tries again anyway.
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], time.as_ref());
 }
 
 /// Memory in bytes that the kernel accounts for a waiting datagram of `bytes` bytes of payload: the allocated size of the

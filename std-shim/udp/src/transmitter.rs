@@ -1,6 +1,6 @@
 //! Hands datagrams to the kernel: one `sendmmsg`, runs of equal datagrams to one peer as one message that the kernel cuts.
 
-use core::{ffi::c_int, ptr, ptr::NonNull};
+use core::{ffi::c_int, ptr, ptr::NonNull, time::Duration};
 use std::io;
 
 use unisono_core::device::Lane;
@@ -23,8 +23,8 @@ const PIECES: usize = 3;
 /// Attempts to send what found no room, per batch.
 const ATTEMPTS: u32 = 4;
 
-/// Milliseconds that each attempt waits for room.
-const ROOM_MS: c_int = 1;
+/// Time that each attempt waits for room.
+const ROOM: Duration = Duration::from_millis(1);
 
 /// Of every call: it never waits and raises no signal.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -247,7 +247,7 @@ impl Transmitter {
             let lost = match error {
                 libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM if attempts < ATTEMPTS => {
                     attempts += 1;
-                    wait_writable(socket.fd(), ROOM_MS);
+                    wait_writable(socket, ROOM);
                     continue;
                 }
                 libc::EIO | libc::EINVAL | libc::EMSGSIZE if run.segment.is_some() => {
