@@ -14,7 +14,7 @@ pub use shape::Shape;
 
 use shape::Act;
 
-use crate::board::Boards;
+use crate::collective_area::Boards;
 use crate::segment::{Segment, Site, Word};
 
 /// A rank's side of the barriers of its group, as a polled machine.

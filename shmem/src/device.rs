@@ -17,9 +17,9 @@ use unisono_core::device::{
 };
 
 use crate::layout::Layout;
-use crate::lent::{self, Lent};
 use crate::ring::{Consumer, INLINE, Producer, PutError};
 use crate::segment::{Cells, Segment};
+use crate::user_memory::{self, Lent};
 
 /// Bytes of the longest datagram that any layout allows.
 pub const MTU_MAX: usize = 8192;
@@ -226,7 +226,7 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
                 *to = *from;
             }
             if let Some(payload) = payload {
-                lent::to_private(payload, rest);
+                user_memory::to_private(payload, rest);
             }
             pair.outward.put(note, inline.get(..bytes).unwrap_or_default())
         } else {
@@ -234,7 +234,7 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
                 // Both lie within: the piece is as long as they are together.
                 let _ = cells.write(head);
                 if let (Some(payload), Some(rest)) = (payload, cells.part(head.len(), bytes - head.len())) {
-                    lent::to_cells(payload, rest);
+                    user_memory::to_cells(payload, rest);
                 }
             })
         };
@@ -329,13 +329,13 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
         let (slot, start, bytes) = (from.0 as usize, usize::from(start), bytes as usize);
         if let Some(Current { cells: Some(cells), .. }) = self.current.filter(|current| current.buffer == slot) {
             if let Some(part) = cells.part(start, bytes) {
-                lent::from_cells(part, to);
+                user_memory::from_cells(part, to);
             }
             return;
         }
         let private = self.buffers.get(slot).and_then(|buffer| buffer.bytes.get(..usize::from(buffer.length)));
         if let Some(part) = private.and_then(|private| private.get(start..start.checked_add(bytes)?)) {
-            lent::from_private(part, to);
+            user_memory::from_private(part, to);
         }
     }
 

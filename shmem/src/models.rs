@@ -5,8 +5,8 @@
 //! ```
 
 mod barrier;
-mod flags;
 mod ring;
+mod slot_collectives;
 
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicUsize, Ordering};

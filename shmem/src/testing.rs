@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::board::{Boards, SLOT_HEAD, Seats};
+use crate::collective_area::{Boards, SLOT_HEAD, Seats};
 use crate::segment::Segment;
 
 /// Boards in the heap: small slots and chunks, so that short payload takes every path.

@@ -28,7 +28,7 @@ use crate::{
 };
 use core::{net::SocketAddr, time::Duration};
 use std::{ffi::OsString, io};
-use unisono_shmem::file::FileError;
+use unisono_shmem::host::file::FileError;
 
 /// Time between SIGTERM and SIGKILL unless said otherwise.
 const GRACE: Duration = Duration::from_secs(2);

@@ -24,7 +24,7 @@ pub struct Address {
 }
 
 // SAFETY: as above; regions are memory of users and of the table, and rings are neither.
-unsafe impl unisono_shmem::lent::Lent for Address {
+unsafe impl unisono_shmem::user_memory::Lent for Address {
     fn start(self) -> NonNull<u8> {
         self.start
     }

@@ -22,7 +22,7 @@ use unisono::{
     rank::Rank,
     world::{Tag, World},
 };
-use unisono_shmem::rest::Look;
+use unisono_shmem::host::wait_strategy::Look;
 use unisono_shmem::segment::{Site, Word};
 
 const BOUND: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use unisono::rank::Rank;
 use unisono::world::{Buffer, Communicator, Failure, Scope, Tag, World};
 use unisono_node::letters::{BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter};
 use unisono_node::messages::Mode;
-use unisono_shmem::note::SHORT;
+use unisono_shmem::am_header::SHORT;
 
 /// The memory that letters are exchanged with.
 #[derive(Debug)]

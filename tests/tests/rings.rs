@@ -17,7 +17,7 @@ use unisono_core::peer::Incarnation;
 use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::Span;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::file::{Mapping, SegmentFile};
+use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, PAGE, Sizes as SegmentSizes, Waiting};
 
 const MESSAGES: u32 = 5_000;

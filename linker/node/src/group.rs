@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{Basic as _, Cause, CollectiveId, Failure, Order, Payload as _, Plan, Rank, Turn, Verb};
 use unisono_shmem::barrier::FlatBarrier;
-use unisono_shmem::board::Boards;
-use unisono_shmem::flags::Flags;
-use unisono_shmem::kernel::{Element, Kernel, Operation, kernel, kind};
-use unisono_shmem::payload::{Buffers, Builtin, Operate, Refused, Unreadable};
+use unisono_shmem::collective_area::Boards;
+use unisono_shmem::reduction_ops::{Element, Kernel, Operation, kernel, kind};
+use unisono_shmem::slot_collectives::Flags;
+use unisono_shmem::slot_collectives::data_executor::{Buffers, Builtin, Operate, Refused, Unreadable};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Idle;

@@ -5,7 +5,7 @@
 //! comes after it finds what it has written. Nobody else needs to know.
 
 use super::{PairBarrier, has_shown};
-use crate::board::{Boards, Seats};
+use crate::collective_area::{Boards, Seats};
 use crate::segment::{Segment, Site, Word};
 
 /// Flat flags, free-standing: whoever waits keeps the epoch.

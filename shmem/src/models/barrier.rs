@@ -7,7 +7,7 @@ use loom::model::Builder;
 
 use super::assert_ranks_need;
 use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
-use crate::board::{Boards, Seats};
+use crate::collective_area::{Boards, Seats};
 use crate::segment::{Memory, STRIDE, Segment, Site};
 
 /// Looks at a barrier before a rank gives up for good, as if it were killed. A look that fails only adds order, so that one suffices,

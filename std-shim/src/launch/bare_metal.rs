@@ -26,10 +26,10 @@ use std::{
     time::Instant,
 };
 use unisono_shmem::{
-    file::{FileError, Mapping, reopen},
+    host::file::{FileError, Mapping, reopen},
+    host::liveness::{Holder, Life},
     layout::Layout,
-    life::{Holder, Life},
-    seat::{Occupant, Seat},
+    rank_slot::{Occupant, Seat},
     segment::Segment,
 };
 

@@ -1,6 +1,6 @@
 //! The other ranks of this node, and the rings to and from them.
 //!
-//! What they say to each other: [`unisono_shmem::note`].
+//! What they say to each other: [`unisono_shmem::am_header`].
 
 mod pace;
 mod pool;
@@ -15,15 +15,15 @@ use unisono_core::message::admission::Head as MessageHead;
 use unisono_core::message::steps::Head;
 use unisono_core::peer::Incarnation;
 use unisono_core::span::Span;
-use unisono_shmem::layout::Waiting;
-use unisono_shmem::note::{
+use unisono_shmem::am_header::{
     self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check,
     private,
 };
-use unisono_shmem::rest::Sleepers;
+use unisono_shmem::host::store_policy::Storing;
+use unisono_shmem::host::wait_strategy::Sleepers;
+use unisono_shmem::layout::Waiting;
 use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError, Room};
 use unisono_shmem::segment::{Cells, Segment, Word};
-use unisono_shmem::storing::Storing;
 
 use super::request::Failure;
 use crate::node::Node;
@@ -273,7 +273,7 @@ impl Neighbour {
             |front: &mut [u8]| unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *front).cast(), front.len()) };
         // SAFETY: as the caller says; the piece has so many bytes, and a ring's bulk is nobody's buffer.
         let fill_piece = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
-        note::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
+        am_header::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
         Ok(())
     }

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use unisono::environment::GivenSegment;
 use unisono::rank::Rank;
 use unisono::world::{Failure, Tag, World};
-use unisono_shmem::file::{Mapping, reopen};
+use unisono_shmem::host::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
 use unisono_tests::bar::{Limit, Report, quantile};

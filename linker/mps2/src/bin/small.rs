@@ -23,10 +23,10 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::rounds;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::kernel;
-use unisono_shmem::lent::Lent;
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::reduction_ops;
 use unisono_shmem::segment::Site;
+use unisono_shmem::user_memory::Lent;
 
 /// Of the segment: 16 peers and this one, which comes last.
 const RANKS: usize = 17;
@@ -302,9 +302,9 @@ fn collectives(node: &mut Node) -> Option<()> {
         let root = round % OWN;
         group.broadcast(&mut data, root, &mut idle).ok()?;
         let mut sums = rounds::contribution(round, OWN);
-        group.all_reduce(&mut sums, kernel::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut sums, reduction_ops::Operation::Sum, &mut idle).ok()?;
         let mut floats = rounds::contribution(round, OWN).map(|number| number as f32);
-        group.all_reduce(&mut floats, kernel::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut floats, reduction_ops::Operation::Sum, &mut idle).ok()?;
         let right = rounds::sum(round, RANKS as u32);
         if data != rounds::contribution(round, root) || sums != right || floats != right.map(|number| number as f32) {
             return None;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use unisono_core::collective::{CollectiveId, Rank as Member, Verb};
 use unisono_core::device::PeerId;
 
-use unisono_shmem::board::Boards;
+use unisono_shmem::collective_area::Boards;
 
 use super::CollectiveError;
 use super::node_group::CLOSED;

@@ -1,7 +1,7 @@
 //! Collectives whose result lies where the data was. On one node, too, they go by messages, all but the allreduce.
 
 use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked, Lent};

@@ -1,7 +1,7 @@
 //! Collectives of blocks that differ in length. They go by messages, on one node, too.
 
 use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked, Lent};

@@ -6,7 +6,7 @@ use unisono_core::message::admission::Action;
 use unisono_core::message::matching::ReceiveId;
 use unisono_core::operation::SendError;
 use unisono_core::placement::{Key, PlacementId};
-use unisono_shmem::note::Place;
+use unisono_shmem::am_header::Place;
 
 use super::messages::failure;
 use super::{Granted, Process, Use, put};

@@ -9,7 +9,7 @@ use unisono_core::operation::SendError as Unsent;
 use unisono_core::peer::Life;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEAD;
-use unisono_shmem::note::{Place, SHORT};
+use unisono_shmem::am_header::{Place, SHORT};
 
 use super::{INLINE_MOST, Process, Use};
 use crate::rank::Rank;

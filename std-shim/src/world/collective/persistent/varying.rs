@@ -1,6 +1,6 @@
 //! Those whose blocks differ in length, prepared: lengths and places stay as they were given, what lies there is new at each start.
 
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Outline, Prepared};

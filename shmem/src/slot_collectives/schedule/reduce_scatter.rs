@@ -1,8 +1,8 @@
 //! Reduce-scatter of equal blocks: rank i combines block i of all contributions. Short vectors travel whole; long ones block after block,
 //! lap l carrying a part of block l mod n.
 
-use super::choice::Way;
 use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
 
 impl Course {
     pub(super) fn make_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {

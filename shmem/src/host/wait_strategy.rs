@@ -308,7 +308,7 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{Mapping, SegmentFile};
+    use crate::host::file::{Mapping, SegmentFile};
     use crate::layout::{PAGE, Sizes};
     use core::sync::atomic::AtomicU32;
     use std::os::fd::AsFd;

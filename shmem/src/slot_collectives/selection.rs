@@ -3,7 +3,7 @@
 
 use unisono_core::collective::{Plan, Verb};
 
-use crate::board::Boards;
+use crate::collective_area::Boards;
 
 /// How payload travels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -3,7 +3,7 @@
 use unisono_core::collective::{Order, Piece, Place};
 
 use super::{Course, Item, input, whole};
-use crate::wish::Wish;
+use crate::slot_collectives::data_op::Wish;
 
 impl Course {
     /// Combines `count` operands: `operand(p)` is the p-th, the rank that shows it and the lap in which it does.

@@ -2,8 +2,8 @@
 
 use unisono_core::collective::Place;
 
-use super::choice::Way;
 use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
 
 impl Course {
     pub(super) fn make_scatter(&self, lap: u32, item: u32) -> Option<Item> {

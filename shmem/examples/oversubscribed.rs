@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use unisono_shmem::file::{Mapping, SegmentFile, reopen};
+use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
+use unisono_shmem::host::wait_strategy::{Rest, Sleepers};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::rest::{Rest, Sleepers};
 use unisono_shmem::segment::{Site, Word};
 
 /// Ranks per core.

@@ -6,8 +6,8 @@
 
 use unisono_core::collective::{Order, Place};
 
-use super::choice::Way;
 use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
 
 impl Course {
     pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {

@@ -1,12 +1,11 @@
 //! The collectives as schedules: for every rank and lap, what it writes before it shows its slot, and what it reads afterwards. Pure
-//! functions of the plan, in any order; [`Flags`](crate::flags::Flags) walks through them.
+//! functions of the plan, in any order; [`Flags`](crate::slot_collectives::Flags) walks through them.
 
 mod allgather;
 mod allreduce;
 mod alltoall;
 mod barrier;
 mod broadcast;
-pub mod choice;
 mod fold;
 mod gather;
 mod reduce;
@@ -18,9 +17,9 @@ use core::num::NonZero;
 
 use unisono_core::collective::{Order, Piece, Place, Plan, Rank, Verb};
 
-use crate::board::{Boards, Seats};
-use crate::wish::Wish;
-use choice::Way;
+use crate::collective_area::{Boards, Seats};
+use crate::slot_collectives::data_op::Wish;
+use crate::slot_collectives::selection::{self, Way};
 
 /// One thing to do: perhaps wait for the slot that a rank shows in a lap, perhaps wish something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,7 +187,7 @@ impl Course {
                 (false, part, laps(part).saturating_mul(self.size))
             }
             Way::Flat if self.verb() == Verb::Broadcast => {
-                let part = choice::broadcast_part(self.bytes, &self.boards).min(self.bytes);
+                let part = selection::broadcast_part(self.bytes, &self.boards).min(self.bytes);
                 (false, part, laps(part))
             }
             Way::Flat | Way::Elsewhere => {

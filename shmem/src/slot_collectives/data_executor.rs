@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 use unisono_core::collective::{Payload, Piece, Place, Rank};
 
 use crate::copy::{copy, copy_out};
-use crate::kernel::Kernel;
+use crate::reduction_ops::Kernel;
 use crate::segment::{Cells, Segment};
-use crate::wish::Wish;
+use crate::slot_collectives::data_op::Wish;
 
 /// Combines elements.
 pub trait Operate {

@@ -2,7 +2,7 @@
 
 use unisono_core::collective::Rank;
 
-use crate::board::Boards;
+use crate::collective_area::Boards;
 use crate::segment::{Segment, Site};
 
 /// A step, and the sign that is shown for it.

@@ -8,9 +8,9 @@ use core::num::NonZero;
 use unisono_core::collective::Plan;
 
 use super::{Flags, REFRESH, State};
-use crate::board::{Boards, SLOT_HEAD};
-use crate::collective::Course;
+use crate::collective_area::{Boards, SLOT_HEAD};
 use crate::segment::{Cells, Site, Word};
+use crate::slot_collectives::schedule::Course;
 
 /// The last call, which was one.
 #[derive(Clone, Copy, Debug)]

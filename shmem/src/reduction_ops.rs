@@ -9,7 +9,7 @@
 
 mod element;
 mod fold;
-mod located;
+mod minloc;
 
 pub use element::Element;
 

@@ -1,14 +1,14 @@
 mod faults;
-mod short;
+mod small_broadcast;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_core::collective::{Order, Payload as _};
 
 use super::*;
-use crate::kernel::tests::{Number, apart, combined, epsilon, kernels, numbers, random};
-use crate::kernel::{self, Element, Kernel, Operation};
-use crate::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote};
+use crate::reduction_ops::tests::{Number, apart, combined, epsilon, kernels, numbers, random};
+use crate::reduction_ops::{self, Element, Kernel, Operation};
+use crate::slot_collectives::data_executor::{Buffers, Builtin, Moves, Operate, Refused, Remote};
 use crate::testing::Ground;
 use core::ptr::NonNull;
 
@@ -156,7 +156,7 @@ impl<'a> Group<'a> {
             .zip(&mut outputs)
             .map(|((flags, input), output)| {
                 flags.force(Some(self.way));
-                let kind = kernel::kind(operation, element);
+                let kind = reduction_ops::kind(operation, element);
                 let rank = flags.rank;
                 let plan = Plan {
                     root: Rank(root),
@@ -277,7 +277,7 @@ fn reductions_between_threads_equal_the_oracle() {
             for (case, (operation, element, kernel)) in kernels().enumerate() {
                 let (count, way) =
                     (COUNTS[(case + size as usize) % COUNTS.len()], WAYS[case / COUNTS.len() % WAYS.len()]);
-                let (grain, kind) = (element.bytes(), kernel::kind(operation, element));
+                let (grain, kind) = (element.bytes(), reduction_ops::kind(operation, element));
                 let inputs = inputs(element, count, size, case as u64);
                 let of = |verb| Plan { grain, kind, ..plan(verb, rank, size, count * grain) };
                 let (mut all, mut theirs) = (vec![0; count * grain], vec![0; count * grain * size as usize]);

@@ -2,8 +2,8 @@
 
 use unisono_core::collective::Place;
 
-use super::choice::Way;
 use super::{Course, Item, output};
+use crate::slot_collectives::selection::Way;
 
 impl Course {
     pub(super) fn take_broadcast(&self, lap: u32, item: u32) -> Option<Item> {

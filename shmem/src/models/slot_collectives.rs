@@ -9,11 +9,11 @@ use unisono_core::collective::{Basic as _, CollectiveId, Order, Payload, Piece, 
 use super::assert_ranks_need;
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
 use super::in_ranks;
-use crate::board::{Boards, Seats};
-use crate::collective::choice::Way;
-use crate::flags::Flags;
+use crate::collective_area::{Boards, Seats};
 use crate::segment::{Memory, Segment, Site};
-use crate::wish::Wish;
+use crate::slot_collectives::Flags;
+use crate::slot_collectives::data_op::Wish;
+use crate::slot_collectives::selection::Way;
 
 /// Looks at a word before a rank gives up for good, as if it were killed.
 const LOOKS: u32 = 2;

@@ -4,7 +4,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
 use super::fold::{each, widened};
-use super::located::Located;
+use super::minloc::Located;
 use super::{Kernel, Operation};
 
 macro_rules! elements {

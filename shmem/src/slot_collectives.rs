@@ -23,22 +23,27 @@
 //! and has done, the same. Where nobody looks, as at each other's slots where each takes itself for the root, the next look tells.
 
 #[cfg(feature = "std")]
-mod chunks;
+mod call_record;
 #[cfg(feature = "std")]
-mod passed;
+mod chunk_ring;
+#[cfg(not(loom))]
+pub mod data_executor;
+pub mod data_op;
+mod schedule;
+pub mod selection;
 #[cfg(feature = "std")]
-mod short;
+mod small_broadcast;
 
 use unisono_core::collective::{Basic, Cause, CollectiveId, Failure, Plan, Rank, StepId, Turn, Verb};
 
-use crate::board::{Boards, SLOTS};
-use crate::collective::choice::{self, Way};
-use crate::collective::{Course, Item, offers};
+use crate::collective_area::{Boards, SLOTS};
 use crate::segment::{Segment, Site, Word};
-use crate::wish::Wish;
+use crate::slot_collectives::data_op::Wish;
+use crate::slot_collectives::schedule::{Course, Item, offers};
+use crate::slot_collectives::selection::Way;
 
 #[cfg(feature = "std")]
-pub use passed::Passed;
+pub use call_record::Passed;
 
 /// Steps after which a rank writes old stamps anew; no rank's is older than twice that.
 pub const REFRESH: u32 = 1 << 24;
@@ -67,7 +72,7 @@ pub struct Flags<'a> {
     plan: Option<(Plan, bool, Option<Way>)>,
     /// Whether, and how, the next call may be like the last one.
     #[cfg(feature = "std")]
-    short: Option<short::Short>,
+    short: Option<small_broadcast::Short>,
     /// Steps that all must have done with before the first chunk is used in its turn, where it was out of it.
     #[cfg(feature = "std")]
     first_until: Option<u32>,
@@ -532,8 +537,8 @@ impl Basic for Flags<'_> {
         }
         let made_of = (*plan, self.pulls, self.forced);
         if self.plan != Some(made_of) {
-            let way = self.forced.unwrap_or_else(|| choice::way(plan, &self.boards, self.pulls));
-            let way = if choice::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
+            let way = self.forced.unwrap_or_else(|| selection::way(plan, &self.boards, self.pulls));
+            let way = if selection::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
             (self.course, self.plan) = (Course::new(plan, way, &self.boards), Some(made_of));
             // Who goes by other means does something else than who does not.
             self.call = sign(plan) ^ u32::from(way == Way::Elsewhere);
@@ -546,7 +551,7 @@ impl Basic for Flags<'_> {
         self.next = self.base.wrapping_add(self.course.laps());
         #[cfg(feature = "std")]
         {
-            self.short = short::Short::of(plan, &self.course, &self.boards);
+            self.short = small_broadcast::Short::of(plan, &self.course, &self.boards);
         }
         self.refresh(self.base);
     }

@@ -2,8 +2,8 @@
 
 use unisono_core::collective::Order;
 
-use super::choice::Way;
 use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
 
 impl Course {
     /// The root takes its own contribution from its input, first, unless that may be the output and is not the first operand.

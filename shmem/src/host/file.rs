@@ -15,9 +15,9 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::host::liveness::Life;
+use crate::host::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
 use crate::layout::{Layout, LayoutError};
-use crate::life::Life;
-use crate::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
 use crate::segment::Segment;
 
 /// As it is seen in `/proc/PID/maps`.
