@@ -12,7 +12,7 @@ use unisono_core::placement::{Key, PlacementId};
 use unisono_core::span::Span;
 use unisono_tests::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
 use unisono_verbs::mlx5::Stride;
-use unisono_verbs::order::Barrier;
+use unisono_verbs::queue_memory::Barrier;
 use unisono_verbs::raw::Failure;
 
 const MESSAGES: u32 = 3_000;

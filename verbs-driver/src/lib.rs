@@ -2,8 +2,8 @@
 //!
 //! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts where
 //! they are absent, and says so when it is asked for the device. [`mlx5`] writes the work queues of ConnectX adapters,
-//! [`rxe`] those of Soft-RoCE, both through [`order`], the one seam for stores, loads and barriers; [`raw`] is the core's
-//! device over them. [`registered`] names memory that an adapter may use.
+//! [`rxe`] those of Soft-RoCE, both through [`queue_memory`], the one seam for stores, loads and barriers; [`raw`] is the core's
+//! device over them. [`registered_memory`] names memory that an adapter may use.
 #![no_std]
 
 #[cfg(all(feature = "verbs", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -15,9 +15,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod mlx5;
-pub mod order;
+pub mod queue_memory;
 pub mod raw;
-pub mod registered;
+pub mod registered_memory;
 pub mod rxe;
 #[cfg(feature = "verbs")]
 pub mod ud;

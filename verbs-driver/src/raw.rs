@@ -3,12 +3,12 @@
 //! [`QueuePair`] is what an adapter's queues can do; [`Raw`] is the device over one or two of them. The queue pair is made,
 //! connected and rebuilt by whoever owns it.
 
-mod buffers;
 mod device;
+mod receive_buffers;
 mod source;
 
-pub use buffers::Buffer;
 pub use device::{Counts, INLINE_MAX, Options, Raw, RawDatagram, RawToken, Slabs};
+pub use receive_buffers::Buffer;
 pub use source::{GRH, Origin, Path, Source};
 
 use unisono_core::device::Lane;

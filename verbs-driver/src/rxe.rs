@@ -17,15 +17,13 @@
 //! Sources: the kernel's `include/uapi/rdma/rdma_user_rxe.h` (queues, entries) and `ib_user_verbs.h` (completions, commands), the
 //! same that rdma-core's `providers/rxe` uses.
 
-mod called;
-mod entry;
-#[cfg(feature = "verbs")]
-pub mod kernel;
 mod path;
 mod queue_pair;
 pub mod ring;
+mod syscall_doorbell;
+mod wqe;
 
-pub use called::{Call, Called};
-pub use entry::{COMPLETION, RECEIVE, SEND, send_room};
 pub use path::{Path, Route};
 pub use queue_pair::{Queues, Sizes};
+pub use syscall_doorbell::{Call, Called};
+pub use wqe::{COMPLETION, RECEIVE, SEND, send_room};

@@ -10,11 +10,11 @@
 //! header that precedes arrivals tells their source and is skipped.
 
 mod address_table;
-mod bell;
+mod arrival_waiter;
+mod async_events;
+mod counters;
 mod domain;
-mod events;
 mod gid;
-mod lent;
 mod library;
 mod multicast;
 mod pages;
@@ -22,18 +22,18 @@ mod queue;
 mod receive_pool;
 mod resolver;
 mod send_ring;
-mod tally;
+pub mod uverbs;
 
 pub use address_table::{Path, PathError, RECORD};
-pub use bell::{Bell, Woken};
+pub use arrival_waiter::{Bell, Woken};
 pub use domain::{Domain, OpenError, Registration, adapters};
 
+pub use crate::registered_memory::Registered as Lent;
+pub use counters::{Counter, Tally};
 pub use gid::{Candidate, Encapsulation, Gid, choose};
-pub use lent::Lent;
 pub use queue::{Provider, Queues, Writer};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
-pub use tally::{Counter, Tally};
 
 use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
@@ -47,7 +47,7 @@ use std::time::Instant;
 use unisono_core::device::{Armed, Device, Fact, Lane, Limits, PeerId, Slot, Ticket, Wish};
 
 use address_table::{AddressTable, Resolved};
-use events::{Events, Report};
+use async_events::{Events, Report};
 use multicast::Membership;
 use queue::{Depth, Queue};
 use receive_pool::ReceivePool;

@@ -3,7 +3,7 @@
 use unisono::region::{Address, Regions};
 use unisono_core::device::{Cause, Device, Lane, Memory, PeerId, Ticket, Token, Transmit};
 use unisono_core::span::Span;
-use unisono_verbs::registered::Registered;
+use unisono_verbs::registered_memory::Registered;
 use unisono_verbs::ud::Ud;
 
 use super::{Adapter, Outcome, device, introduce};

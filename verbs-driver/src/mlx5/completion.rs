@@ -5,7 +5,7 @@ use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, transmute};
 
 use super::segment::QPN_MASK;
-use crate::order::Block;
+use crate::queue_memory::Block;
 use crate::raw::Failure;
 
 /// Of an entry that was never written.

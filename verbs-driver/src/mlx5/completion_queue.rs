@@ -1,7 +1,7 @@
 //! A completion queue: entries that change owner with each turn, the record of what was taken, and arming.
 
 use super::completion::{Completion, INVALID};
-use crate::order::{Barrier, Progress, Record, Seam};
+use crate::queue_memory::{Barrier, Progress, Record, Seam};
 
 /// Bytes of what an entry says.
 pub const CQE: usize = 64;
@@ -117,8 +117,8 @@ impl<S: Seam> CompletionQueue<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     /// As an adapter does it: entry `number`, counted for ever.
     fn complete(memory: &mut Memory, stride: usize, number: usize, index: u16) {

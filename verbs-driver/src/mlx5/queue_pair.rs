@@ -7,7 +7,7 @@ use super::completion_queue::CompletionQueue;
 use super::path::Path;
 use super::receive_queue::ReceiveQueue;
 use super::send_queue::{Request, SendQueue};
-use crate::order::{BLOCK, Seam, UNIT};
+use crate::queue_memory::{BLOCK, Seam, UNIT};
 use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
 
 /// Units of control and datagram segment.

@@ -1,7 +1,7 @@
 //! A receive queue: one data segment per entry, and a doorbell record. No doorbell is rung for it.
 
 use super::segment::{END, data as segment};
-use crate::order::{Barrier, Record, Seam, UNIT};
+use crate::queue_memory::{Barrier, Record, Seam, UNIT};
 use crate::raw::Data;
 
 /// An entry's index has 16 bits.
@@ -94,8 +94,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     const DATA: Data = Data { address: 0x0102_0304_0506_0708, bytes: 0x1068, key: 0x99 };
 

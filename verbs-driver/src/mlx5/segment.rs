@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
-use crate::order::Unit;
+use crate::queue_memory::Unit;
 use crate::raw::Data;
 
 /// The address of a data segment that ends a list.

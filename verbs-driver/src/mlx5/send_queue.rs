@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::U32;
 
 use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
-use crate::order::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
+use crate::queue_memory::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
 use crate::raw::Payload;
 
 /// The control segment counts its entry's units in 6 bits.
@@ -291,8 +291,8 @@ mod tests {
 
     use super::*;
     use crate::mlx5::segment::{Link, Route};
-    use crate::order::recorded::{Memory, delete_each_barrier};
-    use crate::order::{Event, Violation};
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::{Event, Violation};
     use crate::raw::Data;
 
     const FLAMES: BlueFlame = BlueFlame { bytes: 256, takes_entries: true, prefers: false };

@@ -13,10 +13,10 @@ use unisono_core::device::{
     Armed, Device, Fact, HEAD, Lane, Limits, PeerId, Received, Slot, Ticket, Token, Transmit, Wish,
 };
 
-use super::buffers::{Buffer, Buffers};
+use super::receive_buffers::{Buffer, Buffers};
 use super::source::{GRH, Path, Source};
 use super::{Data, Failure, Fate, Got, Payload, QueuePair};
-use crate::registered::{Registered, Slab, copy, read};
+use crate::registered_memory::{Registered, Slab, copy, read};
 
 /// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.
 pub const INLINE_MAX: usize = 188;

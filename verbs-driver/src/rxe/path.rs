@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::entry::{Front, NETWORK, Send, Vector};
+use super::wqe::{Front, NETWORK, Send, Vector};
 use crate::raw::{self, Source};
 
 /// `AF_INET` and `AF_INET6`, as Linux has them.

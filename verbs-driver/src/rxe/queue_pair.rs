@@ -2,13 +2,13 @@
 
 use unisono_core::device::Lane;
 
-use super::entry::{
+use super::path::Path;
+use super::ring::{Consumer, Producer, Shape};
+use super::wqe::{
     COMMON, Completion, FLAGS, INLINE, OWN, RECEIVE, SEND, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
     receive, send_room,
 };
-use super::path::Path;
-use super::ring::{Consumer, Producer, Shape};
-use crate::order::{Seam, UNIT, Unit, Word};
+use crate::queue_memory::{Seam, UNIT, Unit, Word};
 use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
 
 /// Pieces of a datagram: head and payload.
@@ -289,7 +289,7 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::order::recorded::Memory;
+    use crate::queue_memory::recorded::Memory;
     use crate::raw::{Failure, Path as _, Source};
     use crate::rxe::Route;
 

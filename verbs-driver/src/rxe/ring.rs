@@ -1,6 +1,6 @@
 //! A queue's indices: put entries in, or take them out.
 
-use crate::order::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
+use crate::queue_memory::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
 
 /// Bytes of a queue in front of its entries.
 pub const HEADER: usize = 384;
@@ -250,8 +250,8 @@ impl<S: Seam> Consumer<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     const SHAPE: Shape = Shape { entry: 64, count: 4 };
 

@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use rdma_core_sys as sys;
 use unisono_core::device::{Fact, Lane, PeerId};
 
+use super::counters::Tally;
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
 use super::queue::Writer;
 use super::resolver::Resolver;
-use super::tally::Tally;
 use crate::rxe;
 
 /// Most address handles at a time: more than datagrams can be under way, so that one of them is always idle.

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use rdma_core_sys as sys;
 
-use super::bell::set_nonblocking;
+use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::queue::{Depth, INLINE_MAX, PIECES, Piece, Posting};
 use crate::raw::{Failure, Fate, Got, Origin};

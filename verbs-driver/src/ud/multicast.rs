@@ -11,7 +11,7 @@ use rdma_core_sys as sys;
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
-use crate::rxe::kernel::Pair;
+use super::uverbs::Pair;
 
 /// A queue pair that groups can be attached to.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use unisono_core::device::Lane;
 
 use super::address_table::{To, Way};
-use super::bell::set_nonblocking;
+use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::library::Library;
 use super::multicast::Member;
+use super::uverbs::{self, Pair, Ring};
 use crate::raw::{Data, Fate, Got, Payload, QueuePair};
 use crate::rxe;
-use crate::rxe::kernel::{self, Pair, Ring};
 
 /// Most bytes of a work queue entry's own data.
 pub(super) const INLINE_MAX: usize = 256;
@@ -75,7 +75,7 @@ pub enum Provider {
 impl Provider {
     /// That of the adapter of this name.
     pub fn of(adapter: &str) -> Option<Self> {
-        kernel::is_ours(adapter).then_some(Self::Rxe)
+        uverbs::is_ours(adapter).then_some(Self::Rxe)
     }
 }
 
@@ -158,7 +158,7 @@ impl Queue {
             Writer::Library => return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
             Writer::Raw(Provider::Rxe) => {}
         }
-        let depth = kernel::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
+        let depth = uverbs::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd: no address of a record of libibverbs.
         let element = 2 * lane as u32 + 1;
         let made = Pair::new(domain, depth, key, element).and_then(|(pair, queues)| {

@@ -8,13 +8,13 @@ use core::mem;
 
 use unisono_core::device::{HEAD, PeerId, Received, Slot};
 
+use super::Lent;
 use super::address_table::{AddressTable, Source};
+use super::counters::Tally;
 use super::domain::{Domain, OpenError, Registration};
 use super::gid::Gid;
-use super::lent::Lent;
 use super::pages::Pages;
 use super::queue::{Piece, Queue};
-use super::tally::Tally;
 use crate::raw::Fate;
 
 /// Bytes of the global routing header, which precedes every datagram.

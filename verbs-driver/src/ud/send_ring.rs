@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use unisono_core::device::{HEAD, Lane, PeerId, Ticket, Token, Transmit};
 
+use super::Lent;
 use super::address_table::{AddressTable, Destination, To};
+use super::counters::Tally;
 use super::domain::{Domain, OpenError, Registration};
-use super::lent::Lent;
 use super::pages::Pages;
 use super::queue::{Piece, Posting, Queue};
-use super::tally::Tally;
 use crate::raw::Fate;
 
 /// Postings under way at most.

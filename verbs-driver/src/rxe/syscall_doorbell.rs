@@ -1,6 +1,6 @@
 //! A seam whose doorbell is a call of the system.
 
-use crate::order::{Barrier, Block, Progress, Record, Seam, Unit, Word};
+use crate::queue_memory::{Barrier, Block, Progress, Record, Seam, Unit, Word};
 
 /// What a doorbell calls.
 pub trait Call {

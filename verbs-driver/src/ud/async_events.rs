@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use rdma_core_sys as sys;
 
-use super::bell::{self, Bell, set_nonblocking};
+use super::arrival_waiter::{self, Bell, set_nonblocking};
 use super::domain::Domain;
 
 /// A report.
@@ -61,11 +61,11 @@ impl Events {
         let descriptor = unsafe { context.as_ref() }.async_fd;
         // SAFETY: open as long as the context.
         set_nonblocking(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
-        let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(bell::counter()?));
+        let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(arrival_waiter::counter()?));
         let (told, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
         let run = move || {
             let context = context;
-            while let [_, false] = bell::wait([descriptor, stopped.as_raw_fd()], None) {
+            while let [_, false] = arrival_waiter::wait([descriptor, stopped.as_raw_fd()], None) {
                 while let Some(report) = next(&context) {
                     let Some(report) = report else { continue };
                     told.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
@@ -89,7 +89,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        bell::ring(&self.stop);
+        arrival_waiter::ring(&self.stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

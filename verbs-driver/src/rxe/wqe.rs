@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
-use crate::order::{Block, UNIT, Unit};
+use crate::queue_memory::{Block, UNIT, Unit};
 use crate::raw::{Data, Failure};
 
 /// Bytes of a send entry in front of its pieces or inline bytes.

@@ -2,8 +2,8 @@
 
 use super::Data;
 use super::source::{GRH, Source};
-use crate::order::BLOCK;
-use crate::registered::{Registered, Slab, read};
+use crate::queue_memory::BLOCK;
+use crate::registered_memory::{Registered, Slab, read};
 
 const NOBODY: u32 = u32::MAX;
 

@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::{fs, io};
 
-use super::ring::{HEADER, INDICES, Shape};
-use super::{Call, Called, Queues, SEND, Sizes};
-use crate::order::{Mapped, Place};
-use crate::ud::Domain;
+use super::Domain;
+use crate::queue_memory::{Mapped, Place};
+use crate::rxe::ring::{HEADER, INDICES, Shape};
+use crate::rxe::{Call, Called, Queues, SEND, Sizes};
 
 /// `IB_USER_VERBS_CMD_*`.
 const CREATE_CHANNEL: u32 = 17;
