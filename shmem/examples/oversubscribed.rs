@@ -1,7 +1,7 @@
-//! What waiting costs when processes share cores: a bare barrier of flags over [`Rest`], every process pinned to one of the
-//! cores in turn.
+//! Measures waiting in the dedicated and oversubscribed modes: a bare flat barrier over [`Rest`], processes pinned to
+//! the cores in turn.
 //!
-//! `cargo run --release -p unisono-shmem --example crowded`
+//! `cargo run --release -p unisono-shmem --example oversubscribed`
 
 use core::time::Duration;
 use std::env;
@@ -77,7 +77,7 @@ fn member(local: u32) {
             barrier(&flags, local, epoch, sleepers);
         }
         times.push(started.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH));
-        // All stop after the same barrier: one that nobody has come to.
+        // All stop after the same barrier, which no rank has reached yet.
         if local == 0 && stop.own() == 0 && began.elapsed() > TIME {
             stop.publish(epoch + BATCH, Site::Plain);
         }
@@ -107,6 +107,6 @@ fn pin(local: u32) {
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
     let mut own = CpuSet::new();
     own.set(cores[local as usize % cores.len()]);
-    // A wish.
+    // Best effort.
     let _ = sched_setaffinity(None, &own);
 }

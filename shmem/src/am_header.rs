@@ -1,27 +1,30 @@
-//! What two ranks of a node say to each other over their rings: World's processes, and nodes without an operating system.
+//! The active-message headers that two ranks of a node exchange over their rings, between processes and bare-metal
+//! nodes alike.
 //!
-//! A note is what it is about and a tag or a number; the first that fits of these carries a message:
+//! A header is two words: the kind of message, and a tag or number. A message to be sent takes the first of these forms
+//! that fits:
 //! ```text
-//! eager     tag        what it says of the other's messages in the note: settled since then (8), freed (16); payload, in the
-//!                      entry or in the bulk: short messages of the first context that leave at once
-//! eager in  tag        as that; payload, context, which stands in the entry
-//! headed    check      payload, head (core, `message::admission`), which stands in the entry: other eager messages
-//! head      check      any other head
-//! fragment  number     payload of a message, one behind the other, for memory that was granted under that number
-//! hello     0          where a nonce lies, to try whether memory can be read (`process_vm_readv`): nothing of a rank without a process
-//! bye       0          the rank takes no part any more
-//! abort     0          it gives up
+//! eager     tag        short message of the first context. The first word also carries credit for the peer's messages:
+//!                      newly acknowledged (8 bits), freed (16 bits). Payload in the entry or in the bulk
+//! eager in  tag        the same for another context, which is immediate data
+//! headed    checksum   other eager messages: payload; full header of the core as immediate data
+//! head      checksum   any other header of the core, without payload
+//! fragment  number     payload of a message, in order, for memory that was granted under that number
+//! hello     0          address of a nonce, to test `process_vm_readv`; empty from a rank without a process
+//! bye       0          the rank leaves in order
+//! abort     0          the rank aborts the job
 //! ```
-//! What was announced the receiver copies, once, where it can reach it, and says so; or it grants memory under a number of its own, and
-//! the sender fills the bulk with fragments. Where an announced message lies: [`Place`].
+//! The receiver of an announced message (RTS) copies it once, if it can reach the sender's buffer, and reports
+//! completion (FIN). Otherwise it grants memory under a number of its own (CTS), and the sender fills the bulk with
+//! fragments. Where an announced message is: [`Place`].
 //!
-//! Of collectives, among processes only (`std-shim`, `world/near.rs`): others skip them.
+//! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
 //! ```text
-//! step           0      head of a collective's message · payload, in the entry or in the bulk
-//! step announce  0      head of what is too long for that · the sender's number · where · bytes · check · address or offset (64)
-//! go        number     the number for the fragments of what was announced so
-//! done      number     it was taken
-//! word           0      what is said of a communicator (`process/retire.rs`)
+//! step           0      eager: header of a collective's message · payload, in the entry or in the bulk
+//! step announce  0      RTS: header · the sender's number · kind of location · bytes · checksum · address or offset (64)
+//! go        number     CTS: the number for the fragments of the announced message
+//! done      number     FIN: the message was read
+//! word           0      notification about a communicator (`std-shim`, `world/process`)
 //! ```
 
 use unisono_core::message::admission::{Credit, Head};
@@ -29,47 +32,47 @@ use unisono_core::message::admission::{Credit, Head};
 use crate::ring::{Entry, INLINE, Producer, PutError};
 use crate::segment::Cells;
 
-/// What a note is about: its lowest 8 bits.
+/// The message kind: the lowest 8 bits of the first word.
 pub const KIND: u32 = 0xff;
-/// See above, as all of these.
+/// A short message of the first context; the kinds are explained above.
 pub const EAGER: u32 = 0;
 /// A short message of another context.
 pub const EAGER_IN: u32 = 1;
-/// Of a collective: send fragments.
+/// CTS of a collective: send fragments.
 pub const GO: u32 = 2;
-/// A part of a message.
+/// A fragment of a message.
 pub const FRAGMENT: u32 = 3;
-/// Of a collective: taken.
+/// FIN of a collective: the message was read.
 pub const DONE: u32 = 4;
-/// A head.
+/// A message header of the core without payload: RTS, CTS, FIN and others.
 pub const HEAD: u32 = 5;
-/// A greeting.
+/// Hello: the sender is ready.
 pub const HELLO: u32 = 6;
-/// A farewell.
+/// Bye: the sender leaves in order.
 pub const BYE: u32 = 7;
-/// A rank gives up.
+/// The sender aborts the job.
 pub const ABORT: u32 = 8;
-/// Of communicators.
+/// A notification about a communicator.
 pub const WORD: u32 = 9;
-/// A message of a collective.
+/// An eager message of a collective.
 pub const STEP: u32 = 11;
-/// One that is too long for a ring.
+/// RTS of a collective: a message too long for a ring.
 pub const STEP_ANNOUNCE: u32 = 12;
-/// A message with its head.
+/// An eager message with its full header.
 pub const HEADED: u32 = 13;
 
-/// Bytes of a payload that is kept with its header. Equal on all ranks.
+/// Most bytes of an unexpected payload that is kept with its header. Equal on all ranks.
 pub const SHORT: usize = 1024;
-/// Bytes of the longest message that is copied through the ring without being announced.
+/// Bytes of the longest eager message; longer ones are announced by an RTS.
 pub const EAGER_LIMIT: usize = 1 << 14;
-/// Bytes of a fragment, where a ring's bulk has room for them. The receiver takes any.
+/// Bytes of a fragment, if the ring's bulk has room for it. The receiver takes any length.
 pub const FRAGMENT_BYTES: u32 = 1 << 15;
-/// Headers of all peers, and most and fewest of one.
+/// Unexpected messages in all, and the bounds for one peer.
 const HEADERS: u32 = 1 << 14;
 const HEADERS_MOST: u32 = 1024;
 const HEADERS_LEAST: u32 = 8;
 
-/// Messages of one peer that are kept untaken, in a job of so many ranks. Equal on all ranks.
+/// Most unexpected messages that are kept for one peer, in a job of `ranks` ranks. Equal on all ranks.
 pub const fn headers(ranks: u32) -> u16 {
     let each = match HEADERS.checked_div(ranks) {
         Some(each) if each <= HEADERS_MOST => each,
@@ -78,17 +81,17 @@ pub const fn headers(ranks: u32) -> u16 {
     if each < HEADERS_LEAST { HEADERS_LEAST as u16 } else { each as u16 }
 }
 
-/// Where an announced message waits.
+/// Where the payload of an announced message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// At this address of its sender.
+    /// At this address of the sender's process.
     Private(u64),
-    /// At this byte of the segment.
+    /// At this offset of the segment.
     Shared(u64),
 }
 
 impl Place {
-    /// As one word: doubled, and 1 for an offset.
+    /// As one word: doubled, plus 1 for an offset.
     pub const fn to_word(self) -> u64 {
         match self {
             Self::Private(at) => at << 1,
@@ -96,13 +99,13 @@ impl Place {
         }
     }
 
-    /// What such a word says.
+    /// The location in such a word.
     pub const fn of_word(word: u64) -> Self {
         if word & 1 == 0 { Self::Private(word >> 1) } else { Self::Shared(word >> 1) }
     }
 }
 
-/// The numbers of settled messages that were said last, there and here: what the notes of short messages count from.
+/// The last acknowledged message numbers, received and sent: the headers of short messages carry the difference.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Settled {
     heard: u32,
@@ -110,7 +113,8 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// The note of a short message that says this. `None`: it takes a head.
+    /// The header of a short message that carries this credit. `None`: the difference does not fit, and it takes a full
+    /// header.
     #[inline(always)]
     pub const fn note(&mut self, what: u32, credit: Credit, tag: u32) -> Option<[u32; 2]> {
         let more = credit.settled.wrapping_sub(self.said);
@@ -121,19 +125,19 @@ impl Settled {
         Some([what | more << 8 | (credit.freed as u32) << 16, tag])
     }
 
-    /// What such a note says.
+    /// The credit in such a header.
     #[inline(always)]
     pub const fn credit(&mut self, note: u32) -> Credit {
         self.heard = self.heard.wrapping_add(note >> 8 & 0xff);
         Credit { freed: (note >> 16) as u16, settled: self.heard }
     }
 
-    /// A head leaves behind those before it.
+    /// Records the acknowledgement in a full header that is sent.
     pub fn say(&mut self, head: &Head) {
         self.said = settled(head.as_ref());
     }
 
-    /// A head that has arrived. `None`: it is none.
+    /// Records the acknowledgement in a full header that has arrived. `None`: its checksum is wrong.
     #[inline]
     pub fn hear(&mut self, note: u32, shown: &[u8]) -> Option<()> {
         if check(shown) != note {
@@ -144,7 +148,8 @@ impl Settled {
     }
 }
 
-/// Tells what somebody else wrote over a head: its sender would wait for ever.
+/// The checksum of a header: a header that another process overwrote is not parsed, since a wrong one would make its
+/// sender wait for ever.
 #[inline]
 pub fn check(head: &[u8]) -> u32 {
     let mix = |sum: u32, word: u32| (sum ^ word).wrapping_mul(0x9e37_79b9).rotate_left(13);
@@ -153,13 +158,13 @@ pub fn check(head: &[u8]) -> u32 {
     rest.iter().fold(sum, |sum, byte| mix(sum, u32::from(*byte)))
 }
 
-/// What a head says is settled.
+/// The acknowledged message number in a full header.
 fn settled(head: &[u8]) -> u32 {
     head.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Puts a payload of `bytes` bytes, and a few others beside it. The payload is written to the entry by `fill`, or to the bulk by
-/// `fill_piece`.
+/// Puts a payload of `bytes` bytes and the immediate data `back`. `fill` writes the payload to the entry, or
+/// `fill_piece` to the bulk.
 ///
 /// # Errors
 /// [`PutError`]; then nothing has changed.
@@ -183,7 +188,7 @@ pub fn put_with<'a>(
     ring.put(note, entry.get(..total).unwrap_or_default())
 }
 
-/// A payload, and what stands beside it in its entry.
+/// The payload and the immediate data of an entry.
 #[inline(always)]
 pub fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [u8; BYTES])> {
     if let Some(beside) = entry.beside.part(0, BYTES) {
@@ -193,7 +198,7 @@ pub fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [
     Some((entry.payload.part(0, length)?, private(entry.payload.part(length, BYTES)?)?))
 }
 
-/// A copy of a payload that is so long.
+/// A copy of a payload of exactly `BYTES` bytes.
 pub fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     if payload.bytes() != BYTES {

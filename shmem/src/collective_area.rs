@@ -1,26 +1,28 @@
-//! A rank's board: what it shows to all others in collectives.
+//! A rank's collective area: the words, slots and chunks that it publishes to all other ranks of its group.
 //!
 //! ```text
-//! 0          its phase in barriers, and the line that it moves to; in a room whether it has retired there, and has freed it
-//! 1 × line   how many steps it has done with: the others' slots of earlier ones are free as far as it goes
-//! 2 × line   slots: stamp, sign, inline payload; the slot of step s is s mod slots
-//!            where ranks share processors, of each other rank in which step it was taken from, last, what that had lent;
-//!            else lines that the phase may move to
-//! page       bulk: a chunk for every slot; a broadcast whose sign is its complement has the first one
+//! 0          its barrier phase, and the line that the phase moves to; in a communicator slot also two generations: retired, freed
+//! 1 × line   count of steps it has finished: it no longer reads the others' slots of those
+//! 2 × line   slots: stamp, signature, inline payload; the slot of step s is s mod slots
+//!            oversubscribed: for each peer the last step in which this rank pulled a buffer that the peer exposed;
+//!            otherwise lines that the phase may move to
+//! page       bulk: a chunk for every slot; a broadcast with a complemented signature uses the first chunk
 //! ```
 //!
-//! The group of all ranks of the node has boards of its own; others have theirs in a *room*: a smaller board of every rank, whose
-//! members take the same one. A room says by generations, which only grow, which group a rank takes no part in any more.
+//! The group of all ranks of the node has areas of its own. Every other group uses a *communicator slot*: a smaller
+//! area for every rank, of which the group's members use the same number. Two generation counters per rank, which only
+//! grow, record which groups a rank has left.
 
 use crate::layout::{Layout, PAGE, RANKS_MAX, Waiting};
 use crate::segment::{STRIDE, Segment, Site, Word};
 
-/// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the sign of the collective.
+/// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the signature of the
+/// collective.
 pub const SLOT_HEAD: usize = 8;
-/// Steps that a rank may be ahead of the slowest.
+/// Steps by which a rank may run ahead of the slowest.
 pub const SLOTS: u32 = 16;
 
-/// Which ranks of the node are a group's, in its order: all, unless it has some.
+/// The ranks of the node that belong to a group, in the group's order: all of them, or a subset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seats {
     #[cfg(feature = "std")]
@@ -34,7 +36,7 @@ impl Seats {
         some: None,
     };
 
-    /// These ranks of a node. `None`: there are none, too many, or one of them is not of this node.
+    /// These ranks of a node of `node` ranks. `None`: the list is empty or too long, or a rank is not of this node.
     #[cfg(feature = "std")]
     pub fn of(node: u32, ranks: &[u32]) -> Option<Self> {
         let mut numbers = [0; RANKS_MAX as usize];
@@ -45,7 +47,7 @@ impl Seats {
         (!ranks.is_empty()).then_some(Self { some: Some((ranks.len() as u32, numbers)) })
     }
 
-    /// The rank of the node that a member is, if these are some; of all there is no end.
+    /// The node's rank of a member of the group. A group of all ranks has no end.
     #[inline(always)]
     pub fn get(&self, member: u32) -> Option<u32> {
         #[cfg(feature = "std")]
@@ -55,7 +57,7 @@ impl Seats {
         Some(member)
     }
 
-    /// Ranks of the node up to the last of so many members.
+    /// One more than the highest node rank among the first `members` members.
     fn end(&self, members: u32) -> u32 {
         #[cfg(feature = "std")]
         if let Some((_, numbers)) = &self.some {
@@ -76,20 +78,20 @@ impl core::fmt::Debug for Seats {
     }
 }
 
-/// Where the boards of a group lie.
+/// Geometry of a group's collective areas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Boards {
     /// Ranks of the group.
     pub ranks: u32,
-    /// Which of the node's they are.
+    /// Which ranks of the node they are.
     pub seats: Seats,
-    /// First byte of the first board, that of the node's first rank.
+    /// Offset of the area of the node's rank 0.
     pub at: usize,
-    /// Bytes of each.
+    /// Bytes of each area.
     pub stride: usize,
     /// Bytes between words that different ranks write.
     pub line: usize,
-    /// Slots of each, a power of two.
+    /// Slots of each area, a power of two.
     pub slots: u32,
     /// Bytes of a slot's payload, at least 16.
     pub inline: usize,
@@ -97,18 +99,19 @@ pub struct Boards {
     pub bulk: usize,
     /// Bytes of a chunk.
     pub chunk: usize,
-    /// Whether ranks share cores.
+    /// Whether ranks outnumber cores.
     pub crowded: bool,
 }
 
 impl Boards {
-    /// The boards of all ranks of a layout.
+    /// The areas of all ranks of a layout.
     pub fn of(layout: &Layout) -> Self {
         let at = layout.board(0).map_or(0, |area| area.at);
         Self::from(layout, at, layout.sizes().board as usize)
     }
 
-    /// The boards that some ranks of the node have in a room, in the order of their group. `None`: there is no such room or rank.
+    /// The areas of these node ranks in a communicator slot, in the order of their group. `None`: there is no such slot
+    /// or rank.
     #[cfg(feature = "std")]
     pub fn in_room(layout: &Layout, room: u32, ranks: &[u32]) -> Option<Self> {
         let (area, seats) = (layout.room(room)?, Seats::of(layout.sizes().ranks, ranks)?);
@@ -127,22 +130,22 @@ impl Boards {
         Self { ranks, seats, at, stride, line, slots: SLOTS, inline, bulk, chunk, crowded }
     }
 
-    /// Byte of a rank's board; where there is no such rank, behind all.
+    /// Offset of a rank's area; beyond all areas if there is no such rank.
     fn board(&self, rank: u32) -> usize {
         self.at + self.seats.get(rank).unwrap_or(RANKS_MAX) as usize * self.stride
     }
 
-    /// Byte of a rank's phase in barriers.
+    /// Offset of a rank's barrier phase.
     pub fn phase(&self, rank: u32) -> usize {
         self.board(rank)
     }
 
-    /// Lines that a rank's phase may lie on.
+    /// Cache lines on which a rank's phase may be.
     pub const fn lines(&self) -> u32 {
         1 + (self.bulk.saturating_sub(self.slots_end()) / STRIDE) as u32
     }
 
-    /// Byte of a rank's phase on one of these lines; 0 is where it begins.
+    /// Offset of a rank's phase on one of these lines; 0 is the initial one.
     pub fn phase_on(&self, rank: u32, line: u32) -> usize {
         match line.checked_sub(1) {
             None => self.phase(rank),
@@ -150,17 +153,18 @@ impl Boards {
         }
     }
 
-    /// Byte of the line that a rank's phase moves to, plus one; 0: it has not said.
+    /// Offset of the word with the number of the line that a rank's phase moves to, plus one; 0: not announced.
     pub fn moves_to(&self, rank: u32) -> usize {
         self.board(rank) + 4
     }
 
-    /// Byte of the generation of the last group of a room whose collectives a rank takes no part in any more.
+    /// Offset of the generation of the last group of this communicator slot in whose collectives a rank no longer takes
+    /// part.
     pub fn retired(&self, rank: u32) -> usize {
         self.board(rank) + 8
     }
 
-    /// Byte of the generation of the last group of a room that a rank has nothing to do with any more.
+    /// Offset of the generation of the last group of this communicator slot that a rank has freed.
     pub fn freed(&self, rank: u32) -> usize {
         self.board(rank) + 12
     }
@@ -170,75 +174,77 @@ impl Boards {
         self.inline + SLOT_HEAD
     }
 
-    /// Bytes of a board before the end of its slots.
+    /// Bytes of an area before the end of its slots.
     const fn slots_end(&self) -> usize {
         2 * self.line + self.slots as usize * self.slot_bytes()
     }
 
-    /// Byte of the number of steps that a rank has done with.
+    /// Offset of the count of steps that a rank has finished.
     pub fn done(&self, rank: u32) -> usize {
         self.board(rank) + self.line
     }
 
-    /// How many words a rank has that say what it has taken: where no phase moves.
+    /// Words in which a rank records what it has pulled from each peer; only where no phase moves.
     const fn taken_words(&self) -> u32 {
         if cfg!(feature = "std") && self.crowded { (self.bulk.saturating_sub(self.slots_end()) / 4) as u32 } else { 0 }
     }
 
-    /// Whether it has one for each of the group.
+    /// Whether there is such a word for each rank of the group.
     pub const fn has_taken(&self) -> bool {
         self.ranks <= self.taken_words()
     }
 
-    /// Byte where a rank says in which step it has taken, last, what another one lent to all: that step plus one.
+    /// Offset of the word in which `rank` records the last step in which it pulled a buffer that `of` exposes to all,
+    /// plus one.
     pub fn taken(&self, rank: u32, of: u32) -> usize {
         self.board(rank) + self.slots_end() + 4 * of as usize
     }
 
-    /// Which slot a step has.
+    /// The slot of a step.
     pub const fn slot(&self, step: u32) -> u32 {
         step & (self.slots - 1)
     }
 
-    /// Byte of a rank's stamp for a step.
+    /// Offset of a rank's stamp for a step.
     pub fn stamp(&self, rank: u32, step: u32) -> usize {
         self.board(rank) + 2 * self.line + self.slot(step) as usize * self.slot_bytes()
     }
 
-    /// Byte of a rank's inline payload of a step.
+    /// Offset of a rank's inline payload of a step.
     pub fn payload(&self, rank: u32, step: u32) -> usize {
         self.stamp(rank, step) + SLOT_HEAD
     }
 
-    /// Byte of a rank's chunk of a step.
+    /// Offset of a rank's chunk of a step.
     pub fn bulk(&self, rank: u32, step: u32) -> usize {
         self.first_chunk(rank) + self.slot(step) as usize * self.chunk
     }
 
-    /// Byte of a rank's first chunk.
+    /// Offset of a rank's first chunk.
     pub fn first_chunk(&self, rank: u32) -> usize {
         self.board(rank) + self.bulk
     }
 
-    /// Bytes up to the end of the last board.
+    /// Offset of the end of the last area.
     pub fn end(&self) -> usize {
         self.at + self.seats.end(self.ranks) as usize * self.stride
     }
 
-    /// All words of all boards up to the last of the group's, if they lie in the segment; a rank's begin at a multiple of the stride.
+    /// All words of all areas up to the highest member's, if they lie in the segment; a rank's words begin at a
+    /// multiple of the stride.
     pub(crate) fn words<'a>(&self, segment: Segment<'a>) -> Option<&'a [Word]> {
         segment.words(self.at, self.stride.checked_mul(self.seats.end(self.ranks) as usize)? / 4)
     }
 
-    /// Makes every word as it is when `step` collective steps and as many phases have passed. For whoever made the segment, where it
-    /// does not begin at zero.
+    /// Sets every word to its state after `step` collective steps and as many barrier phases. The creator of the
+    /// segment calls it where the counts do not begin at zero.
     pub fn write_first(&self, segment: Segment<'_>, step: u32) -> Option<()> {
         (0..self.ranks).try_for_each(|rank| self.write_first_of(segment, rank, step))
     }
 
-    /// The same of one rank's.
+    /// As [`write_first`](Self::write_first), for one rank.
     pub fn write_first_of(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
-        // Another group's of this room may have been more ranks.
+        // An earlier group of this communicator slot may have had more ranks.
         let taken = (0..self.taken_words()).map(|of| self.taken(rank, of));
         for at in [self.phase(rank), self.done(rank)].into_iter().chain(taken) {
             segment.word(at)?.publish(step, Site::Plain);
@@ -289,7 +295,7 @@ mod tests {
             assert!(
                 boards.taken_words() >= 64 && boards.taken(0, boards.taken_words()) <= boards.board(0) + boards.bulk
             );
-            assert_eq!(Boards::in_room(&layout, ROOMS, &some), None, "no such room");
+            assert_eq!(Boards::in_room(&layout, ROOMS, &some), None, "no such communicator slot");
             assert_eq!(Boards::in_room(&layout, 0, &[0, ranks]), None, "no such rank");
             assert_eq!(Boards::in_room(&layout, 0, &[]), None);
         }

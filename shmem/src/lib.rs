@@ -1,17 +1,21 @@
-//! Shared memory inside a node: one segment per node and job, rings between every two ranks, flags and collectives.
+//! Shared memory inside a node: one segment per node and job, a message ring between every two ranks, barriers and
+//! collectives.
 //!
-//! The heart is `no_std` and works over raw memory that anyone gives: a mapping, a PCI BAR, a microcontroller's RAM. It
-//! loads and stores 32-bit words with release and acquire, every word has one writer, every index read is checked, and what
-//! is read is copied out before it is parsed. Every primitive is a polled step; waiting is outside.
+//! The core of the crate is `no_std` and works over any raw memory: a mapping, a PCI BAR, a microcontroller's RAM. It
+//! loads and stores 32-bit words with acquire and release; every word has one writer, every index read from shared
+//! memory is checked, and data are copied out before they are parsed. Every primitive is a polled step; the host does
+//! the waiting.
 //!
-//! [`segment`] is the only file of the heart that knows raw memory, but for [`slot_collectives::data_executor`] and [`reduction_ops`], which copy and combine
-//! payload, [`user_memory`], for copies to and from lent memory, and [`mod@copy`], for long ones. [`layout`] says where everything lies; [`rank_slot`] says who is
-//! there. A [`ring`] carries messages from one rank to another, and [`device`] the core's datagrams over rings.
-//! [`mod@barrier`] and [`slot_collectives`] are the collectives, over the [`collective_area`] of each rank; [`slot_collectives::selection`] picks their algorithms,
-//! [`slot_collectives::data_op`] is what they ask of the rim.
+//! [`segment`] wraps raw memory. Besides it only [`slot_collectives::data_executor`] and [`reduction_ops`], which copy
+//! and combine payload, [`user_memory`], which copies to and from user buffers, and [`mod@copy`], which does long
+//! copies, use raw pointers. [`layout`] places everything in the segment; [`rank_slot`] records which ranks are
+//! present. A [`ring`] carries messages from one rank to another, [`am_header`] defines their headers, and [`device`]
+//! runs the core's datagrams over rings. [`mod@barrier`] and [`slot_collectives`] are the collectives, over the
+//! [`collective_area`] of each rank; [`slot_collectives::selection`] picks their algorithms,
+//! [`slot_collectives::data_op`] is the data movement that they request from the host.
 //!
-//! With the feature `std`, on Linux: [`host::file`] makes a segment and maps it, [`host::liveness`] tells whether a process lives,
-//! [`host::wait_strategy`] waits, [`host::store_policy`] chooses how long copies are stored.
+//! With the feature `std`, on Linux: [`host`] creates and maps the segment, reports whether a process is alive, waits,
+//! and chooses between cached and streaming stores.
 #![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
 
 #[cfg(not(loom))]

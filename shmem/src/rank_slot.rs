@@ -1,13 +1,14 @@
-//! Who sits where: one seat per rank, written by its rank alone.
+//! Rank slots: one per rank of the node, written only by that rank. A slot records which process or bare-metal node is
+//! the rank.
 //!
 //! ```text
-//! word 0   nobody, somebody, somebody who does no more collectives, or somebody who has left or failed; of a process that has ended, the
-//!          process that stands in for a node writes that it failed
+//! word 0   state: free, active, retired (no further collectives), left, or failed; for a process that has ended, the proxy of a
+//!          bare-metal node writes "failed"
 //!      1   rank in the job
 //!      2   incarnation
-//!      3   process number, for people: the system says who holds a seat (`life`)
-//!      4   beats: counts up as long as a rank without a process lives; 0 of a process
-//!      5…  canary: if one of these changes, somebody writes where he should not
+//!      3   process id, for people: liveness is the record lock's (`host::liveness`)
+//!      4   heartbeats: counts up as long as a rank without a process is alive; 0 for a process
+//!      5…  integrity words: a change means that some process writes out of bounds
 //! ```
 
 use crate::layout::Layout;
@@ -18,60 +19,60 @@ const TAKEN: u32 = u32::from_le_bytes(*b"SITS");
 const RETIRED: u32 = u32::from_le_bytes(*b"DONE");
 const LEFT: u32 = u32::from_le_bytes(*b"LEFT");
 const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
-/// Words of a seat.
+/// Words of a slot.
 const WORDS: usize = STRIDE / 4;
-/// Words that say who sits there.
+/// Words that identify the occupant.
 const FACTS: usize = 4;
-/// The word that counts the beats.
+/// The word that counts heartbeats.
 const BEATS: usize = 4;
 
-/// Who sits on a seat.
+/// The occupant of a rank slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sitter {
     /// Its rank in the job.
     pub rank: u32,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: u32,
-    /// Its process, 0 where there are none.
+    /// Its process id; 0 for a node without processes.
     pub process: u32,
 }
 
-/// What a seat says.
+/// The state of a rank slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Occupant {
-    /// Nobody has come.
+    /// No rank has joined yet.
     Nobody,
-    /// Somebody sits there.
+    /// The rank has joined.
     Sits(Sitter),
-    /// Somebody sits there, who takes part in no collective any more.
+    /// The rank has joined and takes part in no further collective.
     Retired(Sitter),
-    /// Somebody sat there and has said farewell.
+    /// The rank has left in order.
     Left(Sitter),
-    /// Somebody sat there and has given up.
+    /// The rank has failed.
     Failed(Sitter),
-    /// Nothing that a rank writes there.
+    /// The words hold values that no rank writes.
     Garbage,
 }
 
-/// What every seat of the node says is read here.
+/// A view of one rank's slot, for any rank of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat<'a> {
     words: &'a [Word; WORDS],
 }
 
 impl<'a> Seat<'a> {
-    /// The seat of a rank of the node. `None`: there is no such rank.
+    /// The slot of a rank of the node. `None`: there is no such rank.
     pub fn of(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
         let words = segment.words(layout.seat(local)?.at, WORDS)?;
         Some(Self { words: words.try_into().ok()? })
     }
 
-    /// Whether somebody sat there who takes part in no collective any more. One load.
+    /// Whether the rank has joined and takes part in no further collective. One load.
     pub fn has_retired(&self) -> bool {
         [RETIRED, LEFT, FAILED].contains(&self.words[0].acquire(Site::Plain))
     }
 
-    /// Who is there. Somebody is believed only if the whole canary is that of his life.
+    /// The state of the slot. An occupant is reported only if all integrity words match its incarnation.
     pub fn occupant(&self) -> Occupant {
         let [state, rank, incarnation, process, ..] = self.words;
         let state = state.acquire(Site::Plain);
@@ -88,12 +89,13 @@ impl<'a> Seat<'a> {
         }
     }
 
-    /// How often the heart of a rank without a process has beaten. One load.
+    /// Heartbeats of a rank without a process. One load.
     pub fn beats(&self) -> u32 {
         self.words[BEATS].acquire(Site::Plain)
     }
 
-    /// Takes the seat. `None`: it is not free. That nobody else takes it meanwhile is up to the caller, who holds its lock.
+    /// Claims the slot. `None`: it is not free. The caller holds the slot's lock, so no other process claims it at the
+    /// same time.
     pub fn take(self, sitter: Sitter) -> Option<Own<'a>> {
         if self.occupant() != Occupant::Nobody {
             return None;
@@ -103,8 +105,8 @@ impl<'a> Seat<'a> {
         Some(own)
     }
 
-    /// Writes that whoever sat there has failed, for those who cannot ask the system: of a rank that was seen to sit, and whose process was
-    /// seen to have ended after that, so that it writes no more. One that has left stays so.
+    /// Marks the rank as failed for ranks that cannot ask the operating system. The caller has seen the rank join and
+    /// then its process end, so the rank no longer writes. A rank that has left in order stays so.
     pub fn bury(&self) {
         let state = self.words[0].acquire(Site::Plain);
         if [TAKEN, RETIRED].contains(&state) {
@@ -118,7 +120,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-/// The own seat, and what was written there: it is remembered, never read back.
+/// This rank's own slot and the values written there, which are remembered and never read back.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
     seat: Seat<'a>,
@@ -126,7 +128,8 @@ pub struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    /// The word that a rank without a process counts up, in an interrupt handler if it has one, as long as it lives.
+    /// The word that a rank without a process increments, in an interrupt handler if it has one, as long as it is
+    /// alive.
     pub const fn heart(self) -> &'a Word {
         &self.seat.words[BEATS]
     }
@@ -143,7 +146,7 @@ impl<'a> Own<'a> {
         }
     }
 
-    /// Whether every word is as it was written.
+    /// Whether every word still has the value that was written.
     pub fn is_intact(&self) -> bool {
         let [state, rest @ ..] = self.seat.words;
         let sits = [TAKEN, RETIRED].contains(&state.own());
@@ -151,7 +154,8 @@ impl<'a> Own<'a> {
         sits && facts && self.seat.canary_sings(self.sitter.incarnation)
     }
 
-    /// Takes part in no collective from now on. Who has left or failed has said more.
+    /// Announces that this rank takes part in no further collective. No effect after [`leave`](Self::leave) or
+    /// [`fail`](Self::fail).
     pub fn retire(self) {
         let [state, ..] = self.seat.words;
         if ![LEFT, FAILED].contains(&state.own()) {
@@ -159,12 +163,13 @@ impl<'a> Own<'a> {
         }
     }
 
-    /// Says farewell: the end of this process will be no death.
+    /// Leaves in order: the end of this process is not a failure.
     pub fn leave(self) {
         self.seat.words[0].publish(LEFT, Site::Plain);
     }
 
-    /// Gives up, although this process may go on; says so even on a seat that was overwritten.
+    /// Marks this rank as failed although its process may go on. Rewrites every word, so it works on an overwritten
+    /// slot, too.
     pub fn fail(self) {
         self.write(FAILED);
     }
@@ -227,7 +232,7 @@ mod tests {
             own.leave();
             own.retire();
             assert_eq!(one.occupant(), Occupant::Left(SITTER));
-            assert!(one.take(SITTER).is_none(), "nobody follows");
+            assert!(one.take(SITTER).is_none(), "a slot is claimed once");
             own.fail();
             own.retire();
             assert_eq!(one.occupant(), Occupant::Failed(SITTER));
@@ -254,7 +259,7 @@ mod tests {
             let seat = Seat::of(segment, &layout(), 0).unwrap();
             let own = seat.take(SITTER).unwrap();
             own.heart().publish(1, Site::Plain);
-            assert!(own.is_intact() && seat.beats() == 1, "a heart beats");
+            assert!(own.is_intact() && seat.beats() == 1, "the heartbeat is not an integrity word");
             for (_, word) in seat.words.iter().enumerate().filter(|(index, _)| *index != BEATS) {
                 let before = word.own();
                 for bit in 0..32 {

@@ -1,11 +1,11 @@
 //! Reduction kernels over raw memory: MPI's arithmetic types and operations.
 //!
-//! Operands may be shared memory, which another process may write meanwhile: no reference to them is made, and every element is read
-//! once. The compiler vectorises the loops (docs/performance.md says what was checked).
+//! Operands may be shared memory, which another process may write meanwhile: no reference to them is made, and every
+//! element is read once. The compiler vectorises the loops (docs/performance.md has the check).
 //!
-//! Integers wrap. Half precision is widened, combined and rounded once per operand. A minimum or maximum with a NaN is the right
-//! operand. Complex numbers are added and multiplied; values with an index are compared, and of equal ones that of the least index is
-//! taken (MPI's MINLOC and MAXLOC).
+//! Integers wrap. Half precision is widened, combined and rounded once per operand. A minimum or maximum with a NaN is
+//! the right operand. Complex numbers are added and multiplied; value-index pairs are compared by value, and of equal
+//! values the one of the least index is taken (MPI's MINLOC and MAXLOC).
 
 mod element;
 mod fold;
@@ -20,7 +20,7 @@ pub use element::Element;
 /// or the same.
 pub type Kernel = unsafe fn(left: *const u8, right: *const u8, into: *mut u8, count: usize);
 
-/// What is done with two elements.
+/// A reduction operation on two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// left + right.
@@ -72,7 +72,7 @@ pub fn kernel(operation: Operation, element: Element) -> Option<Kernel> {
     element::kernel(operation, element)
 }
 
-/// A number that names both: equal on ranks that do the same.
+/// A code for both: equal on ranks that do the same.
 pub const fn kind(operation: Operation, element: Element) -> u32 {
     (operation as u32) << 8 | element as u32
 }

@@ -1,26 +1,30 @@
-//! Collectives over one board per rank: the shared-memory implementation of [`Basic`].
+//! Collectives through slots, over one collective area per rank: the shared-memory implementation of [`Basic`].
 //!
 //! # Steps
-//! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a rank may show one
-//! slot of its board: it waits until the slot is free, has the payload written (inline behind the stamp, in the slot's chunk of bulk, or
-//! the addresses of its buffers, which others then pull from), and publishes the stamp, step + 1. The others look for that stamp. When a
-//! rank has read all it needs of a step it publishes how many steps it has done with. Every word has one writer. Where ranks share
-//! processors, what everyone sends to everyone is shown in several steps before any of it is read, and what is lent is read in whatever
-//! order it is shown: a rank does all it can whenever it runs.
+//! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a
+//! rank may publish one slot of its area: it waits until the slot is free, has the payload written (inline after the
+//! stamp, in the slot's chunk of bulk, or the addresses of its buffers, from which the others then pull), and publishes
+//! the stamp, step + 1. The others poll for that stamp. A rank that has read all it needs of a step publishes how many
+//! steps it has finished. Every word has one writer. Where ranks are oversubscribed, an all-to-all exchange publishes
+//! several steps before any of them is read, and exposed buffers are pulled in the order in which they appear: a rank
+//! does all it can whenever it is scheduled.
 //!
 //! # Flow control
-//! The slot of step s was last used for step s − slots, so it is free when everyone has done with that: a rank runs at most `slots` steps
-//! ahead of the slowest, or as far as the slot whose chunk was taken out of its turn (`chunks.rs`). The least number of steps that all
-//! have done with is remembered and only looked at again when it does not suffice: rooted collectives do not synchronise, and a million
-//! broadcasts past a sleeping rank stop after `slots` of them. This is double buffering with `slots` buffers.
+//! The slot of step s was last used for step s − slots, so it is free when all ranks have finished that one: a rank
+//! runs at most `slots` steps ahead of the slowest, or less if the slot's chunk was used out of turn (`chunk_ring.rs`).
+//! The least number of steps that all have finished is cached and read again only when it does not suffice: rooted
+//! collectives do not synchronise, and a root that broadcasts past a sleeping rank stops after `slots` broadcasts. This
+//! is double buffering with `slots` buffers.
 //!
 //! # Wrap
-//! A stamp is compared with the one that is expected; it is older, or nonsense. A rank that shows nothing for long would leave a stamp
-//! that comes to look new when the number has wrapped: every 2²⁴ steps it writes its old ones anew ([`REFRESH`]).
+//! A stamp is compared with the expected one; it is equal, older, or corrupt. The stamp of a rank that publishes
+//! nothing for a long time would look new once the number has wrapped: every 2²⁴ steps a rank rewrites its old stamps
+//! ([`REFRESH`]).
 //!
 //! # Signs
-//! Beside its stamp a slot has a sign of the call, and of all calls of the group before: who looks at a slot sees whether its rank does,
-//! and has done, the same. Where nobody looks, as at each other's slots where each takes itself for the root, the next look tells.
+//! Next to its stamp a slot has a signature of the call and of all calls of the group before it: a reader sees whether
+//! the other rank makes, and has made, the same calls. Where nobody reads, as when two ranks each believe themselves
+//! the root, the next read finds it.
 
 #[cfg(feature = "std")]
 mod call_record;
@@ -45,12 +49,12 @@ use crate::slot_collectives::selection::Way;
 #[cfg(feature = "std")]
 pub use call_record::Passed;
 
-/// Steps after which a rank writes old stamps anew; no rank's is older than twice that.
+/// Steps after which a rank rewrites old stamps; no rank's stamp is older than twice that.
 pub const REFRESH: u32 = 1 << 24;
-/// Most steps that a stamp may lie back.
+/// Most steps by which a stamp may be old.
 const OLDEST: u32 = 3 * REFRESH;
 
-/// One rank's side of its group's collectives.
+/// One rank's state machine for the collectives of its group.
 #[derive(Clone, Debug)]
 pub struct Flags<'a> {
     segment: Segment<'a>,
@@ -60,29 +64,29 @@ pub struct Flags<'a> {
     forced: Option<Way>,
     /// The next collective's first step.
     next: u32,
-    /// Steps that all have done with, as last seen.
+    /// Steps that all ranks have finished, as last seen.
     least: u32,
-    /// What the own slots are stamped with, never read back.
+    /// Stamps of this rank's own slots, never read back.
     stamps: [u32; SLOTS as usize],
-    /// Steps that this rank has shown to have done with, never read back either.
+    /// Steps that this rank has published as finished, never read back either.
     done: u32,
     id: CollectiveId,
     verb: Verb,
-    /// Of which course and sign were made.
+    /// The plan, pull setting and forced algorithm from which schedule and signature were made.
     plan: Option<(Plan, bool, Option<Way>)>,
-    /// Whether, and how, the next call may be like the last one.
+    /// Set if the next call may be a small broadcast like the last one.
     #[cfg(feature = "std")]
     short: Option<small_broadcast::Short>,
-    /// Steps that all must have done with before the first chunk is used in its turn, where it was out of it.
+    /// After the first chunk was used out of turn: steps that all ranks must have finished before it is used in turn.
     #[cfg(feature = "std")]
     first_until: Option<u32>,
-    /// Somebody had not done with all that came before when it was last asked for.
+    /// A rank had not finished all previous steps when that was last checked.
     #[cfg(feature = "std")]
     runs_ahead: bool,
     course: Course,
     base: u32,
     sign: u32,
-    /// Mixed into all signs; of the calls so far; of this one.
+    /// Mixed into all signatures; of the previous calls; of this call.
     #[cfg(feature = "std")]
     salt: u32,
     history: u32,
@@ -90,14 +94,14 @@ pub struct Flags<'a> {
     state: State,
     lap: u32,
     item: u32,
-    /// Items of this lap that are left to do, where they are done in any order.
+    /// Items of this round that are left, where they are done in any order.
     left: u64,
     wishes: u32,
     shown: Shown,
     awaits: Awaits,
 }
 
-/// The word that the last poll found wanting.
+/// The word that the last poll waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Awaits {
     rank: u32,
@@ -105,7 +109,7 @@ struct Awaits {
     seen: u32,
 }
 
-/// Where a collective is.
+/// The state of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Waits until its slot is free.
@@ -114,18 +118,18 @@ enum State {
     Make,
     /// Reads.
     Take,
-    /// Waits for the rim to do what it writes, or reads.
+    /// Waits until the host has executed a write or read.
     Doing {
         takes: bool,
     },
-    /// Waits until others have done with what it lent.
+    /// Waits until the others have pulled from its exposed buffers.
     Lent,
     /// Complete.
     Final,
     Failed(Failure),
 }
 
-/// Words that were published since the rim asked.
+/// Words that were published since the host last took them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Shown {
     bytes: [usize; 4],
@@ -139,13 +143,13 @@ pub struct Awaited<'a> {
     pub rank: Rank,
     /// The word that will change.
     pub word: &'a Word,
-    /// What it showed.
+    /// The value it had.
     pub seen: u32,
 }
 
 impl<'a> Flags<'a> {
-    /// The collectives of a group after `first` steps. `pulls`: every rank can read every other's memory, which all ranks agree on.
-    /// `None`: the boards do not lie in the segment, or there is no such rank.
+    /// The collectives of a group after `first` steps. `pulls`: every rank can read every other's memory, as all ranks
+    /// have agreed. `None`: the areas do not lie in the segment, or there is no such rank.
     pub fn new(segment: Segment<'a>, boards: Boards, rank: u32, pulls: bool, first: u32) -> Option<Self> {
         let known = boards.slots.is_power_of_two() && boards.slots <= SLOTS;
         if !known || rank >= boards.ranks || boards.words(segment).is_none() {
@@ -187,7 +191,7 @@ impl<'a> Flags<'a> {
         })
     }
 
-    /// Whether every rank can read every other's memory, from the next collective on. All ranks say the same.
+    /// Sets whether every rank can read every other's memory, from the next collective on. All ranks pass the same.
     pub const fn set_pulls(&mut self, pulls: bool) {
         self.pulls = pulls;
         #[cfg(feature = "std")]
@@ -196,8 +200,8 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Lets collectives that can travel this way do so, whatever their size; `None`: as [`choice`] has it. All ranks say
-    /// the same, but of [`Way::Elsewhere`].
+    /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`choice`] selects. All
+    /// ranks pass the same, except for [`Way::Elsewhere`].
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;
         #[cfg(feature = "std")]
@@ -206,14 +210,14 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Of the group, where others had the boards before: who still takes them for theirs finds another sign. At first 0; to be set
-    /// before the first collective.
+    /// Sets the generation of the group where earlier groups used the same areas: a rank of an earlier group then finds
+    /// a different signature. Initially 0; to be called before the first collective.
     #[cfg(feature = "std")]
     pub const fn set_generation(&mut self, generation: u32) {
         self.salt = generation.wrapping_mul(0x9e37_79b9);
     }
 
-    /// The sign of the present call, behind all others; one of which nothing is shown leaves none.
+    /// Advances the signature by the present call; a call that publishes nothing leaves no trace.
     const fn sign_on(&mut self) {
         self.sign = self.next_sign();
         if self.course.laps() > 0 {
@@ -221,7 +225,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// That of a call that is like the present one, behind it.
+    /// The signature of a next call that is like the present one.
     #[inline]
     const fn next_sign(&self) -> u32 {
         let sign = self.call ^ self.history;
@@ -230,13 +234,13 @@ impl<'a> Flags<'a> {
         sign
     }
 
-    /// What is shown of the present call, that goes by other means.
+    /// The record of the present call, whose data are moved by other means.
     #[cfg(feature = "std")]
     pub const fn passed(&self) -> Passed {
         Passed { step: self.base, sign: self.sign }
     }
 
-    /// Where the group shows what it does.
+    /// The collective areas of the group.
     #[cfg(all(test, loom))]
     pub(crate) const fn boards(&self) -> &Boards {
         &self.boards
@@ -247,52 +251,53 @@ impl<'a> Flags<'a> {
         self.boards.ranks
     }
 
-    /// What the collective waits for, after [`Turn::Pending`]. `None`: nothing that changes; poll again.
+    /// The word that the collective waits for, after [`Turn::Pending`]. `None`: no word; poll again.
     pub fn awaited(&self) -> Option<Awaited<'a>> {
         let Awaits { rank, at, seen } = self.awaits;
         let waits = matches!(self.state, State::Free | State::Make | State::Take | State::Lent);
         self.segment.word(at).filter(|_| waits).map(|word| Awaited { rank: Rank(rank), word, seen })
     }
 
-    /// Whether a rank has not yet done its part in this collective.
+    /// Whether a rank has not yet finished its part of this collective.
     pub fn is_behind(&self, rank: Rank) -> bool {
         let done = self.segment.word(self.boards.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
         rank.0 != self.rank && done.wrapping_sub(self.next) > self.boards.slots
     }
 
-    /// Whether a rank has begun a collective that comes after all that this rank has begun.
+    /// Whether a rank has begun a collective after all that this rank has begun.
     pub fn is_ahead(&self, rank: Rank) -> bool {
         let stamp = self.segment.word(self.boards.stamp(rank.0, self.next));
         stamp.is_some_and(|stamp| stamp.acquire(Site::Plain) == self.next.wrapping_add(1))
     }
 
-    /// Who has done its part in this collective, as it says, and yet has not shown what this rank waits for.
+    /// A rank that claims to have finished this collective without having published what this rank waits for.
     pub fn contradicting(&self) -> Option<Rank> {
         let Awaited { rank, word, seen } = self.awaited()?;
         (!self.is_behind(rank) && word.acquire(Site::Plain) == seen).then_some(rank)
     }
 
-    /// Who has called something else instead, by other means, so that what this rank waits for does not come.
+    /// A rank that made a different call, by other means, so that the awaited word will not change.
     #[cfg(feature = "std")]
     pub fn differing(&self) -> Option<Rank> {
         let Awaited { rank, word, seen } = self.awaited()?;
         let differs = self.passed().is_contradicted_by(self.segment, &self.boards, rank);
-        // Where it was seen to be it has not used that slot again.
+        // Since the stamp was read the rank has not reused that slot.
         (differs && word.acquire(Site::Plain) == seen).then_some(rank)
     }
 
-    /// A rank has called something else.
+    /// Fails the collective: a rank made a different call.
     #[cfg(feature = "std")]
     pub fn handle_differing(&mut self, peer: Rank) {
         self.give_up(peer, Cause::Disagrees);
     }
 
-    /// A rank shows what no rank that follows the protocol can show.
+    /// Fails the collective: a rank published values that violate the protocol.
     pub fn handle_corrupt(&mut self, peer: Rank) {
         self.give_up(peer, Cause::Corrupt);
     }
 
-    /// The words that this rank has published since the last call: who sleeps on them is to be woken. Four at most between two wishes.
+    /// The words that this rank has published since the last call, whose sleepers are to be woken. At most four between
+    /// two requests.
     pub fn published(&mut self) -> impl Iterator<Item = &'a Word> + use<'a> {
         let (Shown { bytes, count }, segment) = (core::mem::take(&mut self.shown), self.segment);
         bytes.into_iter().take(count).filter_map(move |at| segment.word(at))
@@ -311,8 +316,9 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Whether what it has done with and what it shows are as this rank wrote them. If not, somebody writes where he should not. Words of
-    /// what it has taken are not looked at: they guard what others have lent, each from this rank alone.
+    /// Whether this rank's count of finished steps and its stamps are as it wrote them. If not, some process writes out
+    /// of bounds. The words of pulled steps are not checked: each guards a buffer that one peer exposed to this rank
+    /// alone.
     pub fn is_intact(&self) -> bool {
         let is = |at: usize, value: u32| self.segment.word(at).is_some_and(|word| word.own() == value);
         let stamps = self.stamps.iter().take(self.boards.slots as usize).zip(0..);
@@ -320,7 +326,8 @@ impl<'a> Flags<'a> {
             .all(|(stamp, slot)| is(self.boards.stamp(self.rank, slot), *stamp))
     }
 
-    /// Takes back what this rank has lent to a collective that failed: who has not read it to the end waits for what never comes.
+    /// Withdraws the buffers that this rank exposed to a collective that failed. A rank that has not pulled all of it
+    /// waits for data that never come.
     pub fn withdraw(&mut self) {
         let own = self.stamps.get_mut(self.boards.slot(self.base) as usize);
         if self.course.lends()
@@ -350,7 +357,7 @@ impl<'a> Flags<'a> {
         if takes { self.course.take(self.lap, self.item) } else { self.course.make(self.lap, self.item) }
     }
 
-    /// Goes on to the next item of those that are left; behind the last one to the first. Whether it lies behind this one.
+    /// Moves to the next item that is left; after the last one to the first. Returns whether it comes after this one.
     fn pass_over(&mut self) -> bool {
         if cfg!(not(feature = "std")) {
             return false;
@@ -374,7 +381,7 @@ impl<'a> Flags<'a> {
         self.pass_over();
     }
 
-    /// Whether all others have done with `steps`; whose word is nonsense otherwise.
+    /// Whether all others have finished `steps`. `Err`: the rank whose word is corrupt.
     #[inline]
     fn have_done(&mut self, steps: u32) -> Result<bool, u32> {
         if steps.wrapping_sub(self.least).cast_signed() <= 0 {
@@ -385,7 +392,7 @@ impl<'a> Flags<'a> {
             let at = self.boards.done(rank);
             let word = self.segment.word(at).ok_or(rank)?;
             let done = word.acquire(Site::SlotFree);
-            // Nobody is ahead of, or behind, anybody by more than the slots; this rank remembers less than there was.
+            // Ranks are at most `slots` steps apart; this rank's cached minimum may be lower than the true one.
             let ahead = done.wrapping_sub(self.step()).cast_signed();
             if ahead.unsigned_abs() > 2 * self.boards.slots {
                 return Err(rank);
@@ -398,7 +405,7 @@ impl<'a> Flags<'a> {
         Ok(steps.wrapping_sub(least).cast_signed() <= 0)
     }
 
-    /// Whether a rank has shown a step; what is wrong with it otherwise.
+    /// Whether a rank has published a step. `Err`: what is wrong with it.
     fn has_shown(&mut self, of: u32, step: u32) -> Result<bool, Cause> {
         let at = self.boards.stamp(of, step);
         let Some([stamp, sign]) = self.segment.words(at, 2) else { return Err(Cause::Corrupt) };
@@ -412,7 +419,8 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Whether a rank's sign is this one. The complement of a broadcast's says that the payload lies in the first chunk.
+    /// Whether a rank's signature is `sign`. The complement of a broadcast's means that the payload is in the first
+    /// chunk.
     #[inline]
     fn hear(&mut self, shown: u32, sign: u32) -> bool {
         let is_first = shown == !sign && self.course.has_one_chunk();
@@ -420,13 +428,14 @@ impl<'a> Flags<'a> {
         shown == sign || is_first
     }
 
-    /// What is shown as the sign.
+    /// The signature word to publish.
     #[inline]
     const fn said(&self, sign: u32) -> u32 {
         if self.course.is_first() { !sign } else { sign }
     }
 
-    /// Chooses where the payload of this lap goes. How many steps all others must have done with before it, and its stamp, are written.
+    /// Chooses where the payload of this round goes. Returns how many steps all others must have finished before the
+    /// payload and its stamp are written.
     fn choose(&mut self) -> u32 {
         let step = self.step();
         #[cfg(feature = "std")]
@@ -436,7 +445,7 @@ impl<'a> Flags<'a> {
         oldest
     }
 
-    /// Writes stamps anew that have become old, and what others have done with. Those that anyone may still look for are younger.
+    /// Rewrites old stamps, and old words of pulled steps. Those that a rank may still poll for are younger.
     fn refresh(&mut self, from: u32) {
         if from / REFRESH == self.next / REFRESH {
             return;
@@ -444,12 +453,12 @@ impl<'a> Flags<'a> {
         let old = from.wrapping_sub(4 * self.boards.slots);
         #[cfg(feature = "std")]
         self.forget_first(old);
-        // All others have done with that, too, although whoever only reads never looks.
+        // All others have finished that, too; a rank that only reads never checks.
         if old.wrapping_sub(self.least).cast_signed() > 0 {
             self.least = old;
         }
         for rank in (0..self.boards.ranks).filter(|_| self.boards.has_taken()) {
-            // One that is newer stays: whoever waits for it to change may have seen what is old now.
+            // A newer word stays: a rank that waits for it to change may have seen the value `old`.
             if let Some(word) = self.segment.word(self.boards.taken(self.rank, rank))
                 && self.next.wrapping_sub(word.own()) > self.next.wrapping_sub(old)
             {
@@ -467,7 +476,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Shows the slot of this lap.
+    /// Publishes the slot of this round.
     fn show(&mut self) {
         let step = self.step();
         let (at, stamp) = (self.boards.stamp(self.rank, step), step.wrapping_add(1));
@@ -480,7 +489,8 @@ impl<'a> Flags<'a> {
         self.publish(at, stamp, Site::SlotShow);
     }
 
-    /// Whether all others have done with what this rank has lent. Who has done with everything may use the word of this step for another.
+    /// Whether all others have pulled from this rank's exposed buffers. A rank that has finished everything may reuse
+    /// its word of this step for another.
     fn is_given_back(&mut self) -> Result<bool, u32> {
         if !self.course.is_given_back_singly() {
             return self.have_done(self.next);
@@ -504,11 +514,11 @@ impl<'a> Flags<'a> {
         Ok(true)
     }
 
-    /// Ends a lap: the others may use the slots that this rank has read.
+    /// Ends a round: the others may reuse the slots that this rank has read.
     fn end_lap(&mut self) {
         if self.course.releases(self.lap) {
             let at = self.boards.done(self.rank);
-            // Who goes by other means may look again at what the others show of that, until it comes back here.
+            // A rank that moves the data by other means may look again at these slots, until its next collective here.
             self.done = self.step().wrapping_add(u32::from(!self.course.is_elsewhere()));
             self.publish(at, self.done, Site::SlotDone);
         }
@@ -522,7 +532,7 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// One poll takes at most three looks at every other rank, and ends with the first wish.
+/// One poll reads each other rank's words at most three times, and ends with the first request.
 impl Basic for Flags<'_> {
     type Wish = Wish;
 
@@ -540,7 +550,7 @@ impl Basic for Flags<'_> {
             let way = self.forced.unwrap_or_else(|| selection::way(plan, &self.boards, self.pulls));
             let way = if selection::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
             (self.course, self.plan) = (Course::new(plan, way, &self.boards), Some(made_of));
-            // Who goes by other means does something else than who does not.
+            // A call by other means must not match one through slots.
             self.call = sign(plan) ^ u32::from(way == Way::Elsewhere);
         }
         self.sign_on();
@@ -577,7 +587,7 @@ impl Basic for Flags<'_> {
                         Some(mut item) => {
                             if let Some((of, step)) = item.look {
                                 match self.has_shown(of, self.base.wrapping_add(step)) {
-                                    // Where it lies is known now.
+                                    // The payload's location is known only now.
                                     Ok(true) if self.course.is_first() => item = self.item_of(takes).unwrap_or(item),
                                     Ok(true) => {}
                                     Ok(false) if self.pass_over() => continue,
@@ -619,7 +629,7 @@ impl Basic for Flags<'_> {
         if let (State::Doing { takes }, true) = (self.state, step.0 == self.wishes) {
             self.wishes = self.wishes.wrapping_add(1);
             self.state = if takes { State::Take } else { State::Make };
-            // What was lent may have been taken back meanwhile: then it is not there.
+            // The exposed buffer may have been withdrawn meanwhile: then what was read is void.
             if self.course.pulls()
                 && let Some(Item { look: Some((of, lap)), wish: Some(Wish::Pull { .. }) }) = self.item_of(takes)
             {
@@ -639,7 +649,7 @@ impl Basic for Flags<'_> {
     }
 }
 
-/// A number that differs, most likely, for plans that do not go together.
+/// A hash that most likely differs for plans that do not match.
 fn sign(plan: &Plan) -> u32 {
     let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
     let bytes = plan.bytes as u64;

@@ -1,11 +1,11 @@
-//! The named seam for copies between the segment and memory that users lend: raw pointers on both sides, since neither side
-//! may be referred to while others write there.
+//! Copies between the segment and user buffers. Raw pointers on both sides: other processes may write to either at any
+//! time, so there can be no references.
 
 use core::ptr::NonNull;
 
 use crate::segment::Cells;
 
-/// A piece of lent memory.
+/// A piece of a user buffer.
 ///
 /// # Safety
 /// Whoever makes one promises that its bytes are valid for reads and writes as long as it is used, that they are no cells of
@@ -17,7 +17,7 @@ pub unsafe trait Lent: Copy {
     fn bytes(self) -> usize;
 }
 
-/// Copies lent bytes to cells, as many as both have.
+/// Copies from a user buffer to shared memory: the shorter of both lengths.
 #[inline]
 pub fn to_cells(from: impl Lent, to: Cells<'_>) {
     let bytes = from.bytes().min(to.bytes());
@@ -25,7 +25,7 @@ pub fn to_cells(from: impl Lent, to: Cells<'_>) {
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
-/// Copies cells to lent memory, as many bytes as both have.
+/// Copies from shared memory to a user buffer: the shorter of both lengths.
 #[inline]
 pub fn from_cells(from: Cells<'_>, to: impl Lent) {
     let bytes = from.bytes().min(to.bytes());
@@ -33,7 +33,7 @@ pub fn from_cells(from: Cells<'_>, to: impl Lent) {
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
-/// Copies lent bytes to a private buffer, as many as both have.
+/// Copies from a user buffer to a private one: the shorter of both lengths.
 #[inline]
 pub fn to_private(from: impl Lent, to: &mut [u8]) {
     let bytes = from.bytes().min(to.len());
@@ -41,7 +41,7 @@ pub fn to_private(from: impl Lent, to: &mut [u8]) {
     unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
-/// Copies a private buffer to lent memory, as many bytes as both have.
+/// Copies from a private buffer to a user buffer: the shorter of both lengths.
 #[inline]
 pub fn from_private(from: &[u8], to: impl Lent) {
     let bytes = from.len().min(to.bytes());

@@ -1,7 +1,7 @@
-//! The seam between a queue and the device that shares it: every store, load and barrier of a work queue goes through here.
+//! The memory that a work queue shares with its adapter: every store, load and barrier goes through [`Seam`].
 //!
-//! On hardware a [`Seam`] is [`Mapped`]: volatile stores and loads, and fences. In tests it is memory that a software adapter
-//! reads, and a [`Checker`] sees each [`Event`] and demands the order
+//! On hardware a [`Seam`] is [`Mapped`]: volatile stores and loads, and fences. In tests it is plain memory that a
+//! software adapter reads, and a [`Checker`] receives each [`Event`] and requires the order
 //!
 //! ```text
 //! sending     entry … │ ToDevice │ record │ ToRegister │ doorbell or BlueFlame │ Flush
@@ -10,8 +10,9 @@
 //! arming      record │ ToRegister │ doorbell │ Flush
 //! ```
 //!
-//! Which store may overtake which is said by rdma-core's `util/udma_barrier.h` and by the processors' manuals: on x86 stores to
-//! memory keep their order and only those to write-combining registers need `sfence`; on ARM nothing keeps its order by itself.
+//! Sources for the order of stores: rdma-core's `util/udma_barrier.h` and the processors' manuals. On x86 stores to
+//! memory keep their order and only those to write-combining registers need `sfence`; on ARM no order is kept without a
+//! barrier.
 
 mod checker;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -23,9 +24,9 @@ pub use checker::{Checker, Violation};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use mapped::{Mapped, Place, fence};
 
-/// What a queue is written in: segments are whole units.
+/// Bytes of a unit: work queue entries are written in whole units.
 pub const UNIT: usize = 16;
-/// Bytes of a basic block: what entries are counted in, and what BlueFlame copies at once.
+/// Bytes of a basic block, in which entries are counted and which BlueFlame copies at once.
 pub const BLOCK: usize = 64;
 
 /// 16 bytes, as they lie in memory.
@@ -35,7 +36,7 @@ pub type Word = [u8; 8];
 /// 64 bytes, as they lie in memory.
 pub type Block = [u8; BLOCK];
 
-/// What a barrier keeps in order.
+/// The accesses that a barrier orders.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Barrier {
     /// Stores to memory before it, and those after it.
@@ -49,40 +50,40 @@ pub enum Barrier {
     Flush,
 }
 
-/// A word of memory that tells the device how far the driver is.
+/// A doorbell record: a word of memory from which the adapter reads the driver's position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Record {
-    /// How much was posted, or taken.
+    /// The number of entries posted, or polled.
     Index,
-    /// From where on a completion raises an event.
+    /// The index from which a completion raises an event.
     Arm,
 }
 
-/// What the device writes to say how far it is.
+/// The adapter's position, as it writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Progress {
-    /// The byte at this offset of the queue, which says whose the entry is.
+    /// The owner byte of the entry, at this offset of the queue.
     Owner(usize),
     /// Its own index.
     Index,
 }
 
-/// What a queue shares with its device: entries, records and registers. Offsets outside wrap at the end.
+/// Access to a queue that is shared with the adapter: entries, records and registers. Offsets beyond the end wrap.
 pub trait Seam {
     /// Bytes of the entries; a power of two, at least [`BLOCK`].
     fn bytes(&self) -> usize;
     /// Stores a unit of an entry. `at` is a multiple of [`UNIT`].
     fn store(&mut self, at: usize, unit: Unit);
-    /// As [`store`](Self::store), of units one behind the other.
+    /// As [`store`](Self::store), for consecutive units.
     #[inline]
     fn store_all(&mut self, at: usize, units: &[Unit]) {
         for (at, unit) in (at..).step_by(UNIT).zip(units) {
             self.store(at, *unit);
         }
     }
-    /// Stores words of an entry one behind the other. `at` is a multiple of their size.
+    /// Stores consecutive words of an entry. `at` is a multiple of their size.
     fn store_words(&mut self, at: usize, words: &[Word]);
-    /// Loads what tells how far the device is.
+    /// Loads the adapter's position.
     fn progress(&mut self, what: Progress) -> u32;
     /// Loads an entry. `at` is a multiple of [`UNIT`].
     fn load(&mut self, at: usize) -> Block;
@@ -92,11 +93,11 @@ pub trait Seam {
     fn doorbell(&mut self, at: usize, value: [u8; 8]);
     /// Copies a block to the registers from this offset on, ascending.
     fn blue_flame(&mut self, at: usize, block: &Block);
-    /// Keeps order.
+    /// Executes a barrier.
     fn barrier(&mut self, barrier: Barrier);
 }
 
-/// What happens at a seam.
+/// An access to queue memory, as tests record it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// A unit or words of an entry were stored.
@@ -107,7 +108,7 @@ pub enum Event {
     Load,
     /// A record was stored.
     Record(Record),
-    /// So many bytes were stored to the registers from this offset on.
+    /// `bytes` bytes were stored to the registers at offset `at`.
     Doorbell {
         /// Where.
         at: usize,

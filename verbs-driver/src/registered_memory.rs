@@ -1,4 +1,4 @@
-//! Memory that an adapter may read and write: raw pointers and the key that the adapter knows it by.
+//! Registered memory: raw pointers and the lkey under which the adapter knows them.
 
 use core::ptr::NonNull;
 
@@ -12,11 +12,11 @@ pub unsafe trait Registered: Copy {
     fn start(self) -> NonNull<u8>;
     /// Its length.
     fn bytes(self) -> usize;
-    /// What the adapter calls it (lkey); `None` for memory that is not registered, which is copied before it leaves.
+    /// The lkey; `None` for memory that is not registered, which is copied before it is sent.
     fn key(self) -> Option<u32>;
 }
 
-/// Registered memory of a driver, cut into equal pieces.
+/// Registered memory of the driver, divided into equal pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Slab {
     start: NonNull<u8>,
@@ -68,7 +68,7 @@ unsafe impl Registered for Slab {
     }
 }
 
-/// Copies registered bytes to a private buffer, as many as both have. Returns how many.
+/// Copies from registered memory to a private buffer: the shorter of both lengths, which is returned.
 #[inline]
 pub fn read(from: impl Registered, to: &mut [u8]) -> usize {
     let bytes = from.bytes().min(to.len());
@@ -77,7 +77,7 @@ pub fn read(from: impl Registered, to: &mut [u8]) -> usize {
     bytes
 }
 
-/// Copies between two pieces of registered memory, as many bytes as both have.
+/// Copies between two pieces of registered memory: the shorter of both lengths.
 #[inline]
 pub fn copy(from: impl Registered, to: impl Registered) {
     let bytes = from.bytes().min(to.bytes());

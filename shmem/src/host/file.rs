@@ -1,8 +1,8 @@
-//! A segment's file: memory without a name, made by one process and handed to the others as a descriptor. It goes when the
-//! last process that has it ends, so nothing is left behind by any crash.
+//! A segment's file: anonymous memory (`memfd`), created by one process and passed to the others as a descriptor. The
+//! kernel frees it when the last process that has it ends, so no crash leaves anything behind.
 //!
-//! It is sealed, so that it cannot be cut under anybody's feet, and its areas are allocated when it is made: if memory is
-//! short, that is an error here and no signal later.
+//! It is sealed against truncation, and its areas are allocated at creation: too little memory is an error then, not a
+//! SIGBUS later.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -20,26 +20,26 @@ use crate::host::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
 use crate::layout::{Layout, LayoutError};
 use crate::segment::Segment;
 
-/// As it is seen in `/proc/PID/maps`.
+/// Its name in `/proc/PID/maps`.
 const NAME: &str = "unisono";
-/// Whoever opens a segment insists on these.
+/// Seals that a process requires when it opens a segment.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Why there is no segment.
+/// Why a segment could not be created or opened.
 #[derive(Debug)]
 pub enum FileError {
-    /// The system refuses one of the steps.
+    /// A system call failed.
     System {
         /// Which.
         step: &'static str,
         /// Why.
         error: io::Error,
     },
-    /// So many bytes of memory are not there.
+    /// The kernel could not allocate this number of bytes.
     Memory(usize),
-    /// The descriptor is that of something else.
+    /// The descriptor is not that of a segment.
     NoSegment,
-    /// Its length is no segment's, or what lies in it is not.
+    /// The header does not describe a segment of this length.
     Layout(LayoutError),
 }
 
@@ -47,8 +47,11 @@ impl fmt::Display for FileError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System { step, error } => write!(to, "{step}: {error}"),
-            Self::Memory(bytes) => write!(to, "{bytes} bytes of memory are not there"),
-            Self::NoSegment => to.write_str("the descriptor is not that of a segment"),
+            Self::Memory(bytes) => write!(
+                to,
+                "{bytes} bytes of shared memory cannot be allocated; free memory, or run fewer ranks on this node"
+            ),
+            Self::NoSegment => to.write_str("the descriptor does not refer to a segment of unisono"),
             Self::Layout(error) => error.fmt(to),
         }
     }
@@ -74,8 +77,8 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Makes a segment: of huge pages if there are any, with its header written. Where the system knows no record locks there is
-    /// none, for nobody would know who lives.
+    /// Creates a segment, of huge pages if there are any, and writes its header. Fails where the system has no record
+    /// locks, since liveness needs them.
     ///
     /// # Errors
     /// [`FileError`].
@@ -85,14 +88,14 @@ impl SegmentFile {
             Ok(file) => (file, Pages::Reserved),
             Err(error) => small(layout.bytes(), used, NoneReserved::after(error, used))?,
         };
-        Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "record locks", error })?;
+        Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "taking a record lock", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
         layout.write_header(mapping.segment())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
         Ok(Self { file, pages })
     }
 
-    /// Which pages it got, and why no larger ones.
+    /// The pages it got, and why no larger ones.
     pub const fn pages(&self) -> &Pages {
         &self.pages
     }
@@ -114,7 +117,7 @@ impl AsFd for SegmentFile {
 fn reserved(bytes: usize, used: usize) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let file = rustix::fs::memfd_create(NAME, flags)?;
-    // A segment that is smaller than a page has one all the same, but not a file of its own length.
+    // A segment smaller than a huge page would still take one, but its file would not have its own length.
     if bytes < HUGE {
         return Err(Errno::NOSPC);
     }
@@ -123,7 +126,7 @@ fn reserved(bytes: usize, used: usize) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// A file of pages that the system puts together if it may, else of small ones.
+/// A file of transparent huge pages if the system allows them, else of small ones.
 fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, Pages), FileError> {
     let file = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(step("making shared memory"))?;
@@ -142,8 +145,8 @@ fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, 
     Ok((file, pages))
 }
 
-/// An own descriptor of a segment's file that this process has inherited under this number, or else that process `holder` has
-/// under it. The inherited one stays open, but programs that this process starts do not get it.
+/// Opens a segment's file anew: from the descriptor that this process has inherited under this number, or else from the
+/// one that process `holder` has under it. The inherited descriptor stays open, but is closed on exec.
 ///
 /// # Errors
 /// [`FileError::NoSegment`] when neither has such a descriptor, or it is not that of sealed memory.
@@ -152,7 +155,7 @@ pub fn reopen(number: u32, holder: Option<u32>) -> Result<OwnedFd, FileError> {
         let number = i32::try_from(number).map_err(|_| FileError::NoSegment)?;
         // SAFETY: it was open a moment ago, and is sealed memory: nobody in this process but the library has any.
         let given = unsafe { BorrowedFd::borrow_raw(number) };
-        rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("keeping a descriptor"))?;
+        rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).map_err(step("setting close-on-exec"))?;
         return Ok(file);
     }
     let held = holder.and_then(|holder| open(&format!("/proc/{holder}/fd/{number}")));
@@ -166,15 +169,15 @@ fn open(path: &str) -> Option<OwnedFd> {
     is_sealed(file.as_fd()).then_some(file)
 }
 
-/// Whether it is memory without a name that nobody can cut.
+/// Whether it is anonymous memory that cannot be truncated.
 fn is_sealed(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS))
 }
 
-/// A segment's memory as this process sees it.
+/// A segment's memory, mapped into this process.
 ///
-/// Dropped, its memory goes, but not its addresses: from then on they have memory of this process alone. A [`Segment`] of it
-/// may therefore be kept for any time, though it is of no use any more.
+/// When dropped, its addresses stay valid: they are replaced by private memory of this process. A [`Segment`] of it may
+/// therefore be kept for any time, though it is no longer shared.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -187,10 +190,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a segment that was made by [`SegmentFile::create`], here or in another process, and reads its layout.
+    /// Maps a segment that was created by [`SegmentFile::create`], here or in another process, and reads its layout.
     ///
     /// # Errors
-    /// [`FileError`]: it is none, of another version, or not whole.
+    /// [`FileError`]: the file is not a segment, is of another version, or is not intact.
     pub fn open(file: BorrowedFd<'_>) -> Result<(Self, Layout), FileError> {
         let bytes = rustix::fs::fstat(file).ok().and_then(|about| usize::try_from(about.st_size).ok()).unwrap_or(0);
         if !is_sealed(file) || bytes == 0 {
@@ -199,7 +202,7 @@ impl Mapping {
         let mapping = Self::new(file, bytes)?;
         let layout = Layout::read_header(mapping.segment())?;
         if NoneTransparent::of_system() == NoneTransparent::NoneFree {
-            // Refused, pages are small in this process.
+            // If refused, this process sees small pages.
             let _ = mapping.advise(mapping.bytes, Advice::LinuxHugepage);
         }
         Ok((mapping, layout))
@@ -226,13 +229,13 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), bytes.min(self.bytes), advice) }
     }
 
-    /// Has memory put there, in huge pages if the system may.
+    /// Populates the first `bytes` bytes, with huge pages if the system allows them.
     fn populate(&self, bytes: usize) -> Result<(), Errno> {
         self.advise(self.bytes, Advice::LinuxHugepage)?;
         self.advise(bytes, Advice::LinuxPopulateWrite)
     }
 
-    /// Bytes of it that this process sees in huge pages.
+    /// Bytes that are mapped with huge pages in this process.
     fn huge_bytes(&self) -> usize {
         let start = format!("{:x}-", self.base.as_ptr().addr());
         let all = fs::read_to_string("/proc/self/smaps").unwrap_or_default();

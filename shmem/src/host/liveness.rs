@@ -1,8 +1,8 @@
-//! Whether a process lives: it holds a POSIX record lock on the byte of the segment's file that has its number. The system
-//! lets go of the lock when the process ends, however it ends, and before anybody reaps it.
+//! Process liveness: each process holds a POSIX record lock on the byte of the segment's file whose offset is its rank
+//! in the node. The kernel releases the lock when the process ends, however it ends, and before its parent reaps it.
 //!
-//! A lock belongs to a process, and goes as soon as the process closes any descriptor of the file (`fcntl(2)`, "Advisory
-//! record locking"): there is one, kept open for life.
+//! A record lock belongs to a process, which loses it when it closes any descriptor of the file (`fcntl(2)`, "Advisory
+//! record locking"). So there is one descriptor, which stays open as long as the process runs.
 
 use core::fmt;
 use std::io;
@@ -10,16 +10,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::layout::RANKS_MAX;
 
-/// Who holds a seat's lock.
+/// The holder of a rank's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Holder {
-    /// No other process: none has come, or it has ended; or it is this very process.
+    /// No other process: none has joined, the one that did has ended, or it is the calling process.
     Nobody,
-    /// This process. 0: one of a namespace that is not seen from here.
+    /// The process with this id; 0: a process of a PID namespace that is not visible here.
     Process(u32),
 }
 
-/// The segment's file, through which the locks of the node are held and asked for.
+/// The segment's file, on which the locks of the node are held and queried.
 pub struct Life {
     file: OwnedFd,
 }
@@ -31,7 +31,7 @@ impl fmt::Debug for Life {
 }
 
 impl Life {
-    /// Of the segment whose file this is: the only descriptor of it that this process ever closes.
+    /// Takes the segment's file: the only descriptor of it that this process ever closes.
     pub const fn new(file: OwnedFd) -> Self {
         Self { file }
     }
@@ -41,7 +41,7 @@ impl Life {
         self.file.as_fd()
     }
 
-    /// Whether locks of this file can be held, asked with one that is nobody's.
+    /// Checks that record locks work on this file, with one that belongs to no rank.
     ///
     /// # Errors
     /// Those of `F_SETLK`.
@@ -52,8 +52,8 @@ impl Life {
         control(file, libc::F_SETLK, &mut lock)
     }
 
-    /// Holds the lock of a rank of the node until this process ends or the descriptor is closed. False: another process
-    /// holds it.
+    /// Acquires the lock of a rank of the node and holds it until this process ends or the descriptor is closed.
+    /// Returns false if another process holds it.
     ///
     /// # Errors
     /// Those of `F_SETLK`.
@@ -66,7 +66,7 @@ impl Life {
         }
     }
 
-    /// Which other process holds the lock of a rank of the node. One system call.
+    /// Returns the process that holds the lock of a rank of the node. One system call.
     ///
     /// # Errors
     /// Those of `F_GETLK`.

@@ -1,4 +1,4 @@
-//! Which pages a segment gets, and why not larger ones.
+//! The page size of a segment, and why it is not larger.
 
 use core::fmt;
 use std::fs;
@@ -12,38 +12,38 @@ const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 /// Why there are no reserved huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NoneReserved {
-    /// The kernel has none of this size.
+    /// The kernel does not support this size.
     Unsupported,
     /// Fewer are free than the segment needs.
     Few {
-        /// That the segment needs.
+        /// Pages that the segment needs.
         needed: u64,
-        /// That are free, and that nobody has been promised.
+        /// Pages that are free and not promised to another mapping.
         free: u64,
-        /// That the system has reserved.
+        /// Pages that the system has reserved.
         reserved: u64,
     },
-    /// The system refuses them with this error.
+    /// The kernel refused them with this `errno`.
     Refused(i32),
 }
 
-/// Why the system put none together.
+/// Why there are no transparent huge pages.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum NoneTransparent {
-    /// Its setting for shared memory is this one.
+    /// The system's setting for shared memory forbids them; this is the setting.
     Setting(String),
-    /// It found none although it may.
+    /// The kernel found no free huge page although it may use them.
     NoneFree,
 }
 
-/// What a segment's pages are.
+/// The pages of a segment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Pages {
-    /// Huge, reserved.
+    /// Reserved huge pages.
     Reserved,
-    /// Huge, put together: why they are not reserved ones.
+    /// Transparent huge pages; why they are not reserved ones.
     Transparent(NoneReserved),
-    /// Of the system's own size, in bytes: why not reserved, why not transparent ones.
+    /// Small pages of this size in bytes; why not reserved huge ones, why not transparent ones.
     Small(usize, NoneReserved, NoneTransparent),
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Pages {
 impl fmt::Display for NoneReserved {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsupported => to.write_str("the kernel reserves none of this size"),
+            Self::Unsupported => to.write_str("the kernel does not support this size"),
             Self::Few { reserved: 0, .. } => to.write_str("vm.nr_hugepages is 0"),
             Self::Few { needed, free, reserved } => {
                 write!(to, "{needed} are needed, {free} of vm.nr_hugepages = {reserved} are free")
@@ -86,13 +86,13 @@ impl fmt::Display for NoneTransparent {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting(setting) => write!(to, "{TRANSPARENT} is {setting}"),
-            Self::NoneFree => to.write_str("the system found no free memory of that size in one piece"),
+            Self::NoneFree => to.write_str("the kernel found no contiguous free memory of that size"),
         }
     }
 }
 
 impl NoneReserved {
-    /// After the system refused so many bytes of them with this error.
+    /// The reason, after the kernel refused `bytes` bytes of them with this error.
     pub(crate) fn after(error: rustix::io::Errno, bytes: usize) -> Self {
         use rustix::io::Errno;
         let pool = |what| fs::read_to_string(format!("{POOL}/{what}")).ok()?.trim().parse::<u64>().ok();
@@ -108,7 +108,7 @@ impl NoneReserved {
 }
 
 impl NoneTransparent {
-    /// What the system's setting says.
+    /// The reason according to the system's setting.
     pub(crate) fn of_system() -> Self {
         let setting = fs::read_to_string(TRANSPARENT).unwrap_or_default();
         let chosen = setting.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);

@@ -1,9 +1,10 @@
-//! How long copies into shared memory are stored: through the caches, or past them.
+//! Chooses whether long copies into shared memory use cached or streaming (non-temporal) stores.
 //!
-//! A line that the reader's caches still hold is taken from there before it is written. Between cores with a last cache in common that
-//! is quick. Between others, of two dies or sockets, it takes the line's whole way there and back, a few lines at a time; stores that
-//! go past the caches do not wait for it, but the reader finds in memory what they stored. So copies are timed, and where they take so
-//! long that lines come from far, both ways are tried and the better one is taken, until the other one is.
+//! A line that the reader's caches still hold is fetched from there before it is written. Between cores that share a
+//! last-level cache that is quick. Between dies or sockets every line crosses the interconnect and back, a few lines at
+//! a time; streaming stores do not wait for that, but the reader then loads from memory. So copies are timed: where
+//! they are slow enough for a remote cache, both kinds of store are tried and the faster one is used until the other
+//! becomes faster.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -11,37 +12,37 @@ use std::time::Instant;
 
 use crate::segment::{Cells, LINE};
 
-/// Bytes from which a copy is timed, and may go past the caches.
+/// Bytes from which a copy is timed and may use streaming stores.
 const LONG: usize = 4096;
-/// Copies of which one is timed, and of which one goes the other way if lines come from far.
+/// One copy in [`TIMED`] is timed; one in [`TRIED`] tries the other kind of store if lines come from a remote cache.
 const TIMED: u32 = 4;
 const TRIED: u32 = 64;
-/// Copies before the first that is timed: pages are made for these.
+/// Copies before the first that is timed: these fault pages in.
 const FIRST: u32 = 32;
-/// Picoseconds per byte from which lines come from far: with a last cache in common a copy takes 50 to 120, otherwise 400 to 600.
+/// Picoseconds per byte above which the lines are in a remote cache.
 const FAR: u32 = 200;
-/// How many times as long through the caches is worse: what is read from memory afterwards takes its time, too.
+/// Cached stores must be slower by this factor: reading back from memory costs time, too.
 const WORSE: u32 = 2;
 
-/// Whether this processor can store past its caches.
+/// Whether this processor has streaming stores.
 const STREAMS: bool = cfg!(all(target_arch = "x86_64", target_feature = "sse2", not(miri)));
 
-/// Which way the copies into a part of shared memory go.
+/// The policy of copies into one part of shared memory.
 #[derive(Debug, Default)]
 pub struct Storing {
     copies: AtomicU32,
-    /// Picoseconds per byte through the caches, and past them; 0: not known.
+    /// Picoseconds per byte of cached and of streaming stores; 0: unknown.
     cached: AtomicU32,
     streamed: AtomicU32,
 }
 
 impl Storing {
-    /// Nothing is known yet.
+    /// A policy without measurements.
     pub const fn new() -> Self {
         Self { copies: AtomicU32::new(0), cached: AtomicU32::new(0), streamed: AtomicU32::new(0) }
     }
 
-    /// Copies `bytes` bytes into shared memory. What is stored afterwards is not seen before them.
+    /// Copies `bytes` bytes into shared memory. Later stores become visible only after these bytes.
     ///
     /// # Safety
     /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
@@ -84,7 +85,7 @@ impl Storing {
         }
     }
 
-    /// Whether the next copy goes past the caches, and whether it is timed.
+    /// Whether the next copy uses streaming stores, and whether it is timed.
     fn next(&self) -> (bool, bool) {
         let count = self.copies.load(Relaxed).wrapping_add(1);
         self.copies.store(count, Relaxed);
@@ -96,7 +97,8 @@ impl Storing {
         (is_worse != tries, is_timed)
     }
 
-    /// What a copy took: the least, until others take longer. One that took four times as long was interrupted.
+    /// Records the time of a copy: the least, until others take longer. A time above four times the mean counts as an
+    /// interruption and is capped.
     fn note(&self, streams: bool, bytes: usize, ns: u128) {
         let way = if streams { &self.streamed } else { &self.cached };
         let taken = u32::try_from(ns.saturating_mul(1000) / bytes.max(1) as u128).unwrap_or(u32::MAX).max(1);
@@ -106,7 +108,8 @@ impl Storing {
     }
 }
 
-/// Copies past the caches, whole lines of `into` at a time, the ends through them. What is stored afterwards is not seen before.
+/// Copies with streaming stores, whole lines of `into` at a time, the ends with cached ones. Later stores become
+/// visible only after these bytes.
 ///
 /// # Safety
 /// As of [`Storing::copy`].
@@ -145,7 +148,8 @@ unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 mod tests {
     use super::*;
 
-    /// Copies of 32 KiB where both ways take so long, in picoseconds per byte; how many went past the caches.
+    /// Copies of 32 KiB where cached and streaming stores take these times, in picoseconds per byte; returns how many
+    /// were streamed.
     fn copies(storing: &Storing, count: u32, cached: u128, streamed: u128) -> u32 {
         let one = |_| {
             let (streams, is_timed) = storing.next();
@@ -170,10 +174,10 @@ mod tests {
         let storing = Storing::new();
         assert!(copies(&storing, 100, 500, 100) >= 50);
         let later = copies(&storing, 10_000, 500, 100);
-        assert!((9800..10_000).contains(&later), "{later}: the other way is tried now and then");
+        assert!((9800..10_000).contains(&later), "{later}: cached stores are tried now and then");
         assert!(copies(&storing, 1000, 60, 100) <= 2 * TRIED);
         assert_eq!(copies(&storing, 1000, 60, 100), 0);
-        assert!(copies(&storing, 100, 500, 100) >= 80, "and far once more");
+        assert!(copies(&storing, 100, 500, 100) >= 80, "and in a remote cache once more");
     }
 
     #[test]

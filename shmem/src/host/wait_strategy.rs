@@ -1,23 +1,25 @@
-//! How a process waits between two polls, in the mode of its segment ([`Waiting`]).
+//! How a process waits between two polls, in the wait mode of its segment ([`Waiting`]).
 //!
-//! Dedicated: it spins, and lets others run if it takes long, in case there are any after all. Shared: it lets others run for a while,
-//! since they are about to arrive, then sleeps on the word that it waits for. Whoever publishes a word in the shared mode wakes those who
-//! sleep on it; nobody else costs a system call. A rank that waits in a collective, or has slept, says on which processor: who waits for
-//! ranks of other processors alone spins for a moment before it lets others run, since none of its own would help.
+//! Dedicated: it spins, and after a while also yields, in case the cores are shared after all. Oversubscribed: it
+//! yields for a while, since the other ranks are about to arrive, then sleeps on the word that it waits for (`futex`).
+//! A rank that publishes a word in this mode wakes those that sleep on it; no other step costs a system call. A rank
+//! that waits in a collective, or has slept, publishes the CPU that it runs on: a rank that waits only for ranks of
+//! other CPUs spins briefly before it yields, since yielding would not help them.
 //!
 //! ```text
 //! sleeper                             publisher
 //! asleep := index of the word + 1     the word := its value
-//! fence, let others run for a moment
-//! the word has changed? do not sleep  nobody's asleep has its index? done
-//! sleep while the word is as it was   wake those who sleep on it
+//! fence, yield for a few microseconds
+//! the word has changed? do not sleep  no rank's asleep has its index? done
+//! sleep while the word is unchanged   wake the ranks that sleep on it
 //! ```
 //!
-//! Of the two looks one at least sees what the other wrote, if what either wrote before is visible by then. The publisher does not wait
-//! for that with a fence, which behind a copied payload takes longer than everything else it does: x86 processors show what was stored
-//! within a microsecond or so, and the sleeper's moment is longer (Morrison and Afek, *Temporally bounding TSO for fence-free
-//! asymmetric synchronization*, ASPLOS 2015). Others may keep stores for as long as they like: there it is a fence. So nobody sleeps
-//! through a change but for an accident, after which, or when a word was destroyed, a sleep still ends after [`LONGEST`].
+//! At least one of the two checks sees the other side's write, if the write that precedes each check is visible by
+//! then. The publisher does not wait for that with a fence, which after a copied payload takes longer than everything
+//! else it does: x86 processors make stores visible within about a microsecond, and the sleeper waits longer than that
+//! before its check (Morrison and Afek, *Temporally bounding TSO for fence-free asymmetric synchronization*, ASPLOS
+//! 2015). Other processors may keep stores for any time: there it is a fence. So a wake-up is lost only by accident,
+//! after which, or after a word was destroyed, a sleep still ends after [`LONGEST`].
 
 use core::sync::atomic::{Ordering, compiler_fence, fence};
 use core::time::Duration;
@@ -30,47 +32,45 @@ use rustix::time::{Timespec, clock_gettime};
 use crate::layout::{Layout, Waiting};
 use crate::segment::{Segment, Site, Word};
 
-/// Longest sleep, and the time between two looks at everything.
+/// Longest sleep, and the interval between two polls of everything.
 pub const LONGEST: Duration = Duration::from_millis(1);
-/// Polls before anything else is looked at, and between two looks at it.
+/// Polls between two looks at the clock in the dedicated mode.
 const SPINS: u32 = 64;
-/// How long a process spins before it lets others run between two polls.
+/// How long a process spins before it yields between two polls.
 const SPIN: Duration = Duration::from_micros(50);
-/// Times that a process lets others run before it sleeps. Measured (`examples/crowded.rs`, 2 to 8 ranks per core): from 2 on
-/// a bare barrier costs the same, with 0 three to five times as much; the more, the longer those who compute elsewhere wait
-/// for a processor when the machine is busy.
+/// Yields before a process sleeps. With 2 or more a bare barrier costs the same (`examples/oversubscribed.rs`), with 0
+/// several times as much; the more yields, the longer other ranks wait for a busy processor.
 const YIELDS: u32 = 16;
-/// Of these, between two looks at other traffic.
+/// Yields between two polls of other traffic.
 const YIELDS_APART: u32 = 8;
 
-/// Time after which other processors see what one has stored.
+/// Time after which a store is visible to other processors.
 const SHOWN: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
 
-/// Polls of a rank that nobody on its own processor keeps waiting, before it lets others run: they take about as long as to change to
-/// another rank and back.
+/// Polls before the first yield of a rank that waits for no rank of its own CPU: about as long as two context switches.
 const LINGERING: u32 = 128;
 
-/// Not asleep, and waited last on the processor with the number that is added.
+/// Not asleep; the CPU's number, on which the rank waited last, is added.
 const AWAKE_ON: u32 = 1 << 31;
-/// Asleep on several words at a time: wakes with any of them. No segment has so many words.
+/// Asleep on several words at a time: any of them wakes it. No segment has as many words as this number.
 const ANY: u32 = u32::MAX;
-/// Words that the system watches at a time (`FUTEX_WAITV_MAX`).
+/// Words that one `futex_waitv` call takes (`FUTEX_WAITV_MAX`).
 const WATCHED: usize = 128;
-/// A nap where the system cannot watch several words, or there is none.
+/// Length of a plain sleep where the kernel has no `futex_waitv`, or there is no word to sleep on.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What a waiting process should look at besides what it waits for.
+/// What a waiting process should poll besides the word that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Look {
     /// Nothing.
     Nowhere,
-    /// Its other traffic, so that nobody waits for it.
+    /// Its other traffic, so that no peer waits for it.
     AtTraffic,
-    /// That, and whether the others live and its own words are intact. About every millisecond.
+    /// The traffic, the liveness of the other ranks, and the integrity of its own words. About every millisecond.
     Everywhere,
 }
 
-/// Who sleeps on what, in one segment, as one of its ranks sees it.
+/// The words that record which rank of a segment sleeps on which word, as one rank sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleepers<'a> {
     base: usize,
@@ -81,7 +81,7 @@ pub struct Sleepers<'a> {
 }
 
 impl<'a> Sleepers<'a> {
-    /// As this rank of the node sees it. `None`: there is no such rank.
+    /// The view of this rank of the node. `None`: there is no such rank.
     pub fn new(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
         let area = layout.asleep();
         let asleep = segment.words(area.at, area.bytes / 4)?;
@@ -90,7 +90,7 @@ impl<'a> Sleepers<'a> {
         Some(Self { base, words: segment.bytes() / 4, asleep, own, waiting })
     }
 
-    /// Wakes those who sleep on this word, which was published a moment ago. Nothing at all in the dedicated mode.
+    /// Wakes the ranks that sleep on this word, which was just published. No effect in the dedicated mode.
     #[inline]
     pub fn wake(&self, word: &Word) {
         if self.may_sleep() {
@@ -98,7 +98,7 @@ impl<'a> Sleepers<'a> {
         }
     }
 
-    /// Whether anyone sleeps at all.
+    /// Whether ranks sleep at all in this mode.
     #[inline(always)]
     pub fn may_sleep(&self) -> bool {
         self.waiting == Waiting::Shared
@@ -113,19 +113,20 @@ impl<'a> Sleepers<'a> {
         let Some(mark) = self.mark(word) else { return };
         let sleeps = |asleep: &Word| [mark, ANY].contains(&asleep.acquire(Site::Plain));
         if self.asleep.iter().any(sleeps) {
-            // Nobody may sleep any more.
+            // An error means that no rank sleeps there any more.
             let _ = futex::wake(word.atomic(), futex::Flags::empty(), i32::MAX.cast_unsigned());
         }
     }
 
-    /// What stands for a word of the segment among those asleep: its index + 1.
+    /// The mark of a word of the segment among the sleep words: its index + 1.
     fn mark(&self, word: &Word) -> Option<u32> {
         let index = core::ptr::from_ref(word).addr().checked_sub(self.base)? / 4;
         let mark = if index < self.words { u32::try_from(index + 1).ok()? } else { return None };
         (mark < AWAKE_ON).then_some(mark)
     }
 
-    /// Says that this rank is awake, and where it runs. A mark of another of its threads, which sleeps, stands unless this one has slept.
+    /// Publishes that this rank is awake, and its CPU. The mark of another thread of this process, which sleeps, stays
+    /// unless this one has slept.
     fn show_awake(&self, has_slept: bool) -> u32 {
         let here = AWAKE_ON | (sched_getcpu() as u32).min(ANY - 1 - AWAKE_ON);
         let shown = self.own.own();
@@ -135,7 +136,7 @@ impl<'a> Sleepers<'a> {
         here
     }
 
-    /// Sleeps until this word changes. Says whether that lasted as long as it may.
+    /// Sleeps until this word changes. Returns whether the sleep lasted for its longest time.
     fn sleep(&self, word: &Word, seen: u32) -> bool {
         let Some(mark) = self.mark(word) else {
             std::thread::sleep(LONGEST);
@@ -143,14 +144,14 @@ impl<'a> Sleepers<'a> {
         };
         let is_over = self.announce(mark, || word.acquire(Site::Plain) != seen) && {
             let longest = Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
-            // Woken, too late, interrupted or over the time: the caller looks.
+            // Woken, changed before the sleep, interrupted or timed out: the caller polls again.
             futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest)) == Err(Errno::TIMEDOUT)
         };
         self.show_awake(true);
         is_over
     }
 
-    /// Says what this rank is about to sleep on. False: what it sleeps on has changed.
+    /// Publishes the mark of the word that this rank is about to sleep on. Returns false if that word has changed.
     fn announce(&self, mark: u32, has_changed: impl Fn() -> bool) -> bool {
         self.own.publish(mark, Site::Plain);
         fence(Ordering::SeqCst);
@@ -187,19 +188,19 @@ impl<'a> Sleepers<'a> {
     }
 }
 
-/// Whether a rank that shows this sleeps on something.
+/// Whether a rank that publishes this value is asleep.
 const fn is_asleep(shown: u32) -> bool {
     shown == ANY || (shown > 0 && shown < AWAKE_ON)
 }
 
-/// The system's time after so long, less than a second.
+/// The monotonic clock's time `time` from now; `time` is less than a second.
 fn after(time: Duration) -> Timespec {
     let now = clock_gettime(ClockId::Monotonic);
     let ns = now.tv_nsec + i64::from(time.subsec_nanos());
     Timespec { tv_sec: now.tv_sec + ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
 }
 
-/// The processor that a rank waits on.
+/// The CPU that a rank waits on.
 #[derive(Clone, Copy, Debug)]
 pub struct Here<'a> {
     sleepers: Sleepers<'a>,
@@ -207,35 +208,34 @@ pub struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Whether one of the node's ranks may need this processor to go on, as far as is known: it waited there last, sleeps, or has never
-    /// waited.
+    /// Whether a rank of the node may need this CPU: it waited there last, sleeps, or has never waited.
     pub fn may_have(&self, local: u32) -> bool {
         let shown = self.sleepers.asleep.get(local as usize).map_or(0, |word| word.acquire(Site::Plain));
         shown == self.shown || shown == 0 || is_asleep(shown)
     }
 }
 
-/// One wait that blocks.
+/// One blocking wait.
 #[derive(Debug)]
 pub struct Rest<'a> {
     sleepers: Sleepers<'a>,
     polls: u32,
-    /// Polls that it still spins before it lets others run; `None`: not known yet.
+    /// Polls left before the first yield; `None`: not decided yet.
     lingers: Option<u32>,
-    /// When it began, about, and when everything was looked at last.
+    /// About when the wait began, and when everything was last polled.
     times: Option<(Instant, Instant)>,
     lasts: bool,
 }
 
 impl<'a> Rest<'a> {
-    /// A wait that begins. Reads no clock.
+    /// Begins a wait. Reads no clock.
     #[inline]
     pub const fn new(sleepers: Sleepers<'a>) -> Self {
         Self { sleepers, polls: 0, lingers: None, times: None, lasts: false }
     }
 
-    /// Whether to poll again at once, instead of [`rest`](Self::rest): for a moment, unless a rank that keeps this one waiting may need its
-    /// processor (`needs`). Never in the dedicated mode, whose rests are short.
+    /// Whether to poll again at once instead of calling [`rest`](Self::rest): briefly, unless a rank that this one
+    /// waits for may need its CPU (`needs`). Always false in the dedicated mode, whose waits are short.
     #[inline]
     pub fn lingers(&mut self, needs: impl FnOnce(Here<'_>) -> bool) -> bool {
         if self.sleepers.waiting == Waiting::Dedicated {
@@ -251,8 +251,8 @@ impl<'a> Rest<'a> {
         true
     }
 
-    /// To be called after each poll that was fruitless, with the word that was waited for and the value it had; `None`: there
-    /// is no one word. Returns after 1 ms at most, and says what else to look at.
+    /// Waits a little. Called after each unsuccessful poll, with the awaited word and the value it had; `None`: there
+    /// is no single word. Returns after 1 ms at most, and reports what else to poll.
     #[inline]
     pub fn rest(&mut self, word: Option<(&Word, u32)>) -> Look {
         match self.sleepers.waiting {
@@ -344,10 +344,10 @@ mod tests {
         let word = mapping.segment().word(layout.board(1).unwrap().at).unwrap();
         let [own, other] = [0, 1].map(|local| Sleepers::new(mapping.segment(), &layout, local).unwrap());
         let mut rest = Rest::new(own);
-        assert_eq!(count(&mut rest, &[1]), 0, "nobody knows where a rank is that has never waited");
-        // Where no processor is.
+        assert_eq!(count(&mut rest, &[1]), 0, "the CPU of a rank that has never waited is unknown");
+        // A CPU that does not exist.
         other.own.publish(ANY - 1, Site::Plain);
-        assert_eq!(count(&mut rest, &[1]), 0, "it looks once, and again when others have run");
+        assert_eq!(count(&mut rest, &[1]), 0, "it decides once, and again after a yield");
         for _ in 0..2 {
             rest.rest(Some((word, 0)));
             assert_eq!(count(&mut rest, &[1]), LINGERING);
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!((count(&mut rest, &[]), own.own.own() >= AWAKE_ON), (LINGERING, true));
         let (dedicated, layout) = self::mapping(Waiting::Dedicated);
         let sleepers = Sleepers::new(dedicated.segment(), &layout, 0).unwrap();
-        assert_eq!(count(&mut Rest::new(sleepers), &[]), 0, "where every rank has a processor");
+        assert_eq!(count(&mut Rest::new(sleepers), &[]), 0, "dedicated mode");
     }
 
     #[test]
@@ -379,15 +379,16 @@ mod tests {
         assert_wakes(5, |sleepers, words| sleepers.sleep_on_any(words));
     }
 
-    /// With wakes lost every other change is slept through; on a busy machine a few, whose publisher had to wait before it could wake.
+    /// With wake-ups lost every other change is slept through; on a busy machine a few are, whose publisher was
+    /// preempted before it could wake.
     fn assert_wakes(words: usize, sleep: impl Fn(&Sleepers<'_>, &[(&Word, u32)]) -> bool) {
         const ROUNDS: u32 = 300;
         let overslept = (0..5).map(|_| oversleeps(ROUNDS, words, &sleep)).min().unwrap();
         assert!(overslept < ROUNDS / 4, "{overslept} of {ROUNDS} changes were slept through");
     }
 
-    /// In each round one of these words changes when who sleeps on them has said so: at once, or a moment later. Counts the changes within
-    /// sleeps that last as long as they may.
+    /// In each round one of these words changes, at once or a moment after the sleeper has published its mark. Counts
+    /// the changes during sleeps of the longest time.
     fn oversleeps(rounds: u32, words: usize, sleep: impl Fn(&Sleepers<'_>, &[(&Word, u32)]) -> bool) -> u32 {
         let (mapping, layout) = mapping(Waiting::Shared);
         let board = layout.board(1).unwrap().at;

@@ -1,4 +1,4 @@
-//! Slots: payload is read as it was shown, and written again only when everyone has read it.
+//! loom models of the slots: payload is read as it was published, and overwritten only after every rank has read it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::slot_collectives::Flags;
 use crate::slot_collectives::data_op::Wish;
 use crate::slot_collectives::selection::Way;
 
-/// Looks at a word before a rank gives up for good, as if it were killed.
+/// Polls of a word before a rank stops for good, as if it were killed.
 const LOOKS: u32 = 2;
 /// The number of steps before the first: it wraps at once.
 const FIRST: u32 = u32::MAX;
@@ -76,7 +76,7 @@ impl Payload<Wish> for Number<'_> {
             Wish::Copy { from, into } => self.write(into, self.read(from)),
             Wish::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
             Wish::Lend { .. } => {}
-            // What is lent lies behind the boards.
+            // The exposed buffers follow the areas.
             Wish::Pull { of, into, .. } => {
                 let lent = Piece::new(Place::Shared, self.lent + 4 * of.0 as usize, 4);
                 self.write(into, self.read(lent));
@@ -86,7 +86,7 @@ impl Payload<Wish> for Number<'_> {
     }
 }
 
-/// Runs a collective; `None`: others did not come in time.
+/// Runs a collective; `None`: the others did not arrive in time.
 fn complete(
     flags: &mut Flags<'_>,
     (verb, bytes): (Verb, usize),
@@ -122,7 +122,7 @@ fn complete(
     }
 }
 
-/// The model's builder, and what it does; whether any reader came through.
+/// The model's builder and body; and whether any reader completed.
 type Model = (Builder, Arc<AtomicBool>);
 
 fn model(
@@ -158,16 +158,16 @@ fn model(
 fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Verb, boards: Boards) {
     let ((builder, seen), body) = model(preemptions, epochs, verb, boards);
     let mut sites = vec![Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
-    // The first one is not short.
+    // The first one does not take the fast path.
     if verb == Verb::Broadcast && epochs > 1 {
         sites.extend([Site::ShortShow, Site::ShortLook]);
     }
-    // What has done with that is waited for by the next.
+    // The next one waits until all have finished it.
     if verb == Verb::Broadcast && epochs > 2 {
         sites.push(Site::ShortDone);
     }
     assert_ranks_need(name, &builder, &sites, (boards.ranks, boards.end(), FIRST), body);
-    assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
+    assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn broadcast_chunks_of_two() {
     explore("broadcast chunks, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards_with_chunks(2));
 }
 
-/// The first chunk is taken before all have read it, or in its turn while it is taken otherwise.
+/// The mutants: the first chunk is used before all have read it, or in turn while it is used out of turn.
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
 #[test]
 fn chunks_written_too_early_are_noticed() {
@@ -195,13 +195,13 @@ fn chunks_written_too_early_are_noticed() {
     assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
 }
 
-/// Slots of addresses, and words for what was taken.
+/// Slots of addresses, and words for pulled steps.
 fn boards_with_taken(ranks: u32) -> Boards {
     let bulk = 2 * 4 + 4 * 24 + 4 * ranks as usize;
     Boards { stride: bulk, slots: 4, bulk, crowded: true, ..boards(ranks) }
 }
 
-/// What a rank has lent is its own again as soon as each other one has taken it.
+/// A rank's exposed buffer is its own again as soon as every other rank has pulled from it.
 #[test]
 fn lent_blocks_of_two() {
     let boards = boards_with_taken(2);
@@ -221,8 +221,8 @@ fn lent_blocks_of_two() {
     };
     builder.preemption_bound = Some(3);
     let sites = [Site::SlotShow, Site::SlotLook, Site::LentDone, Site::LentFree];
-    assert_ranks_need("lent blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
-    assert!(seen.load(Ordering::Relaxed), "nobody comes through");
+    assert_ranks_need("exposed blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
+    assert!(seen.load(Ordering::Relaxed), "no rank completes");
 }
 
 #[test]

@@ -59,7 +59,7 @@ elements! {
     C32 8 c32_kernel,
     /// Complex: an `F64`, the real part, and another one.
     C64 16 c64_kernel,
-    /// An `I8` and an index of 64 bits, one behind the other, as are all that follow.
+    /// An `I8` and an index of 64 bits without padding, as are all that follow.
     LocatedI8 9 located_i8_kernel,
     /// An `I16` with an index.
     LocatedI16 10 located_i16_kernel,

@@ -1,4 +1,5 @@
-//! The loops of all kernels. One for each place of the result, so that the compiler need not doubt what overlaps, and vectorises.
+//! The loops of all kernels: one for each position of the result, so that the compiler can rule out overlaps and
+//! vectorise.
 
 use core::mem::size_of;
 
@@ -68,7 +69,7 @@ unsafe fn apart<T: Copy>(left: *const u8, right: *const u8, into: *mut u8, count
     }
 }
 
-/// Elements of half precision that are widened together.
+/// Elements of half precision that are widened at a time.
 const WIDE: usize = 64;
 
 /// Combines elements of half precision, widened to single.

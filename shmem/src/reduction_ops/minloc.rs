@@ -1,6 +1,6 @@
-//! Values with an index.
+//! Value-index pairs (MPI's MINLOC and MAXLOC).
 
-/// A value, and where it is; nothing is between the two.
+/// A value and its index, without padding.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 pub(super) struct Located<T: Copy> {
@@ -9,8 +9,8 @@ pub(super) struct Located<T: Copy> {
 }
 
 impl<T: Copy + PartialEq> Located<T> {
-    /// The one whose value comes first; of equal values that of the least index; with a NaN the right one (`other`), as of
-    /// all minima and maxima here: MPI leaves that open.
+    /// The pair whose value comes first; of equal values that of the least index; with a NaN the right one (`other`),
+    /// as with all minima and maxima here: MPI leaves that open.
     #[inline(always)]
     pub(super) fn or(self, other: Self, comes_first: impl Fn(T, T) -> bool) -> Self {
         let (left, right) = (self.value, other.value);

@@ -239,7 +239,7 @@ fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element
     }
 }
 
-/// How far two complex numbers are from one another.
+/// Distance of two complex numbers.
 pub(crate) fn apart([a, b]: [f64; 2], [c, d]: [f64; 2]) -> f64 {
     (a - c).hypot(b - d)
 }

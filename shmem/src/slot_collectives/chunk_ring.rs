@@ -1,19 +1,20 @@
-//! Which of its chunks a root writes a broadcast to.
+//! Chooses the chunk to which a root writes a broadcast: its slots' chunks in turn, or the first one again and again.
 //!
-//! Those of its slots, one after the other, are more than the nearest caches hold. Where all have done with all that came before, as they
-//! have behind a barrier, a short broadcast takes the first chunk instead, which its root and its readers have had last. The slot whose
-//! own chunk that is waits until all have done with that broadcast, whatever it shows: reductions that pull use their chunk as scratch.
-//! Where ranks share processors a root would wait there for ranks that do not run, and nothing is gained.
+//! All chunks together exceed the inner caches. Where all ranks have finished all previous steps, as after a barrier, a
+//! small broadcast uses the first chunk instead, which is still in the caches of the root and its readers. The slot
+//! that owns that chunk then waits until all have finished that broadcast, whatever it publishes: pulling reductions
+//! use their chunk as scratch space. Where ranks are oversubscribed the root would wait there for ranks that are not
+//! scheduled, so the chunks are used in turn.
 
 use super::Flags;
 
-/// Bytes of the longest broadcast that always takes the first chunk, if it can. 32 KiB is what a processor's first cache holds, the
-/// root's data included; beyond that it is slower, at 64 KiB by half.
+/// Bytes of the longest broadcast that uses the first chunk: with the root's own data it fits a level-1 cache of 32
+/// KiB.
 const MOST: usize = 8 << 10;
 
 impl Flags<'_> {
-    /// Chooses the chunk of a step, the next one or one of the present collective. How many steps all others must have done with before it
-    /// is written.
+    /// Chooses the chunk of `step`, the next step or one of the present collective. Returns how many steps all others
+    /// must have finished before it is written.
     #[inline]
     pub(super) fn choose_chunk(&mut self, step: u32) -> u32 {
         let (slot, oldest) = (self.boards.slot(step), step.wrapping_sub(self.boards.slots).wrapping_add(1));
@@ -21,7 +22,7 @@ impl Flags<'_> {
             && self.course.has_one_chunk()
             && self.course.bytes() <= MOST
             && !self.boards.crowded;
-        // Who runs ahead is not to look at all others for each broadcast.
+        // A root that runs ahead should not read all other ranks' words for each broadcast.
         if may_be_first && (slot == 0 || !self.runs_ahead) {
             self.runs_ahead = cfg!(not(mutant = "chunk_untimely")) && self.have_done(step) != Ok(true);
             self.course.set_first(!self.runs_ahead);
@@ -37,7 +38,7 @@ impl Flags<'_> {
         until.unwrap_or(oldest)
     }
 
-    /// All have done with so many steps.
+    /// Records that all ranks have finished this number of steps.
     pub(super) fn forget_first(&mut self, steps: u32) {
         self.first_until = self.first_until.filter(|until| steps.wrapping_sub(*until).cast_signed() < 0);
     }

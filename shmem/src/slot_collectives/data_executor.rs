@@ -1,5 +1,5 @@
-//! The rim of shared memory's collectives: carries out wishes through raw pointers. Beside the segment and the kernels the only file that
-//! touches payload; no reference to shared bytes is ever made.
+//! Executes the data operations of collectives in shared memory through raw pointers. Besides the segment and the
+//! reduction kernels the only file that touches payload; no reference to shared bytes is ever made.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -11,9 +11,9 @@ use crate::reduction_ops::Kernel;
 use crate::segment::{Cells, Segment};
 use crate::slot_collectives::data_op::Wish;
 
-/// Combines elements.
+/// A reduction operation over raw memory.
 pub trait Operate {
-    /// into = left · right, over so many bytes.
+    /// into = left · right, over `bytes` bytes.
     ///
     /// # Safety
     /// Operands are readable and `into` is writable for `bytes` bytes, aligned or not; `into` is disjoint from each operand or the same.
@@ -28,12 +28,12 @@ impl<O: Operate + ?Sized> Operate for &mut O {
     }
 }
 
-/// Reads the memory of other ranks, and shows them what they read in the segment.
+/// Access to the memory of other ranks, and the copy into the segment.
 pub trait Remote {
     /// Copies `bytes` bytes at `address` of a rank's memory to `into`.
     ///
     /// # Errors
-    /// That memory cannot be read.
+    /// [`Refused::Unreadable`].
     ///
     /// # Safety
     /// `into` is writable for `bytes` bytes. The address may be anything.
@@ -49,27 +49,27 @@ pub trait Remote {
     }
 }
 
-/// A wish that could not be carried out.
+/// Why a data operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refused {
-    /// It names bytes that do not exist.
+    /// It names bytes outside of a buffer.
     Bounds,
-    /// This rank's memory cannot be read.
+    /// The memory of this rank cannot be read.
     Unreadable(Rank),
 }
 
 impl core::fmt::Display for Refused {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Bounds => to.write_str("a piece exceeds its buffer"),
-            Self::Unreadable(rank) => write!(to, "the memory of rank {} cannot be read", rank.0),
+            Self::Bounds => to.write_str("a collective's block exceeds its buffer"),
+            Self::Unreadable(rank) => write!(to, "the memory of rank {} cannot be read directly; it may have exited, or ptrace access is denied", rank.0),
         }
     }
 }
 
 impl core::error::Error for Refused {}
 
-/// A kernel for elements of so many bytes.
+/// A built-in reduction kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// The kernel.
@@ -86,7 +86,7 @@ impl Operate for Builtin {
     }
 }
 
-/// Of collectives that combine nothing.
+/// No reduction: for collectives that only move data.
 #[derive(Clone, Copy, Debug)]
 pub struct Moves;
 
@@ -94,7 +94,7 @@ impl Operate for Moves {
     unsafe fn operate(&mut self, _: NonNull<u8>, _: NonNull<u8>, _: NonNull<u8>, _: usize) {}
 }
 
-/// Of groups whose ranks cannot read each other's memory.
+/// No remote memory: for groups whose ranks cannot read each other's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Unreadable;
 
@@ -104,7 +104,7 @@ impl Remote for Unreadable {
     }
 }
 
-/// Copies the beginning of a piece of the segment out, as [`Cells::read`] does, long ones [faster](crate::copy).
+/// Copies from the beginning of a piece of the segment, as [`Cells::read`] does, but long pieces [faster](crate::copy).
 #[inline]
 pub fn read(from: Cells<'_>, into: &mut [u8]) -> Option<()> {
     if into.len() > from.bytes() {
@@ -115,7 +115,7 @@ pub fn read(from: Cells<'_>, into: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Memory of this rank.
+/// A buffer of this rank.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     start: NonNull<u8>,
@@ -134,7 +134,7 @@ pub struct Buffers<'a, O, R> {
 }
 
 impl<'a, O: Operate, R: Remote> Buffers<'a, O, R> {
-    /// Input and output of their own.
+    /// Separate input and output.
     pub fn new(segment: Segment<'a>, input: &'a [u8], output: &'a mut [u8], operate: O, remote: R) -> Self {
         let (source, target) = (NonNull::from(input), NonNull::from(output));
         let input = Buffer { start: source.cast(), bytes: source.len() };
@@ -142,7 +142,7 @@ impl<'a, O: Operate, R: Remote> Buffers<'a, O, R> {
         Self { segment, input, output, operate, remote, life: PhantomData }
     }
 
-    /// One buffer that is both.
+    /// One buffer for input and output.
     pub fn in_place(segment: Segment<'a>, both: &'a mut [u8], operate: O, remote: R) -> Self {
         let both = NonNull::from(both);
         let both = Buffer { start: both.cast(), bytes: both.len() };
@@ -165,7 +165,7 @@ impl<'a, O: Operate, R: Remote> Buffers<'a, O, R> {
         Ok(unsafe { start.add(piece.offset) })
     }
 
-    /// Where something is written: the input of a rank is only read, unless it is the output, too.
+    /// The destination of a write: a rank's input is only read, unless it is the output, too.
     fn target(&self, piece: Piece) -> Result<NonNull<u8>, Refused> {
         if piece.place == Place::Input { Err(Refused::Bounds) } else { self.of(piece) }
     }

@@ -1,18 +1,19 @@
-//! What shared memory's collectives ask of the rim.
+//! The data operations that collectives in shared memory request from the host.
 
 use unisono_core::collective::{Piece, Place, Rank};
 
-/// Something to be done with payload.
+/// An operation on payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wish {
-    /// Copy one piece into another, as long. They overlap only if they are the same.
+    /// Copies one piece to another of the same length. They overlap only if they are the same.
     Copy {
         /// The source.
         from: Piece,
         /// The destination.
         into: Piece,
     },
-    /// into = left · right, element by element. All are as long, and `into` may be either operand; no other overlap.
+    /// into = left · right, element by element. All have the same length, and `into` may be either operand; no other
+    /// overlap.
     Combine {
         /// The left operand.
         left: Piece,
@@ -21,18 +22,19 @@ pub enum Wish {
         /// The result.
         into: Piece,
     },
-    /// Write the addresses of input and output, 64 bits each, to this byte of the segment: others will pull from there.
+    /// Exposes this rank's buffers: writes the addresses of input and output, 64 bits each, to this offset of the
+    /// segment, for others to pull from.
     Lend {
-        /// 16 bytes of the segment.
+        /// Offset of 16 bytes of the segment.
         at: usize,
     },
-    /// Copy from another rank's memory.
+    /// Copies from another rank's memory.
     Pull {
-        /// Whose.
+        /// The rank.
         of: Rank,
-        /// The byte of the segment where that rank lent its addresses.
+        /// Offset of the segment where that rank published its addresses.
         at: usize,
-        /// Which of its places.
+        /// Which of its buffers.
         place: Place,
         /// Bytes from its start.
         offset: usize,

@@ -1,5 +1,6 @@
-//! The collectives as schedules: for every rank and lap, what it writes before it shows its slot, and what it reads afterwards. Pure
-//! functions of the plan, in any order; [`Flags`](crate::slot_collectives::Flags) walks through them.
+//! The collectives as schedules: for every rank and round, the items to write before it publishes its slot, and the
+//! items to read afterwards. Pure functions of the plan, in any order; [`Flags`](crate::slot_collectives::Flags)
+//! executes them.
 
 mod allgather;
 mod allreduce;
@@ -21,7 +22,7 @@ use crate::collective_area::{Boards, Seats};
 use crate::slot_collectives::data_op::Wish;
 use crate::slot_collectives::selection::{self, Way};
 
-/// One thing to do: perhaps wait for the slot that a rank shows in a lap, perhaps wish something.
+/// One item: optionally wait for the slot that a rank publishes in a round, then optionally a data operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Item {
     pub(crate) look: Option<(u32, u32)>,
@@ -50,7 +51,7 @@ pub(crate) const fn offers(verb: Verb) -> bool {
     cfg!(feature = "collectives") || matches!(verb, Verb::Barrier | Verb::Broadcast | Verb::Allgather | Verb::Allreduce)
 }
 
-/// One collective of one rank. Lap l is the group's step `base` + l.
+/// The schedule of one collective on one rank. Round l is the group's step `base` + l.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Course {
     verb: Verb,
@@ -62,23 +63,24 @@ pub(crate) struct Course {
     bytes: usize,
     grain: usize,
     order: Order,
-    /// Whether input and output are apart.
+    /// Whether input and output are separate buffers.
     apart: bool,
-    /// Bytes of each block that travel in one lap.
+    /// Bytes of each block per round.
     part: usize,
     laps: u32,
-    /// Laps in which payload is only shown; in the last one everything is read. 0: it is read in the lap in which it is shown.
+    /// Rounds in which payload is only published; in the last one everything is read. 0: it is read in the round in which
+    /// it is published.
     showing: u32,
-    /// Payload fits in the slot itself.
+    /// Whether payload fits in the slot itself.
     inline: bool,
-    /// Payload that does not lies in the first chunk, not in that of the slot: of a broadcast.
+    /// Whether payload that does not fit is in the first chunk, not in that of the slot: only of a broadcast.
     is_first: bool,
     base: u32,
     boards: Boards,
 }
 
 impl Course {
-    /// Of no laps.
+    /// A schedule without rounds.
     pub(crate) const EMPTY: Self = Self {
         verb: Verb::Barrier,
         way: Way::Flat,
@@ -109,7 +111,7 @@ impl Course {
         },
     };
 
-    /// The schedule of a plan, of laps that begin with step 0.
+    /// The schedule of a plan; its rounds begin with step 0.
     pub(crate) fn new(plan: &Plan, way: Way, boards: &Boards) -> Self {
         let &Plan { verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
         let (size, grain) = (boards.ranks, grain.max(1));
@@ -123,13 +125,13 @@ impl Course {
         course
     }
 
-    /// The verb, of those that are compiled in.
+    /// The collective, if it is compiled in; else a barrier.
     #[inline(always)]
     const fn verb(&self) -> Verb {
         if offers(self.verb) { self.verb } else { Verb::Barrier }
     }
 
-    /// The way, likewise.
+    /// The algorithm, likewise.
     #[inline(always)]
     const fn way(&self) -> Way {
         match self.way {
@@ -139,24 +141,24 @@ impl Course {
         }
     }
 
-    /// Whether nothing is done here.
+    /// Whether the data are moved by other means.
     #[inline(always)]
     pub(crate) fn is_elsewhere(&self) -> bool {
         cfg!(feature = "std") && self.way == Way::Elsewhere
     }
 
-    /// Whether it is a broadcast among several, through slots, in one lap.
+    /// Whether it is a broadcast of one round through slots, among several ranks.
     #[cfg(feature = "std")]
     pub(crate) fn is_short_broadcast(&self) -> bool {
         self.verb == Verb::Broadcast && self.way() == Way::Flat && self.laps == 1 && self.size > 1
     }
 
-    /// Lap 0 is this step from now on.
+    /// Makes round 0 this step.
     pub(crate) const fn begin(&mut self, base: u32) {
         (self.base, self.is_first) = (base, false);
     }
 
-    /// Whether the payload is inline, bytes of a block per lap, laps.
+    /// Whether the payload is inline, bytes of a block per round, rounds.
     fn cut(&self) -> (bool, usize, u32) {
         if self.verb() == Verb::Barrier || self.is_elsewhere() {
             return (true, 1, u32::from(self.size > 1));
@@ -197,25 +199,25 @@ impl Course {
         }
     }
 
-    /// Whether a rank shows all its payload before it reads any: where ranks share processors, who has come first need not come again
-    /// for every lap.
+    /// Whether a rank publishes all its payload before it reads any: when oversubscribed, the first rank then need not
+    /// be scheduled again for every round.
     fn shows_first(&self) -> bool {
         let everyones = matches!(self.verb(), Verb::Allgather | Verb::Alltoall) && self.way() == Way::Flat;
         cfg!(feature = "std") && everyones && self.boards.crowded && (2..self.boards.slots).contains(&self.laps)
     }
 
-    /// Laps in which payload is only shown, if there are any.
+    /// Rounds in which payload is only published, if there are any.
     const fn showing(&self) -> Option<NonZero<u32>> {
         if cfg!(feature = "std") { NonZero::new(self.showing) } else { None }
     }
 
-    /// How many.
+    /// Number of rounds.
     pub(crate) const fn laps(&self) -> u32 {
         self.laps
     }
 
-    /// What a rank takes in a lap in whatever order it is shown, as bits: where ranks share processors, who waits for one rank keeps
-    /// others waiting. 0: everything is taken in its order.
+    /// The peers, as bits, from which a rank pulls in any order within a round: when oversubscribed, a rank that waits
+    /// for one peer would keep the others waiting. 0: everything is read in order.
     pub(crate) fn in_any_order(&self) -> u64 {
         let lent = self.way() == Way::Pull && self.verb() == Verb::Alltoall && self.boards.crowded;
         if cfg!(feature = "std") && lent && (2..=u64::BITS).contains(&self.size) {
@@ -225,13 +227,13 @@ impl Course {
         }
     }
 
-    /// Whether ranks say of each other one that they have taken what it lent: where they share processors, they have done with all much
-    /// later.
+    /// Whether a rank confirms each pull to the buffer's owner: when oversubscribed, a rank finishes the whole step
+    /// much later.
     pub(crate) fn is_given_back_singly(&self) -> bool {
         self.in_any_order() != 0 && self.boards.has_taken()
     }
 
-    /// Whether this rank shows its slot in a lap.
+    /// Whether this rank publishes its slot in a round.
     pub(crate) fn shows(&self, lap: u32) -> bool {
         self.size > 1
             && self.showing().is_none_or(|showing| lap < showing.get())
@@ -244,7 +246,7 @@ impl Course {
             }
     }
 
-    /// Whether this rank has done with all slots up to this lap when the lap ends.
+    /// Whether this rank has finished with all slots up to this round when the round ends.
     pub(crate) fn releases(&self, lap: u32) -> bool {
         match self.showing() {
             Some(showing) => lap == showing.get(),
@@ -252,7 +254,7 @@ impl Course {
         }
     }
 
-    /// Whether two laps make one exchange: contributions, then shares that are combined.
+    /// Whether two rounds make one exchange: contributions, then shares that are combined.
     fn is_exchange(&self) -> bool {
         match self.way() {
             Way::Parallel => true,
@@ -261,7 +263,8 @@ impl Course {
         }
     }
 
-    /// Whether everyone combines everything instead of its share. Only two ranks do, whose inputs stay as they are.
+    /// Whether every rank combines everything instead of its share. Only for two ranks with separate inputs and
+    /// outputs.
     const fn is_whole(&self) -> bool {
         self.size == 2 && self.apart
     }
@@ -276,7 +279,7 @@ impl Course {
         self.way() == Way::Pull && self.shows(0)
     }
 
-    /// What this rank does before it shows its slot.
+    /// Item `item` to write before this rank publishes its slot.
     pub(crate) fn make(&self, lap: u32, item: u32) -> Option<Item> {
         if !self.shows(lap) || self.is_elsewhere() {
             return None;
@@ -298,7 +301,7 @@ impl Course {
         }
     }
 
-    /// What this rank does after it has shown its slot.
+    /// Item `item` to read after this rank has published its slot.
     pub(crate) fn take(&self, lap: u32, item: u32) -> Option<Item> {
         if self.is_elsewhere() {
             return None;
@@ -327,24 +330,24 @@ impl Course {
         }
     }
 
-    /// The bytes of each block that travel in a lap: the first, and how many.
+    /// The bytes of each block in a round: offset and length.
     fn span(&self, lap: u32) -> (usize, usize) {
         let at = (lap as usize).saturating_mul(self.part).min(self.bytes);
         (at, self.part.min(self.bytes - at))
     }
 
-    /// Ranks, at least one: divided by where a microcontroller must not be able to panic.
+    /// Ranks, at least one: a divisor that lets no microcontroller panic.
     const fn divisor(&self) -> u32 {
         if self.size == 0 { 1 } else { self.size }
     }
 
-    /// Bytes of the payload that a rank shows in a lap.
+    /// A piece of the payload that a rank publishes in a round.
     pub(crate) fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
         let start = self.payload(of, self.base.wrapping_add(lap));
         Piece::new(Place::Shared, start + at, bytes)
     }
 
-    /// Byte of the payload that a rank shows in a step.
+    /// Offset of the payload that a rank publishes in a step.
     #[inline(always)]
     fn payload(&self, of: u32, step: u32) -> usize {
         match self.inline {
@@ -365,13 +368,13 @@ impl Course {
         self.verb == Verb::Broadcast && self.laps == 1 && !self.inline
     }
 
-    /// Whether the payload lies in the first chunk, whatever the slot.
+    /// Whether the payload is in the first chunk, whatever the slot.
     #[inline(always)]
     pub(crate) const fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Says, or has heard, whether it does.
+    /// Sets whether it is, as this rank chooses or the root's signature states.
     #[inline(always)]
     pub(crate) const fn set_first(&mut self, is_first: bool) {
         self.is_first = is_first;
@@ -383,7 +386,7 @@ impl Course {
         if rank >= self.size { rank - self.size } else { rank }
     }
 
-    /// A copy from another rank's buffers, when it has lent them.
+    /// A copy from another rank's exposed buffers.
     fn pull(&self, of: u32, place: Place, offset: usize, into: Piece) -> Item {
         let at = self.boards.payload(of, self.base);
         Item::wish(Wish::Pull { of: Rank(of), at, place, offset, into })
@@ -398,7 +401,7 @@ pub(crate) const fn output(offset: usize, bytes: usize) -> Piece {
     Piece::new(Place::Output, offset, bytes)
 }
 
-/// The most whole grains in so many bytes, at least one.
+/// The largest multiple of `grain` in `bytes`, at least one grain.
 fn whole(bytes: usize, grain: usize) -> usize {
     let grain = grain.max(1);
     (bytes / grain).max(1) * grain

@@ -1,32 +1,34 @@
-//! Which algorithm for which size: a pure function of values that are equal on all ranks, with thresholds as measured
-//! (`docs/performance.md`).
+//! Selects the algorithm of a collective by its size: a pure function of values that are equal on all ranks, with
+//! measured thresholds (`docs/performance.md`).
 
 use unisono_core::collective::{Plan, Verb};
 
 use crate::collective_area::Boards;
 
-/// How payload travels.
+/// How a collective moves its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Way {
-    /// Through slots; whoever needs a result combines all contributions itself.
+    /// Through slots; each rank that needs a result combines all contributions itself.
     Flat,
-    /// Through slots; every rank combines its share of every contribution, then shares are exchanged: Mamidala §9.2.2, *cyclic* where
-    /// the operation commutes, else *parallel*.
+    /// Through slots; every rank combines its share of every contribution, then shares are exchanged: Mamidala §9.2.2,
+    /// *cyclic* where the operation commutes, else *parallel*.
     Parallel,
-    /// Buffers are lent and read by others directly; reductions combine shares.
+    /// Buffers are exposed and pulled by the other ranks directly; reductions combine shares.
     Pull,
-    /// By other means: here it is only shown that a rank does this, so that whoever does something else sees it.
+    /// By other means than slots: the slots only publish that the rank makes this call, so that a rank with a different
+    /// call detects it.
     Elsewhere,
 }
 
 /// Never.
 const NEVER: usize = usize::MAX;
 
-/// From how many bytes on a block is pulled, and from how many on shares are combined. Measured at 2 ranks on 2 cores, and at 4 and 8 on 2,
-/// where it counts how often ranks have to be scheduled, and lent buffers keep their owner waiting.
+/// Bytes of a block from which it is pulled, and from which shares are combined. Measured at 2 ranks on 2 cores, and
+/// oversubscribed at 4 and 8 ranks, where the number of context switches counts, and an exposed buffer makes its owner
+/// wait.
 fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
     let ranks = boards.ranks.max(1) as usize;
-    // The longest block whose parts all have slots.
+    // The longest block all of whose parts fit in slots.
     let shown = boards.slots.saturating_sub(1) as usize * (boards.chunk / (ranks - 1).max(1));
     match (verb, boards.crowded) {
         (Verb::Allreduce, false) if boards.ranks == 2 => (NEVER, 16 << 10),
@@ -43,7 +45,7 @@ fn thresholds(verb: Verb, boards: &Boards) -> (usize, usize) {
     }
 }
 
-/// The way of a plan that is fastest, as measured, among those that it can go.
+/// The fastest algorithm for a plan, as measured, among those that support it.
 pub fn way(plan: &Plan, boards: &Boards, pulls: bool) -> Way {
     let (bytes, (pull, parallel)) = (plan.bytes, thresholds(plan.verb, boards));
     let can = |way| can(way, plan, boards, pulls);
@@ -54,7 +56,7 @@ pub fn way(plan: &Plan, boards: &Boards, pulls: bool) -> Way {
     }
 }
 
-/// Whether a plan can go this way.
+/// Whether an algorithm supports a plan.
 pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     // Two operands of at least one element lie in a chunk.
     let halves = 2 * plan.grain <= boards.chunk;
@@ -73,17 +75,17 @@ pub fn can(way: Way, plan: &Plan, boards: &Boards, pulls: bool) -> bool {
     }
 }
 
-/// Bytes of a broadcast's lap, as measured: few, so that readers begin early and what travels stays in the caches, but, where chunks are
-/// as long, up to 1 MiB as many laps as slots at most, or one more where these do not divide it, so that the root can leave. Where every
-/// rank has a processor, shorter laps are slower.
+/// Bytes of a broadcast's round, as measured: few, so that readers begin early and the data stay in the caches. But up
+/// to 1 MiB, where chunks are large enough, at most as many rounds as there are slots, or one more where the length
+/// does not divide evenly, so that the root can return early. In the dedicated mode shorter rounds are slower.
 pub(crate) fn broadcast_part(bytes: usize, boards: &Boards) -> usize {
     let least = if boards.crowded { 16 << 10 } else { 64 << 10 };
     (bytes / boards.slots.max(1) as usize).clamp(least, 64 << 10).min(boards.chunk.max(1))
 }
 
-/// Whether a collective is quicker over the boards of a room, whose chunks are short, than by messages: as many chunks as that is so for,
-/// measured at 2, 4 and 8 ranks on 2 cores. A broadcast was quicker at all lengths that were measured, up to 9 chunks; it is bounded so
-/// that it has few laps.
+/// Whether a collective is faster through the short chunks of a communicator slot than by messages: up to a measured
+/// number of chunks (2, 4 and 8 ranks on 2 cores). A broadcast was faster at all measured lengths, up to 9 chunks; its
+/// limit keeps the number of rounds low.
 pub fn fits_room(plan: &Plan, boards: &Boards) -> bool {
     let blocks = if matches!(plan.verb, Verb::Scatter | Verb::Alltoall) { boards.ranks as usize } else { 1 };
     let most = match plan.verb {
@@ -98,7 +100,7 @@ pub fn fits_room(plan: &Plan, boards: &Boards) -> bool {
     plan.grain <= boards.chunk && plan.bytes.saturating_mul(blocks) <= boards.chunk.saturating_mul(most)
 }
 
-/// The largest element that can be combined: one of it fits in a chunk.
+/// The largest element that can be combined: a chunk holds one.
 pub const fn grain_max(boards: &Boards) -> usize {
     boards.chunk
 }

@@ -1,7 +1,8 @@
-//! Broadcasts of one lap, again and again: what the schedule would say, without asking it.
+//! The fast path for repeated broadcasts of one round: equal to the schedule, without evaluating it.
 //!
-//! Nothing that others see differs, nor does anything that is remembered. Until one ends nothing has happened: whoever does not come
-//! through here in a few looks begins it as any other collective, which also says what is wrong, if anything is.
+//! The other ranks see the same words, and the state afterwards is the same. Nothing happens until a broadcast is
+//! complete: if that takes more than a few polls, the caller starts it as an ordinary collective, which also reports
+//! any error.
 
 use core::num::NonZero;
 
@@ -12,21 +13,21 @@ use crate::collective_area::{Boards, SLOT_HEAD};
 use crate::segment::{Cells, Site, Word};
 use crate::slot_collectives::schedule::Course;
 
-/// The last call, which was one.
+/// The last call, if it was such a broadcast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short {
     bytes: NonZero<usize>,
     root: u32,
     kind: u32,
-    /// Byte of the root's first stamp, and of its first chunk if payload lies there and not in the slot.
+    /// Offset of the root's first stamp, and of its first chunk if the payload is there and not in the slot.
     stamp: usize,
     chunk: Option<NonZero<usize>>,
-    /// Byte where this rank says how many steps it has done with.
+    /// Offset of this rank's count of finished steps.
     done: usize,
 }
 
 impl Short {
-    /// `None`: it is something else.
+    /// `None`: the call is not such a broadcast.
     pub(super) fn of(plan: &Plan, course: &Course, boards: &Boards) -> Option<Self> {
         let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
         let (root, kind, done) = (plan.root.0, plan.kind, boards.done(plan.rank.0));
@@ -36,18 +37,18 @@ impl Short {
 }
 
 impl<'a> Flags<'a> {
-    /// Whether a broadcast of so many bytes of elements of this kind, from this root, is like the last call. Then its
-    /// [payload](Self::short_payload) is all there is to do.
+    /// Whether a broadcast of `bytes` bytes of elements of this kind from this root is like the last call. If so, its
+    /// [payload](Self::short_payload) is all that has to be moved.
     #[inline]
     pub fn is_short(&self, bytes: usize, kind: u32, root: u32) -> bool {
         let is_like_last =
             self.short.is_some_and(|last| last.bytes.get() == bytes && last.kind == kind && last.root == root);
-        // Old stamps are not due to be written anew.
+        // Old stamps are not due to be rewritten.
         is_like_last && self.state == State::Final && !self.next.wrapping_add(1).is_multiple_of(REFRESH)
     }
 
-    /// The payload of a broadcast like the last call, which its root writes and all others read before they [end](Self::end_short) it.
-    /// `None`: not yet, or never. One look.
+    /// The payload of a broadcast like the last call: the root writes it, the others read it, before they
+    /// [end](Self::end_short) it. `None`: not yet, or never. One poll.
     #[inline]
     pub fn short_payload(&mut self) -> Option<Cells<'a>> {
         let last = self.short.filter(|_| self.state == State::Final)?;
@@ -73,7 +74,7 @@ impl<'a> Flags<'a> {
         self.segment.cells(at, last.bytes.get())
     }
 
-    /// The payload is written, or read, and so the broadcast is complete. The words that this rank has published.
+    /// Completes the broadcast after its payload was written or read. Returns the words that this rank has published.
     #[inline]
     pub fn end_short(&mut self) -> [Option<&'a Word>; 2] {
         let Some(last) = self.short else { return [None; 2] };

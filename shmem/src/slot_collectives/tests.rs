@@ -38,7 +38,7 @@ impl Operate for Joined {
             let l = unsafe { l.read_unaligned() };
             // SAFETY: as above.
             let r = unsafe { r.read_unaligned() };
-            assert_eq!(l[1].wrapping_add(1), r[0], "operands are no neighbours");
+            assert_eq!(l[1].wrapping_add(1), r[0], "operands are not adjacent");
             let joined = [l[0], r[1], l[2].wrapping_add(r[2]), l[3]];
             // SAFETY: as above.
             let to = unsafe { into.add(at) }.cast::<[u8; 4]>();
@@ -82,7 +82,7 @@ fn in_threads(ground: &Ground, first: u32, body: impl Fn(Flags<'_>, u32) + Sync)
     });
 }
 
-/// What every rank contributes: the same on all of them.
+/// The contribution of each rank, computed alike on all of them.
 fn inputs(element: Element, count: usize, size: u32, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     (0..size).map(|_| random(element, count, &mut rng)).collect()
@@ -143,7 +143,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Runs one collective over these inputs: everyone's output, of as many bytes as `bytes` says of a rank.
+    /// Runs one collective over these inputs; returns every rank's output of `bytes` bytes.
     fn run(&mut self, verb: Verb, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
         let (operation, element, kernel) = self.kind;
         let (size, grain) = (inputs.len() as u32, element.bytes());
@@ -420,7 +420,7 @@ impl<'a> Side<'a> {
         self.flags.start(CollectiveId { context: 0, sequence }, &self.plan);
     }
 
-    /// One look at a short one. Whether it has ended; if not it has not begun either.
+    /// One poll of a small broadcast. Returns whether it is complete; if not, nothing has happened.
     fn look_short(&mut self) -> bool {
         let Plan { rank, root, bytes, kind, .. } = self.plan;
         if !self.flags.is_short(bytes, kind, root.0) {
@@ -432,7 +432,7 @@ impl<'a> Side<'a> {
         true
     }
 
-    /// Goes as far as it can.
+    /// Polls until the collective pends or ends.
     fn go(&mut self) -> Turn<Wish> {
         loop {
             match self.flags.poll() {
@@ -466,7 +466,7 @@ fn ranks_that_share_processors_show_everything_before_they_read() {
             side.start();
         }
         assert_eq!(sides[0].go(), Turn::Pending, "{round}");
-        assert_eq!([sides[1].go(), sides[0].go()], [Turn::Final; 2], "who comes later waits for nothing");
+        assert_eq!([sides[1].go(), sides[0].go()], [Turn::Final; 2], "the later rank does not wait");
     }
 }
 
@@ -480,7 +480,7 @@ fn what_is_lent_is_taken_in_any_order() {
         flags.force(Some(Way::Pull));
         flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 4, 1));
     }
-    // Whoever waits has taken its own and all that is there.
+    // A pending rank has pulled its own block and all that are exposed.
     for (count, rank) in [2_usize, 1, 3, 0].into_iter().enumerate() {
         let mut buffers = Buffers::new(segment, &input, &mut outputs[rank], Moves, Near);
         let mut taken = 0;
@@ -511,7 +511,7 @@ fn what_is_lent_is_taken_in_any_order() {
 #[test]
 fn who_has_given_and_taken_all_waits_for_nobody_who_has_not() {
     let ground = Ground::crowded(3);
-    // A group before this one, which had the same boards and was at the same step.
+    // An earlier group that used the same areas and was at the same step.
     for (rank, of) in (0..3).flat_map(|rank| (0..3).map(move |of| (rank, of))) {
         ground.segment().word(ground.boards.taken(rank, of)).unwrap().publish(1, Site::Plain);
     }
@@ -522,7 +522,7 @@ fn who_has_given_and_taken_all_waits_for_nobody_who_has_not() {
         flags.force(Some(Way::Pull));
         flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 3, 1));
     }
-    // Does so many things, or all that it can.
+    // Executes up to `most` operations, or all that are possible.
     let mut go = |flags: &mut Flags<'_>, rank: usize, most: u32| {
         let mut buffers = Buffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], Moves, Near);
         for _ in 0..most {
@@ -535,7 +535,7 @@ fn who_has_given_and_taken_all_waits_for_nobody_who_has_not() {
     };
     let [one, two, three] = &mut flags;
     assert_eq!([go(one, 0, 9), go(two, 1, 9)], [Turn::Pending; 2]);
-    // Lends, and takes from one other.
+    // Exposes its buffer, and pulls from one other rank.
     assert_eq!(go(three, 2, 2), Turn::Pending);
     assert!(three.is_behind(Rank(0)) && one.is_behind(Rank(2)));
     let turns = [go(one, 0, 9), go(two, 1, 9)];
@@ -589,11 +589,11 @@ fn stamps_of_long_ago_do_not_come_to_look_new() {
     let [mut one, mut two] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
     for root in 0..2 {
         start_both([&mut one, &mut two], root);
-        // Twice: whoever is no root comes first once.
+        // Twice: the rank that is not the root comes first once.
         let turns = [one.go(), two.go(), one.go()];
         assert_eq!(turns[1..], [Turn::Final; 2], "{turns:?}");
     }
-    // From here on only rank 0 writes: as if so many broadcasts had passed.
+    // From here on only rank 0 writes, as if this number of broadcasts had passed.
     for lap in 1..=600_u32 {
         let step = lap.wrapping_mul(REFRESH / 2).wrapping_sub(1);
         for side in [&mut one, &mut two] {
@@ -605,15 +605,15 @@ fn stamps_of_long_ago_do_not_come_to_look_new() {
         one.flags.least = step;
         for _ in 0..2 {
             [&mut one, &mut two].into_iter().for_each(Side::start);
-            assert_eq!([one.go(), two.go()], [Turn::Final; 2], "lap {lap}");
+            assert_eq!([one.go(), two.go()], [Turn::Final; 2], "round {lap}");
         }
         for slot in 0..ground.boards.slots {
             let stamp = ground.segment().word(ground.boards.stamp(1, slot)).unwrap().own();
             let age = step.wrapping_add(3).wrapping_sub(stamp);
-            assert!((1..=2 * REFRESH).contains(&age), "lap {lap}: a stamp is {age} steps old");
+            assert!((1..=2 * REFRESH).contains(&age), "round {lap}: a stamp is {age} steps old");
         }
-        // Rank 1 never looks what others have done with.
-        assert!(step.wrapping_sub(two.flags.least).cast_signed() <= 2 * REFRESH as i32, "lap {lap}");
+        // Rank 1 never reads how much the others have finished.
+        assert!(step.wrapping_sub(two.flags.least).cast_signed() <= 2 * REFRESH as i32, "round {lap}");
     }
 }
 
@@ -624,7 +624,7 @@ fn a_word_of_what_was_taken_does_not_come_to_look_as_it_was_seen() {
     let bulk = 512 + slots as usize * 64;
     let stride = bulk + slots as usize * ground.boards.chunk;
     let ground = Ground::of(Boards { slots, bulk, stride, ..ground.boards });
-    // The alltoall that one rank sees the end of lies as far before the word is written anew as that sets it back.
+    // The alltoall whose end one rank sees is as many steps before the rewrite of the word as the rewrite sets it back.
     let first = from - 65;
     ground.boards.write_first(ground.segment(), first).unwrap();
     let mut flags = [0, 1].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap());
@@ -659,7 +659,7 @@ fn a_word_of_what_was_taken_does_not_come_to_look_as_it_was_seen() {
     start(two, Verb::Alltoall, 1);
     assert_eq!([go(one), go(two)], [Turn::Pending; 2]);
     assert_eq!(two.state, State::Lent);
-    // That one sleeps; the other takes, and runs ahead.
+    // That rank sleeps; the other one pulls, and runs ahead.
     assert_eq!(go(one), Turn::Final);
     while one.next <= from {
         broadcast(one, 0);

@@ -1,11 +1,11 @@
-//! Says whether what happens at a seam happens in order.
+//! Checks the order of accesses to queue memory.
 
 use core::error::Error;
 use core::fmt;
 
 use super::{Barrier, Event, Record};
 
-/// What was out of order.
+/// A violation of the order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Violation {
     /// A record was stored, and the device may see it before the entries that it covers.
@@ -16,9 +16,9 @@ pub enum Violation {
     DoorbellBeforeRecord,
     /// A doorbell was rung without a new record.
     DoorbellWithoutRecord,
-    /// Something was stored while a doorbell may still wait in the processor.
+    /// A store was made while a doorbell may still be in a write-combining buffer.
     Unflushed,
-    /// An entry was loaded that nothing said to be the driver's.
+    /// An entry was loaded without a check of its owner.
     LoadUnasked,
     /// An entry was loaded, or stored to, perhaps before its owner was.
     EntryBeforeOwner,
@@ -33,7 +33,7 @@ impl fmt::Display for Violation {
             Self::DoorbellBeforeEntry => "no barrier between entry and doorbell",
             Self::DoorbellBeforeRecord => "no barrier between record and doorbell",
             Self::DoorbellWithoutRecord => "doorbell without a new record",
-            Self::Unflushed => "no flush behind a doorbell",
+            Self::Unflushed => "no flush after a doorbell",
             Self::LoadUnasked => "entry loaded without asking for its owner",
             Self::EntryBeforeOwner => "no barrier between owner and entry",
             Self::ReturnedBeforeLoad => "no barrier between loading an entry and giving it back",
@@ -43,7 +43,7 @@ impl fmt::Display for Violation {
 
 impl Error for Violation {}
 
-/// Whether what was loaded is known to have been loaded before what follows.
+/// Whether a load is known to precede the accesses that follow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 enum Loaded {
     #[default]
@@ -52,7 +52,7 @@ enum Loaded {
     Ordered,
 }
 
-/// Watches one queue.
+/// The checker of one queue.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Checker {
     /// Entries that a later store may overtake.
@@ -61,14 +61,14 @@ pub struct Checker {
     recorded: bool,
     /// A record was stored since the last doorbell.
     fresh: bool,
-    /// Where the doorbell ends that may still wait in the processor.
+    /// End offset of the doorbell that may still be in a write-combining buffer.
     unflushed: Option<usize>,
     owner: Loaded,
     entry: Loaded,
 }
 
 impl Checker {
-    /// Takes note of an event. The first that is out of order is the one to look at: what follows may follow from it.
+    /// Checks an event. Only the first violation is meaningful: later ones may be consequences.
     pub fn note(&mut self, event: Event) -> Result<(), Violation> {
         match event {
             Event::Barrier(barrier) => {
@@ -97,7 +97,7 @@ impl Checker {
         }
     }
 
-    /// Whether a call may end here: no doorbell waits in the processor.
+    /// Checks at the end of a call that every doorbell was flushed.
     pub const fn flushed(&self) -> Result<(), Violation> {
         if self.unflushed.is_some() { Err(Violation::Unflushed) } else { Ok(()) }
     }

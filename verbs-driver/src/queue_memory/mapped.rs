@@ -1,4 +1,4 @@
-//! A queue as libibverbs' provider has mapped it: volatile stores and loads, and the fences of the processor.
+//! A queue mapped by libibverbs' provider or by the kernel: volatile stores and loads, and the processor's fences.
 
 use core::ptr::NonNull;
 
@@ -7,16 +7,16 @@ use volatile::access::WriteOnly;
 
 use super::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
 
-/// Where a queue lies. mlx5: as `mlx5dv_init_obj` says.
+/// Addresses of a queue; for mlx5 from `mlx5dv_init_obj`.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The first entry, aligned to [`UNIT`].
     pub entries: NonNull<u8>,
     /// Bytes of all entries: a power of two, at least [`BLOCK`].
     pub bytes: usize,
-    /// Their records: index and arm. A queue without the second names the first again.
+    /// Its doorbell records: index and arm. A queue without the second names the first again.
     pub records: [NonNull<u32>; 2],
-    /// What the device says of its own index. Those without one name the first record.
+    /// The adapter's own index. Queues without one name the first record.
     pub progress: NonNull<u32>,
     /// The registers: doorbell, or both halves of BlueFlame; aligned to 8. A queue without registers has 0 bytes of them.
     pub registers: NonNull<u64>,
@@ -34,7 +34,7 @@ pub struct Mapped {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// The queue that lies there. `None`: its size is no power of two, or too small.
+    /// The queue at these addresses. `None`: its size is not a power of two, or too small.
     ///
     /// # Safety
     /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device.
@@ -49,7 +49,7 @@ impl Mapped {
         unsafe { self.place.entries.add(at & (self.place.bytes - 1) & !7) }.cast()
     }
 
-    /// The first of so many bytes that lie at a multiple of 8 within the entries, none of them beyond the end.
+    /// The address of `bytes` bytes at a multiple of 8 within the entries. `None`: they extend beyond the end.
     #[inline]
     fn words(&self, at: usize, bytes: usize) -> Option<NonNull<u64>> {
         let within = at.checked_add(bytes).is_some_and(|end| end <= self.place.bytes);
@@ -102,7 +102,7 @@ impl Seam for Mapped {
             }
             return;
         };
-        // Four at a time: few words, and the loop would cost as much as the stores.
+        // Unrolled by four: for a few words the loop would cost as much as the stores.
         let (fours, rest) = words.as_chunks::<4>();
         for four in fours {
             for word in four {

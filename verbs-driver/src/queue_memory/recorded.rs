@@ -1,5 +1,5 @@
-//! A seam for tests, here and elsewhere (feature `recorded`): plain memory, every event written down and checked, one barrier left
-//! out on demand.
+//! Queue memory for tests, here and elsewhere (feature `recorded`): plain memory that records and checks every event,
+//! and can omit one barrier.
 
 use alloc::vec::Vec;
 
@@ -8,47 +8,47 @@ use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT,
 /// A queue in plain memory.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
-    /// Its bytes; whoever plays the adapter may write them.
+    /// Its bytes; a test that plays the adapter may write them.
     pub entries: Vec<u8>,
     /// Its doorbell records.
     pub records: [u32; 2],
-    /// What the adapter has come to.
+    /// The adapter's index.
     pub progress: u32,
-    /// What was stored to the registers, in order.
+    /// Stores to the registers, in order.
     pub rung: Vec<(usize, Vec<u8>)>,
-    /// Everything that was done.
+    /// All events.
     pub events: Vec<Event>,
     checker: Checker,
     violation: Option<Violation>,
     barriers: usize,
-    /// Which barrier is left out.
+    /// The index of the barrier to omit.
     omitted: Option<usize>,
 }
 
 impl Memory {
-    /// Of so many bytes, all 0.
+    /// Memory of `bytes` zeros.
     pub fn new(bytes: usize) -> Self {
         Self { entries: alloc::vec![0; bytes], ..Self::default() }
     }
 
-    /// As [`new`](Self::new), but its n-th barrier is left out.
+    /// As [`new`](Self::new), but omits its n-th barrier.
     pub fn without(bytes: usize, omitted: Option<usize>) -> Self {
         Self { omitted, ..Self::new(bytes) }
     }
 
-    /// Barriers so far, that left out included.
+    /// Number of barriers, including an omitted one.
     pub const fn barriers(&self) -> usize {
         self.barriers
     }
 
-    /// Makes entries 0, and forgets what was rung and done. The checker goes on.
+    /// Clears entries, register stores and events. The checker keeps its state.
     pub fn clear(&mut self) {
         self.entries.fill(0);
         self.rung.clear();
         self.events.clear();
     }
 
-    /// What was out of order first.
+    /// The first violation of the order.
     pub fn violation(&self) -> Option<Violation> {
         self.violation.or_else(|| self.checker.flushed().err())
     }
@@ -121,8 +121,8 @@ impl Seam for Memory {
     }
 }
 
-/// Runs `play` once as it is, then again without each of its barriers in turn: what it does must be in order, and stop being so
-/// each time. Returns what was found without each.
+/// Runs `play` as it is, then once without each of its barriers: the events must be in order, and out of order each
+/// time. Returns the violations found.
 #[cfg(test)]
 pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(Memory) -> Memory) -> Vec<Violation> {
     let whole = play(Memory::new(bytes));

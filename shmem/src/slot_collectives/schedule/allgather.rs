@@ -1,4 +1,5 @@
-//! Allgather: everyone writes its block, then reads the others', beginning with the next rank's so that not all read the same.
+//! Allgather: every rank writes its block, then reads the others', beginning with the next rank's so that not all read
+//! the same.
 
 use super::{Course, Item};
 

@@ -1,8 +1,9 @@
 //! Allreduce: the same bits on every rank.
 //!
-//! Flat: everyone combines all contributions, in rank order. Parallel and cyclic (Mamidala §9.2.2), in pairs of laps: everyone writes its
-//! contribution, combines its share of all of them into its next slot, then reads all shares. Pulled: the same without slots, once; of two
-//! ranks each combines both contributions, so that nobody writes what the other has read.
+//! Flat: every rank combines all contributions, in rank order. Parallel and cyclic (Mamidala §9.2.2), in pairs of
+//! rounds: every rank writes its contribution, combines its share of all of them into its next slot, then reads all
+//! shares. Pulled: the same without slots, once; of two ranks each combines both contributions, so that neither writes
+//! what the other has to read.
 
 use unisono_core::collective::{Order, Place};
 
@@ -39,7 +40,7 @@ impl Course {
         }
     }
 
-    /// Even laps: the contribution. Odd laps: this rank's share of all of them.
+    /// Even rounds: the contribution. Odd rounds: this rank's share of all contributions.
     pub(super) fn make_exchange(&self, lap: u32, item: u32) -> Option<Item> {
         let (at, bytes) = self.span(lap / 2);
         if lap.is_multiple_of(2) {
@@ -55,7 +56,7 @@ impl Course {
         })
     }
 
-    /// Odd laps: the shares of all.
+    /// Odd rounds: the shares of all ranks.
     pub(super) fn take_exchange(&self, lap: u32, item: u32) -> Option<Item> {
         if lap.is_multiple_of(2) || item >= self.size {
             return None;

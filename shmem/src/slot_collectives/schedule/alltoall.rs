@@ -1,5 +1,5 @@
-//! Alltoall, pairwise: in step p rank r is the partner of p − r, which is its partner, too, so that data flow in both directions between
-//! two ranks at any time (Mamidala §9.2.3).
+//! Alltoall, pairwise: in item p the partner of rank r is rank p − r, whose partner is r, so that data flow in both
+//! directions between two ranks at any time (Mamidala §9.2.3).
 
 use unisono_core::collective::Place;
 
@@ -34,18 +34,19 @@ impl Course {
         })
     }
 
-    /// Whether all blocks are shown in one piece.
+    /// Whether all blocks are published as one piece, this rank's own included.
     pub(super) const fn shows_own_block(&self) -> bool {
         self.bytes.saturating_mul(self.size as usize) <= self.boards.chunk || self.inline
     }
 
-    /// Byte of what a rank shows in a lap where the block of another begins.
+    /// Offset within a rank's published payload of the block for another rank.
     const fn block_at(&self, of: u32, to: u32) -> usize {
         let before = if to > of && !self.shows_own_block() { to - 1 } else { to };
         before as usize * self.part
     }
 
-    /// Whose block an item takes. Where blocks are pulled its own is the last: others wait until theirs have been.
+    /// The rank whose block an item reads. Where blocks are pulled a rank's own comes last: the others wait until
+    /// theirs have been pulled.
     fn partner(&self, item: u32) -> u32 {
         let of = |step: u32| if step >= self.rank { step - self.rank } else { step + self.size - self.rank };
         if self.way() != Way::Pull {

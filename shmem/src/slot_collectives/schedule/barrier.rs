@@ -1,4 +1,4 @@
-//! The barrier among other collectives: everyone shows an empty slot and looks for everyone else's.
+//! The barrier among other collectives: every rank publishes an empty slot and polls for every other's.
 
 use super::{Course, Item};
 

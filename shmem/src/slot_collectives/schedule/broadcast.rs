@@ -1,4 +1,4 @@
-//! Broadcast: the root writes and leaves; whoever comes late finds the data.
+//! Broadcast: the root writes and returns; a rank that calls later finds the data.
 
 use unisono_core::collective::Place;
 

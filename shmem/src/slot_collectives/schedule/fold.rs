@@ -1,4 +1,4 @@
-//! Combining contributions, one after another.
+//! Folds contributions, one operand after another.
 
 use unisono_core::collective::{Order, Piece, Place};
 
@@ -6,7 +6,7 @@ use super::{Course, Item, input, whole};
 use crate::slot_collectives::data_op::Wish;
 
 impl Course {
-    /// Combines `count` operands: `operand(p)` is the p-th, the rank that shows it and the lap in which it does.
+    /// Combines `count` operands: `operand(p)` is the p-th, the rank that publishes it and the round in which it does.
     pub(super) fn fold(count: u32, item: u32, into: Piece, operand: impl Fn(u32) -> (Piece, u32, u32)) -> Option<Item> {
         if item >= count {
             return None;
@@ -29,9 +29,10 @@ impl Course {
         }
     }
 
-    /// Combines the bytes `from` to `from + bytes` of all inputs, which were lent in lap 0, into the output from `to` on: in blocks, each
-    /// operand being pulled into the chunk of this rank's slot of lap 0 and combined there. In any order the sum grows in the output,
-    /// which may be the input, since that is consumed first; in rank order it grows beside the operands.
+    /// Combines the bytes `from` to `from + bytes` of all inputs, which were exposed in round 0, into the output from
+    /// `to` on: block by block, each operand being pulled into the chunk of this rank's slot of round 0 and combined
+    /// there. In any order the result accumulates in the output, which may be the input, since that is consumed first;
+    /// in rank order it accumulates next to the operands.
     pub(super) fn fold_pulled(&self, from: usize, bytes: usize, to: usize, item: u32) -> Option<Item> {
         let (block, position, combines) = (item / 2 / self.divisor(), item / 2 % self.divisor(), item % 2 == 1);
         let half = whole(self.boards.chunk / 2, self.grain);
@@ -59,7 +60,7 @@ impl Course {
         })
     }
 
-    /// A rank's share of `bytes` bytes: the first, and how many. Shares begin at lines where elements do.
+    /// A rank's share of `bytes` bytes: offset and length. Shares begin at cache lines if elements do.
     pub(super) fn share(&self, rank: u32, bytes: usize) -> (usize, usize) {
         let unit = if 64_usize.is_multiple_of(self.grain) { 64 } else { self.grain.max(1) };
         let each = bytes.div_ceil(unit).div_ceil(self.divisor() as usize) * unit;

@@ -1,4 +1,4 @@
-//! Gather: all but the root write and leave.
+//! Gather: all but the root write and return.
 
 use unisono_core::collective::Place;
 
@@ -10,7 +10,7 @@ impl Course {
         if self.rank != self.root { None } else { self.take_block(lap, item) }
     }
 
-    /// Block `rank + item` of everyone's, into its place in the output.
+    /// Reads the block of rank `rank + item` into its place in the output.
     pub(super) fn take_block(&self, lap: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;

@@ -1,4 +1,5 @@
-//! Reduce: all write and leave, the root combines. In parallel: as an allreduce whose shares only the root reads.
+//! Reduce: all write and return, the root combines. With the parallel algorithm: an allreduce whose shares only the
+//! root reads.
 
 use unisono_core::collective::Order;
 
@@ -6,14 +7,15 @@ use super::{Course, Item, input, output};
 use crate::slot_collectives::selection::Way;
 
 impl Course {
-    /// The root takes its own contribution from its input, first, unless that may be the output and is not the first operand.
+    /// Whether this rank publishes its contribution. The root reads its own from its input, first, unless that may be
+    /// the output and is not the first operand.
     pub(super) fn is_shown_to_root(&self) -> bool {
         self.rank != self.root || self.way() == Way::Parallel || self.order != Order::Any
     }
 
     pub(super) fn take_reduce(&self, lap: u32, item: u32) -> Option<Item> {
         if self.rank != self.root {
-            // Whoever runs ahead would find the contributions of nobody: it looks at none.
+            // A rank that runs ahead could find slots that are not written yet; it reads none.
             return None;
         }
         if self.way() == Way::Parallel {

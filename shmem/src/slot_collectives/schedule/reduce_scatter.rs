@@ -1,5 +1,5 @@
-//! Reduce-scatter of equal blocks: rank i combines block i of all contributions. Short vectors travel whole; long ones block after block,
-//! lap l carrying a part of block l mod n.
+//! Reduce-scatter of equal blocks: rank i combines block i of all contributions. Short vectors are published whole;
+//! long ones block by block, round l carrying a part of block l mod n.
 
 use super::{Course, Item, input, output};
 use crate::slot_collectives::selection::Way;

@@ -1,4 +1,4 @@
-//! Scatter: the root writes a part of every block per lap, and leaves.
+//! Scatter: the root writes a part of every block per round, and returns.
 
 use unisono_core::collective::Place;
 

@@ -1,4 +1,4 @@
-//! Ranks that do something else than the others, died, or write nonsense.
+//! Mismatched calls, failed ranks, and corrupt words.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn ranks_that_do_not_do_the_same_are_told() {
     assert_eq!(root.go(), Turn::Final);
     leaf.plan.bytes = 7;
     leaf.start();
-    let Turn::Failed(failure) = leaf.go() else { panic!("other lengths went unnoticed") };
+    let Turn::Failed(failure) = leaf.go() else { panic!("different lengths were not detected") };
     assert_eq!((failure.rank, failure.cause, failure.verb), (Rank(0), Cause::Disagrees, Verb::Broadcast));
     leaf.start();
     assert_eq!(leaf.go(), Turn::Failed(failure), "it stays failed");
@@ -21,7 +21,7 @@ fn who_goes_elsewhere_is_seen_by_who_does_not() {
     let ground = Ground::new(3);
     let group = || [0, 1, 2].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
     let mut ranks = group();
-    // More often than there are slots: nobody waits for anybody, but that far.
+    // More calls than there are slots: a rank waits only when it is that many ahead.
     for sequence in 0..9 {
         for (flags, rank) in ranks.iter_mut().zip(0..) {
             flags.force(Some(Way::Elsewhere));
@@ -66,7 +66,8 @@ fn who_goes_elsewhere_sees_who_gave_here() {
     assert_eq!(passed, others);
     let contradicting = || passed.contradicting(ground.segment(), &ground.boards, Rank(0));
     assert_eq!(contradicting(), None, "nothing is known of who has not come");
-    // It leaves what it gives, and goes on as far as it may: what it gave stays to be seen.
+    // It returns after it has published its block, and runs ahead until its slot is needed again: the block stays
+    // visible.
     let (data, mut none) = ([7; 1], []);
     for sequence in 0..ground.boards.slots {
         let what = plan(Verb::Gather, 1, 3, 1);
@@ -104,7 +105,7 @@ fn ranks_that_each_took_themselves_for_the_root_are_told_when_they_look() {
         side.start();
     }
     assert_eq!(giver.go(), Turn::Final);
-    let Turn::Failed(failure) = taker.go() else { panic!("two roots went unnoticed") };
+    let Turn::Failed(failure) = taker.go() else { panic!("two roots were not detected") };
     assert_eq!((failure.rank, failure.cause), (Rank(0), Cause::Disagrees));
 }
 
@@ -152,8 +153,8 @@ fn what_a_failed_rank_had_lent_is_not_taken() {
         side.flags.force(Some(Way::Pull));
         side.start();
     }
-    assert_eq!(sides[0].go(), Turn::Pending, "it lends");
-    let Turn::Do(step, wish @ Wish::Pull { .. }) = sides[1].flags.poll() else { panic!("nothing was lent") };
+    assert_eq!(sides[0].go(), Turn::Pending, "it waits until its buffer was pulled");
+    let Turn::Do(step, wish @ Wish::Pull { .. }) = sides[1].flags.poll() else { panic!("nothing was exposed") };
     sides[0].flags.handle_failed(Rank(2));
     sides[0].flags.withdraw();
     sides[0].memory.fill(0xff);

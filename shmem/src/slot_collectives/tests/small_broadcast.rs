@@ -1,8 +1,8 @@
-//! Short broadcasts.
+//! Small broadcasts: the fast path against the ordinary one.
 
 use super::*;
 
-/// What a group shows, and what its ranks remember.
+/// The words that a group has published, and the state of its ranks.
 fn shown_by(ground: &Ground, sides: &[Side<'_>]) -> Vec<u32> {
     let words = ground.boards.words(ground.segment()).unwrap().iter().map(Word::own);
     words
@@ -19,7 +19,7 @@ fn a_short_broadcast_leaves_what_an_ordinary_one_does() {
     grounds.iter().for_each(|ground| ground.boards.write_first(ground.segment(), first).unwrap());
     let mut groups = grounds.each_ref().map(|ground| [0, 1, 2].map(|rank| Side::new(ground, rank, first)));
     let mut random = fastrand::Rng::with_seed(4);
-    // In the slot, in a chunk, in several laps, nothing; again and again, across the step at which stamps are written anew.
+    // In the slot, in a chunk, in several rounds, empty; repeated, across the step at which stamps are rewritten.
     let calls: Vec<_> =
         (0..40).flat_map(|_| [([0, 7, 56, 57, 256, 900][random.usize(..6)], random.u32(..3)); 4]).collect();
     let mut short = [0; 2];
