@@ -62,7 +62,11 @@ impl core::fmt::Display for Refused {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Bounds => to.write_str("a collective's block exceeds its buffer"),
-            Self::Unreadable(rank) => write!(to, "the memory of rank {} cannot be read directly; it may have exited, or ptrace access is denied", rank.0),
+            Self::Unreadable(rank) => write!(
+                to,
+                "the memory of rank {} cannot be read directly; it may have exited, or ptrace access is denied",
+                rank.0
+            ),
         }
     }
 }

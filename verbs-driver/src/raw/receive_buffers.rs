@@ -1,4 +1,4 @@
-//! Memory that datagrams arrive in: buffers of one slab, and what is known of each in private memory.
+//! Receive buffers: equal parts of one slab, with their state in private memory.
 
 use super::Data;
 use super::source::{GRH, Source};
@@ -15,7 +15,7 @@ enum State {
     Held,
 }
 
-/// What is known of a buffer.
+/// The state of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
     state: State,
@@ -41,7 +41,7 @@ pub(super) struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// All free. `None`: the slab is too small for so many.
+    /// All buffers free. `None`: the slab is too small.
     pub(super) fn new(table: &'a mut [Buffer], slab: Slab, mtu: u32) -> Option<Self> {
         let stride = Self::stride(mtu);
         if table.len().checked_mul(stride)? > slab.bytes() || table.len() >= NOBODY as usize {
@@ -60,7 +60,7 @@ impl<'a> Buffers<'a> {
         (GRH + mtu as usize).next_multiple_of(BLOCK)
     }
 
-    /// Takes a free one for a lane's receive queue.
+    /// Takes a free buffer for a lane's receive queue.
     pub(super) fn post(&mut self, interrupt: bool) -> Option<(u32, Data)> {
         let index = self.free;
         let buffer = self.table.get_mut(index as usize)?;
@@ -69,7 +69,7 @@ impl<'a> Buffers<'a> {
         Some((index, self.data(index)?))
     }
 
-    /// All that were posted to a lane are free again.
+    /// Frees all buffers that were posted to a lane.
     pub(super) fn take_back(&mut self, interrupt: bool) {
         for index in 0..self.table.len() as u32 {
             let posted = self.table.get(index as usize);
@@ -79,7 +79,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// A datagram has come into a posted one. `front` is what lies before it.
+    /// Records a datagram that arrived in a posted buffer. `front` reads the source from the bytes before it.
     pub(super) fn arrive(&mut self, index: u32, bytes: u32, source: impl FnOnce(&[u8; GRH]) -> Source) -> bool {
         let mut front = [0; GRH];
         let Some(place) = self.slab.part(index as usize * self.stride, GRH) else { return false };
@@ -92,14 +92,16 @@ impl<'a> Buffers<'a> {
         true
     }
 
-    /// Sets a datagram aside: says of which lane it is, if it was taken.
+    /// Holds a datagram beyond the next receive. Returns whether it is the interrupt lane's; `None` if it was not
+    /// taken.
     pub(super) fn hold(&mut self, index: u32) -> Option<bool> {
         let buffer = self.table.get_mut(index as usize).filter(|buffer| buffer.state == State::Taken)?;
         buffer.state = State::Held;
         Some(buffer.interrupt)
     }
 
-    /// Gives a datagram's memory back: says of which lane it is, if it was taken and not held.
+    /// Releases a datagram's buffer. Returns whether it is the interrupt lane's; `None` if it was not taken, or was
+    /// held.
     pub(super) fn release(&mut self, index: u32) -> Option<bool> {
         let buffer = self.table.get(index as usize)?;
         let (state, interrupt) = (buffer.state, buffer.interrupt);
@@ -109,7 +111,7 @@ impl<'a> Buffers<'a> {
         (state == State::Taken).then_some(interrupt)
     }
 
-    /// A posted one that did not get a datagram.
+    /// Frees a posted buffer that received no datagram.
     pub(super) fn free(&mut self, index: u32) {
         if self.table.get(index as usize).is_some_and(|buffer| buffer.state == State::Posted) {
             self.put_back(index);

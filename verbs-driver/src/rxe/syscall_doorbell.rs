@@ -1,14 +1,14 @@
-//! A seam whose doorbell is a call of the system.
+//! Queue memory whose doorbell is a system call.
 
 use crate::queue_memory::{Barrier, Block, Progress, Record, Seam, Unit, Word};
 
-/// What a doorbell calls.
+/// The system call of a doorbell.
 pub trait Call {
-    /// Rings. The bytes are the doorbell's.
+    /// Rings the doorbell with these bytes.
     fn call(&mut self, value: [u8; 8]);
 }
 
-/// A queue whose doorbell is a call.
+/// A queue whose doorbell is a system call.
 #[derive(Debug)]
 pub struct Called<S, C> {
     seam: S,
@@ -16,12 +16,12 @@ pub struct Called<S, C> {
 }
 
 impl<S, C> Called<S, C> {
-    /// A queue in this memory, rung by this call.
+    /// A queue in this memory with this doorbell.
     pub const fn new(seam: S, call: C) -> Self {
         Self { seam, call }
     }
 
-    /// What its doorbell calls.
+    /// Its doorbell.
     pub const fn called(&self) -> &C {
         &self.call
     }
@@ -68,7 +68,7 @@ impl<S: Seam, C: Call> Seam for Called<S, C> {
         self.call.call(value);
     }
 
-    /// There is nothing to copy to.
+    /// There are no BlueFlame registers.
     #[inline]
     fn blue_flame(&mut self, _: usize, _: &Block) {}
 

@@ -1,4 +1,4 @@
-//! Entries, as they lie in memory. Layouts: `rxe_send_wqe`, `rxe_recv_wqe`, `ib_uverbs_wc`.
+//! Soft-RoCE's work queue and completion queue entries. Layouts: `rxe_send_wqe`, `rxe_recv_wqe`, `ib_uverbs_wc`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
@@ -24,12 +24,12 @@ pub(super) const NETWORK: [u8; 2] = [1, 2];
 /// `ib_wc_flags`.
 const WITH_GRH: u32 = 1;
 
-/// Bytes that an entry of this size has room for behind its front.
+/// Payload bytes in a send entry of this size.
 pub const fn send_room(entry: usize) -> usize {
     entry.saturating_sub(SEND)
 }
 
-/// How the adapter works its way through the pieces.
+/// The adapter's progress through the pieces (`rxe_dma_info`).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub(super) struct Progress {
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// The way to a receiver (`rxe_av`).
+/// The address vector of a receiver (`rxe_av`).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub(super) struct Vector {
@@ -77,7 +77,7 @@ pub(super) struct Send {
     qkey: u32,
     partition: u16,
     reserved_handle: u16,
-    /// 0: the way is in the entry.
+    /// 0: the address vector is in the entry.
     handle: u32,
     reserved_way: [u32; 4],
     way: Vector,
@@ -85,14 +85,15 @@ pub(super) struct Send {
     progress: Progress,
 }
 
-/// Units at either end of the front of a send entry that are each datagram's own, and those between them, of the way.
+/// Units at either end of a send entry's front that differ for each datagram, and the units between them, which only
+/// depend on the path.
 pub(super) const OWN: usize = 2;
 pub(super) const COMMON: usize = SEND / UNIT - 2 * OWN;
-/// What all entries that go the same way have in common.
+/// The units that all entries on the same path have in common.
 pub(super) type Front = [Unit; COMMON];
 
 impl Send {
-    /// Of a datagram without flags and bytes.
+    /// The entry of an empty datagram without flags.
     pub(super) fn new(qkey: u32, way: Vector) -> Self {
         Self {
             tag: 0,
@@ -112,7 +113,7 @@ impl Send {
         }
     }
 
-    /// What is not each datagram's own.
+    /// The units that only depend on the path.
     pub(super) fn front(self) -> Front {
         let units: [Unit; SEND / UNIT] = transmute!(self);
         let [_, _, front @ .., _, _] = units;
@@ -128,16 +129,16 @@ struct Tagged {
     opcode: u32,
 }
 
-/// What is a datagram's own in front of what all that go the same way have in common.
+/// The units of one datagram before the common ones.
 #[inline]
 pub(super) fn own_first(tag: u32, flagged: Unit) -> [Unit; OWN] {
     [transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND }), flagged]
 }
 
-/// What is its own behind that.
+/// The units of one datagram after the common ones.
 #[inline]
 pub(super) fn own_last(length: u32, pieces: u32) -> [Unit; OWN] {
-    // Two words of the kernel's are in front of the progress.
+    // Two words of the kernel precede the progress.
     let Progress { length, left, piece, pieces, offset, reserved } = Progress::new(length, pieces);
     transmute!([0, 0, length, left, piece, pieces, offset, reserved])
 }
@@ -198,10 +199,10 @@ struct Layout {
     padding: [u8; 16],
 }
 
-/// A completion. Nothing of it is to be trusted.
+/// A completion. Untrusted: every value is checked by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Completion {
-    /// `None`: none of ours.
+    /// `None`: the driver posts no such tag.
     pub(super) tag: Option<u32>,
     pub(super) failure: Option<Failure>,
     pub(super) bytes: u32,

@@ -1,4 +1,4 @@
-//! Waiting for arrivals outside the device's lock.
+//! Waits for arrivals without holding the device's lock: on the completion channel and an eventfd.
 
 use alloc::sync::Arc;
 use core::ffi::c_int;
@@ -7,19 +7,19 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// What ended a wait.
+/// The end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Woken {
     /// The lane that was armed raised its event.
     Arrived,
-    /// [`Bell::ring`] was called, or the adapter reports something: ask for facts.
+    /// [`Bell::ring`] was called, or the adapter reported an asynchronous event: poll the device's events.
     Rung,
     /// Neither within the time.
     TimedOut,
 }
 
-/// Waits for the event of one lane, which [`Device::arm`](unisono_core::device::Device::arm) asks for. Clones share it; the
-/// device need not be held meanwhile.
+/// Waits for the event of one lane, which [`Device::arm`](unisono_core::device::Device::arm) requests. Clones share it;
+/// the device need not be held meanwhile.
 #[derive(Clone, Debug)]
 pub struct Bell {
     channel: Arc<OwnedFd>,
@@ -27,15 +27,15 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// `channel` becomes readable at an event. It is duplicated, so that the bell may outlive its queue.
+    /// `channel` becomes readable at an event. It is duplicated, so that the waiter may outlive its queue pair.
     pub(super) fn new(channel: RawFd) -> io::Result<Self> {
         // SAFETY: no pointers.
         let channel = owned(unsafe { libc::fcntl(channel, libc::F_DUPFD_CLOEXEC, 0) })?;
         Ok(Self { channel: Arc::new(channel), rung: Arc::new(counter()?) })
     }
 
-    /// Blocks until the event is raised, somebody rings or the time is over; `None` is for ever. A signal ends it as time does.
-    /// Rings that came before are not lost; one wait takes them all.
+    /// Blocks until the event is raised, [`ring`](Self::ring) is called or the timeout expires; `None` waits for ever.
+    /// A signal ends it like a timeout. Earlier calls of `ring` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> Woken {
         match wait([self.channel.as_raw_fd(), self.rung.as_raw_fd()], timeout) {
             [_, true] => {
@@ -54,7 +54,7 @@ impl Bell {
 }
 
 impl Bell {
-    /// Lets go of the channel, for all clones: as long as a descriptor of it is open, an adapter that was removed does not go.
+    /// Releases the channel, for all clones: while a descriptor of it is open, the kernel cannot remove the adapter.
     pub(super) fn detach(&self) {
         // SAFETY: two open descriptors of the bell's; from now on both are its counter.
         unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
@@ -62,7 +62,7 @@ impl Bell {
     }
 }
 
-/// Makes a descriptor answer at once.
+/// Makes a descriptor non-blocking.
 pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let number = descriptor.as_raw_fd();
     // SAFETY: no pointers.
@@ -74,7 +74,7 @@ pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor that counts rings.
+/// An eventfd that counts wake-ups.
 pub(super) fn counter() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
@@ -92,7 +92,7 @@ fn take(counter: &OwnedFd) {
     unsafe { libc::read(counter.as_raw_fd(), ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
 }
 
-/// Which of two descriptors are readable, after at most so long.
+/// Which of two descriptors are readable, after `timeout` at most.
 pub(super) fn wait(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2] {
     let mut entries = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let time = timeout.map(|timeout| libc::timespec {

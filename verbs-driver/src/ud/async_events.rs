@@ -1,4 +1,4 @@
-//! What the adapter reports by itself, read by a thread of its own: asking costs a system call each time.
+//! The adapter's asynchronous events, read by a thread of its own, since each query costs a system call.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,32 +14,32 @@ use rdma_core_sys as sys;
 use super::arrival_waiter::{self, Bell, set_nonblocking};
 use super::domain::Domain;
 
-/// A report.
+/// An asynchronous event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Report {
-    /// A queue pair failed: the address of its record, or the number that was given for it.
+    /// A queue pair failed: the address of its `ibv_qp`, or the number that was assigned to it.
     QueueFailed(usize),
-    /// As above, of a completion queue that was overrun.
+    /// As above, for a completion queue that was overrun.
     Overrun(usize),
     /// The port is down.
     PortDown,
     /// The port is active.
     PortUp,
-    /// The port's addresses changed. All that comes when an interface is removed: the kernel does not tell of a port that it
-    /// cannot ask any more.
+    /// The port's addresses changed. The only event when an interface is removed: the kernel reports no port that it
+    /// can no longer query.
     Changed,
     /// The adapter is gone for good.
     Fatal,
 }
 
-/// Reports that nobody has taken.
+/// Events that the device has not taken yet.
 #[derive(Debug, Default)]
 struct Inbox {
     any: AtomicBool,
     reports: Mutex<Vec<Report>>,
 }
 
-/// The thread and what it read.
+/// The thread and the events that it has read.
 #[derive(Debug)]
 pub(super) struct Events {
     inbox: Arc<Inbox>,
@@ -54,7 +54,7 @@ struct Context(*mut sys::ibv_context);
 unsafe impl Send for Context {}
 
 impl Events {
-    /// Starts to read. Every report rings the bells, too.
+    /// Starts the thread. Every event also wakes the waiters.
     pub(super) fn start(domain: &Domain, bells: [Bell; 2]) -> io::Result<Self> {
         let (context, _) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
         // SAFETY: an open context, whose descriptor does not change.
@@ -78,7 +78,7 @@ impl Events {
         Ok(Self { inbox, stop, thread: Some(thread) })
     }
 
-    /// What was reported since the last call. One load when there is nothing.
+    /// Takes the events since the last call. One load when there are none.
     pub(super) fn take(&self) -> Vec<Report> {
         if !self.inbox.any.load(Ordering::Relaxed) || !self.inbox.any.swap(false, Ordering::Acquire) {
             return Vec::new();
@@ -96,15 +96,14 @@ impl Drop for Events {
     }
 }
 
-/// The next event: `None` when there is none, `Some(None)` when it is of no matter.
+/// The next event: `None` if there is none, `Some(None)` if it is irrelevant.
 fn next(context: &Context) -> Option<Option<Report>> {
     let mut event = MaybeUninit::<sys::ibv_async_event>::zeroed();
     // SAFETY: an open context whose descriptor does not block, and a place for the answer.
     if unsafe { sys::ibv_get_async_event(context.0, event.as_mut_ptr()) } != 0 {
         return None;
     }
-    // Not as the enumeration that the binding has for it: the kernel may know more events.
-    // SAFETY: within the event.
+    // Not read as the binding's enumeration: the kernel may know more events.
     let kind = unsafe { &raw const (*event.as_ptr()).event_type }.cast::<u32>();
     // SAFETY: the enumeration is a C one, of 32 bits, and was written above.
     let kind = unsafe { kind.read() };
@@ -112,7 +111,7 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let element = unsafe { &raw const (*event.as_ptr()).element }.cast::<usize>();
     // SAFETY: an address or a port number, in a place that was all zeros before it was written.
     let element = unsafe { element.read() };
-    // An odd number is a mapped queue pair's, or a port's: no record of libibverbs, in which this is counted.
+    // An odd number is a mapped queue pair's, or a port's: no object of libibverbs, which counts acknowledgements.
     if element.is_multiple_of(2) {
         // SAFETY: got above. What it names lives: whoever destroys it waits for this.
         unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };

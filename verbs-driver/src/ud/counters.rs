@@ -1,4 +1,4 @@
-//! What a verbs device counts: one writer, readable at any time from any thread.
+//! Counters of a verbs device: one writer, readable at any time from any thread.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,12 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// The count so far.
+    /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Adds without a locked instruction: whoever holds the device exclusively is the only writer.
+    /// Adds without a locked instruction: the thread that holds the device exclusively is the only writer.
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
@@ -25,9 +25,9 @@ pub struct Tally {
     pub sent: Counter,
     /// Of these, in the work queue entry itself.
     pub sent_inline: Counter,
-    /// Of these, copied since their payload was not registered.
+    /// Of these, copied because their payload was not registered.
     pub sent_copied: Counter,
-    /// Doorbells: calls that posted sends.
+    /// Doorbells of send queues.
     pub send_calls: Counter,
     /// Lost: the peer has no path, or its address handle was refused or took too long.
     pub lost_no_path: Counter,
@@ -39,10 +39,10 @@ pub struct Tally {
     pub too_short: Counter,
     /// Completions in error, sends and receives.
     pub failed: Counter,
-    /// Times that a queue was in error and made anew.
+    /// Restarts of queue pairs that were in error.
     pub rebuilt: Counter,
-    /// Address handles made.
+    /// Address handles created.
     pub handles_made: Counter,
-    /// Times that a completion queue was said to be overrun.
+    /// Reported overruns of completion queues.
     pub overruns: Counter,
 }

@@ -1,8 +1,9 @@
-//! Queue pairs that the kernel makes for us and maps: commands of the write interface, without a word of libibverbs.
+//! Queue pairs that the kernel creates and maps through the uverbs write interface, without libibverbs.
 //!
-//! rdma-core's provider for Soft-RoCE keeps to itself where its queues are mapped, so the queue pair is made here; device, protection
-//! domain and registrations are libibverbs'. Commands are written to the device's file: a word that names it, its length and that
-//! of the answer in words, where the answer goes, then its fields (`ib_user_verbs.h`).
+//! rdma-core's provider for Soft-RoCE does not expose where its queues are mapped, so the queue pair is created here;
+//! device, protection domain and registrations are libibverbs'. Commands are written to the device's file: the
+//! command's number, its length and that of the response in words, the address of the response, then its fields
+//! (`ib_user_verbs.h`).
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -27,7 +28,7 @@ const DESTROY_PAIR: u32 = 27;
 const POST_SEND: u32 = 28;
 const ATTACH_GROUP: u32 = 30;
 const DETACH_GROUP: u32 = 31;
-/// `IBV_QPT_UD`, in the byte behind that of `sq_sig_all`.
+/// `IBV_QPT_UD`, in the byte after that of `sq_sig_all`.
 const DATAGRAMS: u32 = 4 << 8;
 /// `ibv_qp_state`, and `ibv_qp_attr_mask`.
 const RESET: u32 = 0;
@@ -38,25 +39,26 @@ const ERROR: u32 = 6;
 const STATE: u32 = 1;
 const PARTITION_PORT_KEY: u32 = 1 << 4 | 1 << 5 | 1 << 6;
 const PSN: u32 = 1 << 16;
-/// Bytes of a send request in the interface that is not used (`ib_uverbs_send_wr`): the kernel takes no fewer, and clears as many for
-/// each doorbell.
+/// Bytes of a send request in the interface (`ib_uverbs_send_wr`), which is not used: the kernel requires at least
+/// this, and clears as many bytes for each doorbell.
 const UNUSED_ENTRY: u32 = 56;
-/// Words of the longest command, its own two and where the answer goes included.
+/// Words of the longest command, including its own two and the address of the response.
 const COMMAND_MAX: usize = 32;
-/// Where the kernel says what users of adapters share with it, and the version of Soft-RoCE's queues that is written here.
+/// The directory with the ABI version of each adapter's user interface, and the version of Soft-RoCE's queues that is
+/// implemented here.
 const DEVICES: &str = "/sys/class/infiniband_verbs";
 const VERSION: u32 = 2;
-/// The file's name of an adapter's network interface, which Soft-RoCE alone has there.
+/// The sysfs file with an adapter's network interface, which only Soft-RoCE has there.
 const PARENT: &str = "parent";
 
-/// How large a queue pair is at least.
+/// Minimum sizes of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
-    /// Datagrams that can be posted.
+    /// Send entries.
     pub sends: u32,
-    /// Memory that can be lent.
+    /// Receive entries.
     pub receives: u32,
-    /// Bytes that an entry has room for.
+    /// Inline bytes of an entry.
     pub inline: u32,
 }
 
@@ -65,11 +67,11 @@ pub fn is_ours(adapter: &str) -> bool {
     Path::new("/sys/class/infiniband").join(adapter).join(PARENT).exists()
 }
 
-/// Of what the kernel and an adapter's users share, by the adapter's name. `None`: the adapter has no users.
+/// The ABI version of an adapter's user interface, by the adapter's name. `None`: it has none.
 fn interface_version(devices: &Path, adapter: &str) -> io::Result<Option<u32>> {
     for device in fs::read_dir(devices)? {
         let device = device?.path();
-        // Some entries are no devices.
+        // Some entries are not devices.
         if fs::read_to_string(device.join("ibdev")).is_ok_and(|name| name.trim_end() == adapter) {
             let version = fs::read_to_string(device.join("abi_version"))?;
             return version.trim_end().parse().map(Some).map_err(io::Error::other);
@@ -78,14 +80,14 @@ fn interface_version(devices: &Path, adapter: &str) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// What rings for a queue.
+/// The command of a queue's doorbell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Command {
-    /// Nobody has to be told.
+    /// No command.
     Nothing,
-    /// There is something to send.
+    /// Process the send queue.
     Send,
-    /// An event is asked for.
+    /// Arm the completion queue.
     Notify,
 }
 
@@ -97,7 +99,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Whose it is.
+    /// Its queue pair.
     pub const fn pair(&self) -> &Arc<Pair> {
         &self.pair
     }
@@ -108,7 +110,7 @@ impl Call for Bell {
     fn call(&mut self, value: [u8; 8]) {
         let pair = &self.pair;
         let [solicited, ..] = value;
-        // A queue pair in error refuses; its completions say so.
+        // A queue pair in error refuses; its completions report the failure.
         let _ = match self.command {
             Command::Nothing => Ok(()),
             Command::Send => ring(pair),
@@ -165,19 +167,19 @@ impl Drop for Map {
     }
 }
 
-/// What the kernel has made, until this is dropped.
+/// A kernel object, until this is dropped.
 #[derive(Debug)]
 struct Object {
     file: RawFd,
     handle: u32,
     destroy: u32,
-    /// Words that the kernel answers to that.
+    /// Words of the response to that.
     answer: usize,
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // Nobody can be told if the kernel refuses: it gives everything back with the file.
+        // An error cannot be reported: the kernel frees everything with the file.
         let mut answer = [0; 2];
         let answer = answer.get_mut(..self.answer).unwrap_or_default();
         let _ = ask(self.file, self.destroy, &[self.handle, 0], answer);
@@ -195,7 +197,7 @@ struct Completions {
 #[derive(Debug)]
 pub struct Pair {
     file: RawFd,
-    // Each before what it uses, when all are dropped: the kernel does not end what is in use.
+    // Dropped in this order, users before used: the kernel does not destroy objects in use.
     object: Object,
     number: u32,
     element: u32,
@@ -216,10 +218,11 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Pair {
-    /// Makes a queue pair that sends and receives datagrams of this key, and its queues. Reports about it name `element`.
+    /// Creates a queue pair for datagrams with this Q_Key, and its queues. Asynchronous events about it carry
+    /// `element`.
     ///
     /// # Errors
-    /// The kernel refuses, or the adapter is no Soft-RoCE device.
+    /// The kernel refuses, or the adapter is not a Soft-RoCE device.
     pub fn new(
         domain: &Arc<Domain>,
         depth: Depth,
@@ -232,7 +235,9 @@ impl Pair {
         match interface_version(Path::new(DEVICES), domain.name())? {
             Some(VERSION) => {}
             Some(other) => {
-                return Err(io::Error::other(format!("version {other} of Soft-RoCE's queues, not {VERSION}")));
+                return Err(io::Error::other(format!(
+                    "the kernel has version {other} of Soft-RoCE's queues; only version {VERSION} is supported, use --queues library"
+                )));
             }
             None => return Err(io::ErrorKind::NotFound.into()),
         }
@@ -250,12 +255,12 @@ impl Pair {
         let handles = [element, 0, pd, sent.object.handle, received.object.handle, 0];
         let sizes = [depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
         let fields = [handles, sizes].concat();
-        // What all kernels answer, then offset, size and padding of the receive queue and of the send queue.
+        // The common response, then offset, size and padding of the receive queue and of the send queue.
         let mut answer = [0; 8 + 4 + 4];
         ask(file, CREATE_PAIR, &fields, &mut answer)?;
         let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
         let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
-        // Not among the fields below: were a mapping refused there, those before it would be dropped last to first.
+        // Mapped before the fields below are set: if one mapping fails, the earlier ones must be dropped in order.
         let (receive, send) = (Map::new(file, wide(a, b), c as usize)?, Map::new(file, wide(d, e), f as usize)?);
         let pair = Self {
             file,
@@ -277,17 +282,17 @@ impl Pair {
         Ok((pair, queues))
     }
 
-    /// What peers call it.
+    /// The queue pair number.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// What reports about it name.
+    /// The element of asynchronous events about it.
     pub const fn element(&self) -> u32 {
         self.element
     }
 
-    /// Takes in datagrams to the group of this GID and LID.
+    /// Attaches it to the group with this GID and LID.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -295,7 +300,7 @@ impl Pair {
         self.group(ATTACH_GROUP, group, lid)
     }
 
-    /// The contrary.
+    /// Detaches it from the group.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -308,19 +313,19 @@ impl Pair {
         tell(self.file, command, &[a, b, c, d, self.object.handle, lid.into()])
     }
 
-    /// Readable when an event was raised; each is 8 bytes.
+    /// The completion channel: readable after an event of 8 bytes.
     pub fn events(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 
-    /// Takes the events that were raised: none is left, if the descriptor does not block.
+    /// Drains the completion channel, whose descriptor must be non-blocking.
     pub fn drain_events(&self) {
         let mut event = [0_u8; 8];
         // SAFETY: room for an event.
         while unsafe { libc::read(self.channel.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) } == 8 {}
     }
 
-    /// Into the error state, as an adapter does when something fails.
+    /// Moves to the error state, as a failing adapter does.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -336,7 +341,7 @@ impl Pair {
         self.modify(RESET, STATE)
     }
 
-    /// From reset to ready.
+    /// From reset to ready to send.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -368,7 +373,7 @@ impl Pair {
         let sent = mapped(&pair.sent.map, sizes.sent, [taken, put], bell(Command::Nothing));
         let received = mapped(&pair.received.map, sizes.received, [taken, put], bell(Command::Notify));
         let queues = Queues::new(sizes, send?, sent?, receive?, received?);
-        queues.ok_or_else(|| io::Error::other("queues of another size than was asked for"))
+        queues.ok_or_else(|| io::Error::other("the kernel created queues of a different size than requested"))
     }
 }
 
@@ -404,18 +409,18 @@ const fn wide(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-/// A command with an answer.
+/// A command with a response.
 fn ask(file: RawFd, command: u32, fields: &[u32], answer: &mut [u32]) -> io::Result<()> {
     let at = answer.as_mut_ptr().expose_provenance() as u64;
     send(file, command, [&[at as u32, (at >> 32) as u32], fields], answer.len())
 }
 
-/// A command without.
+/// A command without a response.
 fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
     send(file, command, [&[], fields], 0)
 }
 
-/// The doorbell of a send queue: a command without requests, of whose answer nothing is looked at.
+/// The doorbell of a send queue: a command without requests, whose response is ignored.
 #[inline]
 fn ring(pair: &Pair) -> io::Result<()> {
     let mut answer = 0_u32;
@@ -423,7 +428,7 @@ fn ring(pair: &Pair) -> io::Result<()> {
     write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.object.handle, 0, 0, UNUSED_ENTRY])
 }
 
-/// On the stack: no memory is asked for.
+/// Builds the command on the stack: no allocation.
 fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Result<()> {
     let words = 2 + parts.map(<[u32]>::len).iter().sum::<usize>();
     let mut whole = [0; COMMAND_MAX];
@@ -446,8 +451,8 @@ fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
     }
 }
 
-/// `write(2)`. Returns what the kernel returns: bytes, or a negated number of an error. An instruction that stands here, since a doorbell is
-/// rung for each message: a call of libc's would be one more jump there and back.
+/// `write(2)`. Returns the kernel's result: bytes, or a negated error number. The instruction is inlined, since each
+/// message rings a doorbell: a call through libc would cost another jump.
 ///
 /// # Safety
 /// `bytes` bytes can be read, and what the command names may be written.
@@ -471,7 +476,8 @@ unsafe fn call(file: RawFd, from: *const u8, bytes: usize) -> isize {
     result
 }
 
-/// As above. Not `libc::write`: where there are several threads, that it is a point of cancellation doubles its instructions.
+/// As above. Not `libc::write`, which is a cancellation point and executes twice the instructions in a threaded
+/// program.
 ///
 /// # Safety
 /// As above.
