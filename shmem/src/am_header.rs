@@ -237,7 +237,7 @@ mod tests {
         let note = |side: &mut Settled, credit| side.note(EAGER, credit, 7).map(|[note, _]| note);
         let first = note(&mut here, credit(3, 200)).expect("few are new");
         assert_eq!((first & KIND, there.credit(first)), (EAGER, credit(3, 200)));
-        assert_eq!(note(&mut here, credit(4, 456)), None, "256 are too many for a note");
+        assert_eq!(note(&mut here, credit(4, 456)), None, "256 acknowledgements do not fit in a header");
         let head = Head::short(Context(0), Tag(7), credit(4, 456));
         here.say(&head);
         assert_eq!(there.hear(check(head.as_ref()), head.as_ref()), Some(()));

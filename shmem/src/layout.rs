@@ -188,7 +188,7 @@ impl Layout {
         self.end
     }
 
-    /// Bytes up to the end of the last area. What follows, up to a power of two, is never touched.
+    /// Bytes up to the end of the last area. The rest, up to a power of two, is never touched.
     pub const fn used(&self) -> usize {
         self.used
     }
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// As `docs/using.md` says them.
+    /// The numbers of pages that `docs/using.md` states.
     #[test]
     fn nodes_need_so_many_huge_pages() {
         for (ranks, pages) in [(2, 25), (8, 61)] {

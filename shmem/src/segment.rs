@@ -1,6 +1,6 @@
 //! Access to shared memory: words, which are atomic and have one writer each, and payload bytes, which belong to one
-//! side at a time, as the words say. Apart from copies the only file of the core that touches raw memory, and the only
-//! one with a loom implementation.
+//! side at a time, as the words determine. Apart from copies the only file of the core that touches raw memory, and the
+//! only one with a loom implementation.
 //!
 //! Another process may break the rules and write anywhere. Payload is then wrong, but nothing here depends on it: no
 //! reference to payload bytes is ever made, and words are atomic.
@@ -415,7 +415,7 @@ impl fmt::Debug for Segment<'_> {
 
 impl fmt::Debug for Cells<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Cells({} bytes)", self.bytes())
+        write!(to, "SharedBytes({} bytes)", self.bytes())
     }
 }
 

@@ -405,7 +405,7 @@ impl<'a> Flags<'a> {
         Ok(steps.wrapping_sub(least).cast_signed() <= 0)
     }
 
-    /// Whether a rank has published a step. `Err`: what is wrong with it.
+    /// Whether a rank has published a step. `Err`: its word is corrupt, or it made a different call.
     fn has_shown(&mut self, of: u32, step: u32) -> Result<bool, Cause> {
         let at = self.boards.stamp(of, step);
         let Some([stamp, sign]) = self.segment.words(at, 2) else { return Err(Cause::Corrupt) };
@@ -518,7 +518,7 @@ impl<'a> Flags<'a> {
     fn end_lap(&mut self) {
         if self.course.releases(self.lap) {
             let at = self.boards.done(self.rank);
-            // A rank that moves the data by other means may look again at these slots, until its next collective here.
+            // A rank that moves the data by other means may read these slots again, until its next collective here.
             self.done = self.step().wrapping_add(u32::from(!self.course.is_elsewhere()));
             self.publish(at, self.done, Site::SlotDone);
         }

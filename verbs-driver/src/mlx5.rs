@@ -14,9 +14,10 @@
 //!
 //! All fields are big-endian. Completion queue entries are untrusted input: they are written by DMA.
 //!
-//! Sources: rdma-core 55, `providers/mlx5/mlx5dv.h` (layouts and constants), `qp.c` (what a posting stores, and in which order),
-//! `cq.c` (ownership, arming), `verbs.c` (address vectors); "Mellanox Adapters Programmer's Reference Manual" (the public edition
-//! for Ethernet), chapters "Work Queue Structure", "Doorbell" and "Completion Queues". Koop, dissertation, §3, for why datagrams.
+//! Sources: rdma-core 55, `providers/mlx5/mlx5dv.h` (layouts and constants), `qp.c` (what a posting stores, and in
+//! which order), `cq.c` (ownership, arming), `verbs.c` (address vectors); "Mellanox Adapters Programmer's Reference
+//! Manual" (the public edition for Ethernet), chapters "Work Queue Structure", "Doorbell" and "Completion Queues".
+//! Koop, dissertation, §3, for why datagrams.
 
 mod completion;
 mod completion_queue;

@@ -14,8 +14,8 @@
 //!
 //! All fields are in native byte order, except those that travel on the wire.
 //!
-//! Sources: the kernel's `include/uapi/rdma/rdma_user_rxe.h` (queues, entries) and `ib_user_verbs.h` (completions, commands), the
-//! same that rdma-core's `providers/rxe` uses.
+//! Sources: the kernel's `include/uapi/rdma/rdma_user_rxe.h` (queues, entries) and `ib_user_verbs.h` (completions,
+//! commands), the same that rdma-core's `providers/rxe` uses.
 
 mod path;
 mod queue_pair;

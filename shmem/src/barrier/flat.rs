@@ -1,6 +1,6 @@
 //! The flat barrier: one release store, then an acquire poll of each other rank's word.
 //!
-//! Where ranks share cores, the last rank to arrive goes on at once, so each core switches between ranks once per
+//! Where ranks share cores, the last rank to arrive continues at once, so each core switches between ranks once per
 //! barrier and rank but one. A rank that is about to write data for all others may arrive *last* on purpose: it then
 //! leaves first, and the others find its data when they run. The other ranks do not need to know.
 

@@ -253,7 +253,7 @@ impl Drop for Mapping {
         let base = self.base.as_ptr().cast::<c_void>();
         // SAFETY: exactly this mapping, which is replaced in one step. Refused, it stays as it is.
         let replaced = unsafe { rustix::mm::mmap_anonymous(base, self.bytes, access, flags) };
-        debug_assert!(replaced.is_ok(), "addresses that are mapped can be mapped over");
+        debug_assert!(replaced.is_ok(), "a mapping can be replaced in place");
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(second.acquire(Site::Plain), 7);
         drop(other);
         second.publish(9, Site::Plain);
-        assert_eq!((first.own(), second.own()), (7, 9), "its addresses are valid, and its own");
+        assert_eq!((first.own(), second.own()), (7, 9), "its addresses stay valid, with private memory");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Life {
 
 impl fmt::Debug for Life {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Life({})", self.file.as_raw_fd())
+        write!(to, "LivenessLocks({})", self.file.as_raw_fd())
     }
 }
 

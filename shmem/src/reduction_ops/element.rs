@@ -224,7 +224,7 @@ fn bf16_kernel(operation: Operation) -> Option<Kernel> {
     })
 }
 
-/// The number whose upper half this is.
+/// The `f32` with this upper half.
 #[inline(always)]
 fn upper(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)

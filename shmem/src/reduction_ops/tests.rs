@@ -48,7 +48,7 @@ pub(crate) fn numbers(element: Element, bytes: &[u8]) -> Vec<Number> {
     bytes.chunks_exact(element.bytes()).map(number).collect()
 }
 
-/// What has the index.
+/// The type of the value of a value-index pair.
 fn value_of(located: Element) -> Element {
     match located {
         Element::LocatedI8 => Element::I8,

@@ -68,8 +68,8 @@ pub(crate) struct Course {
     /// Bytes of each block per round.
     part: usize,
     laps: u32,
-    /// Rounds in which payload is only published; in the last one everything is read. 0: it is read in the round in which
-    /// it is published.
+    /// Rounds in which payload is only published; in the last one everything is read. 0: it is read in the round in
+    /// which it is published.
     showing: u32,
     /// Whether payload fits in the slot itself.
     inline: bool,

@@ -26,7 +26,8 @@ impl Remote for Near {
     }
 }
 
-/// r(l, r) = the strings l and r of 4 bytes each joined: first byte of l, last of r, and how many were joined. Not commutative.
+/// r(l, r) = the strings l and r of 4 bytes each joined: first byte of l, last of r, and how many were joined. Not
+/// commutative.
 struct Joined;
 
 impl Operate for Joined {
@@ -344,7 +345,7 @@ fn operands_are_combined_in_rank_order_where_asked() {
     }
 }
 
-/// Byte `at` of what rank `from` has for rank `to`.
+/// Byte `at` of the block from rank `from` to rank `to`.
 fn byte(from: u32, to: u32, at: usize) -> u8 {
     (from * 31 + to * 7 + at as u32 * 3 + (at >> 8) as u32) as u8
 }

@@ -86,7 +86,8 @@ impl<S: Seam> CompletionQueue<S> {
         Some(Completion::parse(block))
     }
 
-    /// Asks for an event at the next completion, or the next that was solicited. If one waits already it is raised at once.
+    /// Asks for an event at the next completion, or the next that was solicited. If one waits already it is raised at
+    /// once.
     pub fn arm(&mut self, solicited: bool) {
         let what = if solicited { SOLICITED } else { 0 };
         let request = (self.events & 3) << 28 | what | self.taken & INDEX_MASK;

@@ -94,7 +94,7 @@ pub enum Link {
     Ethernet {
         /// The next hop's.
         mac: [u8; 6],
-        /// Of UDP, for RoCE v2, as [`source_port`] says; 0 for v1.
+        /// The UDP source port of RoCE v2, see [`source_port`]; 0 for v1.
         source_port: u16,
     },
 }

@@ -8,11 +8,11 @@ use super::{Barrier, Event, Record};
 /// A violation of the order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Violation {
-    /// A record was stored, and the device may see it before the entries that it covers.
+    /// A record was stored, and the adapter may see it before the entries that it covers.
     RecordBeforeEntry,
-    /// A doorbell was rung, and the device may look before it can see the entries.
+    /// A doorbell was rung, and the adapter may read before the entries are visible.
     DoorbellBeforeEntry,
-    /// A doorbell was rung, and the device may look before it can see the record.
+    /// A doorbell was rung, and the adapter may read before the record is visible.
     DoorbellBeforeRecord,
     /// A doorbell was rung without a new record.
     DoorbellWithoutRecord,

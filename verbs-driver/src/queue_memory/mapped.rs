@@ -18,7 +18,8 @@ pub struct Place {
     pub records: [NonNull<u32>; 2],
     /// The adapter's own index. Queues without one name the first record.
     pub progress: NonNull<u32>,
-    /// The registers: doorbell, or both halves of BlueFlame; aligned to 8. A queue without registers has 0 bytes of them.
+    /// The registers: doorbell, or both halves of BlueFlame; aligned to 8. A queue without registers has 0 bytes of
+    /// them.
     pub registers: NonNull<u64>,
     /// Bytes of the registers.
     pub register_bytes: usize,

@@ -2,7 +2,8 @@
 
 use core::fmt::Debug;
 
-/// Bytes in front of every datagram: a global route header or, with RoCE v2 over IPv4, 20 unused bytes and the IPv4 header.
+/// Bytes in front of every datagram: a global route header or, with RoCE v2 over IPv4, 20 unused bytes and the IPv4
+/// header.
 pub const GRH: usize = 40;
 /// Prefix of an IPv4-mapped GID.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];

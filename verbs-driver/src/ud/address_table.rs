@@ -407,7 +407,7 @@ impl AddressTable {
         self.reap();
     }
 
-    /// Gives back what was retired and is idle.
+    /// Destroys retired handles that are idle.
     fn reap(&mut self) {
         let postings = self.postings;
         for (way, _) in self.retired.extract_if(.., |(_, used)| postings.wrapping_sub(*used) > IDLE) {
@@ -416,7 +416,7 @@ impl AddressTable {
         }
     }
 
-    /// Gives every handle back, when the one that is being made is. The queues are gone.
+    /// Destroys every handle, after the one that is being created. The queue pairs are gone.
     pub(super) fn clear(&mut self) {
         let untaken = self.resolver.take().map(|mut resolver| resolver.stop()).unwrap_or_default();
         for made in untaken.into_iter().filter_map(|answer| answer.made) {
@@ -434,7 +434,7 @@ impl AddressTable {
     }
 }
 
-/// Makes the way to a GID. May look for the neighbour first, and wait for it.
+/// Creates the address handle or route for a GID. May resolve the neighbour's link address first, and block for that.
 fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
     let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
     let (pd, port, index, from) = (Pd(pd), domain.port(), domain.gid().index, address(domain.gid().gid));

@@ -261,7 +261,7 @@ impl Domain {
         self.lock().context.is_some_and(|context| active(context, self.port).is_some())
     }
 
-    /// Gives everything back to the system. Queues and address handles are gone before.
+    /// Closes the adapter. Queues and address handles must be gone before.
     pub(super) fn close(&self) {
         let mut open = self.lock();
         for region in open.regions.iter_mut().filter_map(Option::take) {

@@ -72,7 +72,7 @@ impl<R: Link, const N: usize> Chain<R, N> {
         Some((request, all, count))
     }
 
-    /// All requests so far. The chain is empty afterwards.
+    /// All requests of the chain, which is empty afterwards.
     fn take(&mut self) -> &mut [R] {
         self.requests.get_mut(..mem::take(&mut self.count)).unwrap_or_default()
     }

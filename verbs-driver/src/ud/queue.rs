@@ -23,7 +23,7 @@ pub(super) const INLINE_MAX: usize = 256;
 /// Pieces of a datagram: head and payload.
 pub(super) const PIECES: usize = 2;
 
-/// The request who writes and reads a device's queues.
+/// Which writer of a device's queues is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Queues {
     /// The driver, where there is a [`Provider`] and the kernel creates queues for it; else libibverbs.
@@ -92,8 +92,8 @@ impl fmt::Display for Provider {
 pub(super) struct Depth {
     pub(super) sends: u32,
     pub(super) receives: u32,
-    /// Entries of the completion queue of receives: at least `receives`, so that it cannot overrun. Those that we read have
-    /// four times as many as there are receives.
+    /// Entries of the completion queue of receives: at least `receives`, so that it cannot overrun. Those that we read
+    /// have four times as many as there are receives.
     pub(super) completions: u32,
 }
 

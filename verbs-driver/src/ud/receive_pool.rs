@@ -292,8 +292,8 @@ impl ReceivePool {
         }
     }
 
-    /// Gives a slot back. It is posted behind the next flush of what is sent, when nothing is found to have arrived, or when a batch of
-    /// slots is not the adapter's.
+    /// Releases a slot. It is posted after the next flush of sends, when a poll finds no datagram, or when a batch of
+    /// slots was released.
     pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
         if let Some(filling) = self.fillings.get_mut(slot as usize)
@@ -324,7 +324,7 @@ impl ReceivePool {
         Datagram { slot, bytes, head: head.unwrap_or_default(), source, table }
     }
 
-    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    /// Copies from a datagram. Bytes outside the datagram or the destination are not copied.
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: impl Lent) {
         let slot = from.0.wrapping_sub(self.base);
         let Some(filling) = self.fillings.get(slot as usize) else { return };

@@ -142,7 +142,7 @@ mod tests {
         let (found_to, found) = mpsc::channel::<Option<u8>>();
         let mut resolver = Resolver::start(move |_| found.recv().unwrap_or(None)).expect("a thread");
         assert!(resolver.ask(1, gid(1)) && resolver.ask(2, gid(2)));
-        // Nothing is found yet: the caller goes on all the same.
+        // No result yet: the caller continues without waiting.
         assert!(!resolver.has_answered());
         assert!(resolver.answers().is_empty());
         found_to.send(Some(7)).expect("the thread waits");

@@ -134,7 +134,7 @@ impl SendRing {
         let at = self.next() * HEAD;
         // SAFETY: the entry is free: nothing that names it is posted.
         let head = unsafe { self.memory.get_mut(at, HEAD) };
-        head.and_then(|head| head.try_into().ok()).expect("the ring has as many heads as entries")
+        head.and_then(|head| head.try_into().ok()).expect("the ring has as many headers as entries")
     }
 
     pub(super) const fn ticket(&self) -> Ticket {
@@ -247,7 +247,7 @@ impl SendRing {
         Some(room)
     }
 
-    /// Gives a posting to the queue.
+    /// Posts to the queue pair.
     #[inline(always)]
     fn hand(
         &mut self,
@@ -332,7 +332,7 @@ impl SendRing {
                 if unsafe { queue.flush(signal) } {
                     tally.sent.add(count.into());
                 } else {
-                    // Some may have been taken. The queue is made anew, after which none is.
+                    // Some may have been accepted. The queue pair is restarted, after which none is outstanding.
                     self.failed = true;
                     tally.lost_in_error.add(count.into());
                 }
@@ -346,8 +346,8 @@ impl SendRing {
         self.settle();
     }
 
-    /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all the same, which
-    /// is looked for now and then.
+    /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all
+    /// the same, which is looked for now and then.
     pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
         self.looks = self.looks.wrapping_add(1);
         let expected = self.signalled.is_some() || self.behind() > 0 && self.looks.is_multiple_of(QUIET);
@@ -381,19 +381,19 @@ impl SendRing {
         self.completed
     }
 
-    /// Postings behind the last that asked for a completion.
+    /// Postings since the last that requested a completion.
     const fn behind(&self) -> u32 {
         self.serial.wrapping_sub(self.asked)
     }
 
-    /// What is flushed is complete when nothing of it is read from memory.
+    /// Flushed postings are complete if none of them is gathered from memory.
     fn settle(&mut self) {
         if self.gathered.is_none() && !self.failed {
             self.completed = self.bound(self.flushed);
         }
     }
 
-    /// What is parked is not complete, nor what came after it.
+    /// Parked postings are not complete, nor are later ones.
     fn bound(&self, ticket: Ticket) -> Ticket {
         match self.parked.front() {
             Some(first) if first.ticket.is_within(ticket) => Ticket(first.ticket.0.wrapping_sub(1)),
@@ -401,7 +401,7 @@ impl SendRing {
         }
     }
 
-    /// The queue was made anew, or is gone: nothing is under way, and what was to be handed over is lost.
+    /// Follows a restart or the end of the queue pair: no posting is under way, and unflushed ones are lost.
     pub(super) fn forget(&mut self, tally: &Tally) {
         let left = self.serial.wrapping_sub(self.handed);
         tally.lost_in_error.add(u64::from(left) + self.parked.len() as u64);
@@ -437,7 +437,7 @@ impl<A: Lent> Token for UdToken<'_, A> {
         self.ring.head()
     }
 
-    /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    /// Payload is truncated to the length of its memory and to the MTU, which the caller promised not to exceed.
     #[inline(always)]
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let queue = self.queue.map(|queue| (queue, self.inline));

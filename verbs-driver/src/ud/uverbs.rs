@@ -386,7 +386,7 @@ fn completions(file: RawFd, entries: u32, channel: RawFd, element: u32) -> io::R
     Ok(Completions { object, map: Map::new(file, wide(low, high), size as usize)? })
 }
 
-/// The queue that is mapped there. `indices`: ours, the kernel's.
+/// The queue in this mapping. `indices`: the driver's, the kernel's.
 fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: Bell) -> io::Result<Ring> {
     let [ours, theirs] = indices;
     let index = map.word(ours)?;

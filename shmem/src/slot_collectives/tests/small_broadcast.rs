@@ -119,7 +119,7 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
         assert_eq!([go(&mut root), go(&mut leaf)], [Turn::Final; 2]);
         assert_eq!((is_first(&root), &leaf.memory), (true, &root.memory), "{number}");
     }
-    // Who runs ahead takes the chunks of its slots, and waits for the one that was not taken in its turn.
+    // A root that runs ahead uses the chunks of its slots, and waits for the one that was used out of turn.
     assert_eq!((go(&mut root), is_first(&root), root.flags.base), (Turn::Final, true, 25));
     let turn = 26_u32.next_multiple_of(ground.boards.slots);
     for step in 26..turn {
