@@ -21,7 +21,8 @@
 //! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
 //! ```text
 //! step           0      eager: header of a collective's message · payload, in the entry or in the bulk
-//! step announce  0      RTS: header · the sender's number · kind of location · bytes · checksum · address or offset (64)
+//! step announce  0      RTS: header · the sender's number · kind of location · bytes · checksum ·
+//!                       address or offset (64 bits)
 //! go        number     CTS: the number for the fragments of the announced message
 //! done      number     FIN: the message was read
 //! word           0      notification about a communicator (`std-shim`, `world/process`)

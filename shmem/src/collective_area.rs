@@ -1,7 +1,8 @@
 //! A rank's collective area: the words, slots and chunks that it publishes to all other ranks of its group.
 //!
 //! ```text
-//! 0          its barrier phase, and the line that the phase moves to; in a communicator slot also two generations: retired, freed
+//! 0          its barrier phase, and the line that the phase moves to; in a communicator slot also two
+//!            generations: retired, freed
 //! 1 × line   count of steps it has finished: it no longer reads the others' slots of those
 //! 2 × line   slots: stamp, signature, inline payload; the slot of step s is s mod slots
 //!            oversubscribed: for each peer the last step in which this rank pulled a buffer that the peer exposed;

@@ -2,8 +2,8 @@
 //! the rank.
 //!
 //! ```text
-//! word 0   state: free, active, retired (no further collectives), left, or failed; for a process that has ended, the proxy of a
-//!          bare-metal node writes "failed"
+//! word 0   state: free, active, retired (no further collectives), left, or failed; for a process that has ended,
+//!          the proxy of a bare-metal node writes "failed"
 //!      1   rank in the job
 //!      2   incarnation
 //!      3   process id, for people: liveness is the record lock's (`host::liveness`)

@@ -6,7 +6,8 @@
 //!       bulk     pieces, each contiguous and aligned to a line   written by the producer
 //!
 //! entry: +0 turn · +4 form · +8 header, 2 words · +16 payload; its length is the form's lowest 8 bits, at most 48
-//!                  or if they are 255: +16 the piece's first line · +20 its bytes · +24 lines used in all · +28 immediate data
+//!                  or if they are 255: +16 the piece's first line · +20 its bytes · +24 lines used in all ·
+//!                                      +28 immediate data
 //! ```
 //!
 //! An entry's turn, its count plus one, is published last, so that a short message costs one transfer of one cache

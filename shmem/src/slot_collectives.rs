@@ -200,7 +200,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`choice`] selects. All
+    /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`selection`] selects. All
     /// ranks pass the same, except for [`Way::Elsewhere`].
     pub const fn force(&mut self, way: Option<Way>) {
         self.forced = way;

@@ -236,7 +236,7 @@ impl Pair {
             Some(VERSION) => {}
             Some(other) => {
                 return Err(io::Error::other(format!(
-                    "the kernel has version {other} of Soft-RoCE's queues; only version {VERSION} is supported, use --queues library"
+                    "Soft-RoCE's queues have version {other}, only {VERSION} is supported; use --queues library"
                 )));
             }
             None => return Err(io::ErrorKind::NotFound.into()),
