@@ -1,8 +1,9 @@
-//! Barriers over one word per rank, its phase: loads and stores only.
+//! Barriers over one word per rank, its phase, with loads and stores only.
 //!
-//! A barrier has a fixed number of phases, and a rank's word says how many it has shown since the segment was made; it wraps. Nobody
-//! is more than one barrier ahead of anybody, so that words are compared around what is expected, and one that is farther away is
-//! nonsense. No second word is needed: a rank that is already in the next barrier shows more, which suffices for this one.
+//! A barrier has a fixed number of phases, and a rank's word counts the phases that it has published since the segment
+//! was created; it wraps. No rank is more than one barrier ahead of another, so words are compared around the expected
+//! phase, and one that is further away is corrupt. No second word is needed: a rank that is already in the next barrier
+//! has published a higher phase, which suffices for this one.
 
 mod flat;
 mod pair;
@@ -14,10 +15,10 @@ pub use shape::Shape;
 
 use shape::Act;
 
-use crate::board::Boards;
+use crate::collective_area::Boards;
 use crate::segment::{Segment, Site, Word};
 
-/// A rank's side of the barriers of its group, as a polled machine.
+/// One rank's state machine for the barriers of its group.
 #[derive(Clone, Copy, Debug)]
 pub struct Barrier<'a> {
     segment: Segment<'a>,
@@ -26,24 +27,24 @@ pub struct Barrier<'a> {
     rank: u32,
     /// The word before this barrier.
     base: u32,
-    /// What comes next in it.
+    /// The next action in it.
     at: u32,
 }
 
-/// What a barrier says when it is polled.
+/// The result of polling a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// All have arrived.
     Complete,
-    /// This rank has not shown enough.
+    /// This rank has not reached the awaited phase.
     Awaits(u32),
-    /// This rank shows what it cannot.
+    /// This rank's phase is impossible.
     Corrupt(u32),
 }
 
 impl<'a> Barrier<'a> {
-    /// The barriers of a group, after `first` phases. Every rank has the same shape. `None`: the boards do not lie in the segment, or
-    /// there is no such rank.
+    /// The barriers of a group, after `first` phases. Every rank has the same shape. `None`: the areas do not lie in
+    /// the segment, or there is no such rank.
     pub fn new(segment: Segment<'a>, boards: Boards, rank: u32, shape: Shape<'a>, first: u32) -> Option<Self> {
         boards.words(segment)?;
         let at = shape.acts(rank, boards.ranks);
@@ -55,7 +56,7 @@ impl<'a> Barrier<'a> {
         self.at = 0;
     }
 
-    /// Goes on until a rank is missing: at most as many steps as the shape has acts.
+    /// Proceeds until a rank is missing: at most as many steps as the shape has actions.
     pub fn poll(&mut self) -> Arrival {
         loop {
             match self.shape.act(self.rank, self.boards.ranks, self.at) {
@@ -84,13 +85,14 @@ impl<'a> Barrier<'a> {
         self.segment.word(self.boards.phase(rank))
     }
 
-    /// Whether a rank has shown this much; `None`: what it shows is nonsense.
+    /// Whether a rank has reached this phase; `None`: its phase is impossible.
     fn look(&self, peer: u32, phase: u32) -> Option<bool> {
         has_shown(self.word(peer)?.acquire(Site::PhaseLook), phase, self.shape.phases(self.boards.ranks))
     }
 }
 
-/// Whether a word has reached `phase`, where barriers have `phases`; `None`: it is farther away than any rank can be.
+/// Whether a word has reached `phase`, where a barrier has `phases` phases; `None`: it is further away than any rank
+/// can be.
 pub(crate) fn has_shown(word: u32, phase: u32, phases: u32) -> Option<bool> {
     let ahead = word.wrapping_sub(phase).cast_signed();
     (ahead.unsigned_abs() <= 2 * phases).then_some(ahead >= 0)

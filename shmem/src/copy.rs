@@ -1,17 +1,19 @@
-//! Long copies. Where both sides are out of this core's caches, one in the other core's and one in none, a plain copy waits
-//! for each in turn; here the lines of the next block are fetched on both sides while one is copied.
+//! Long copies with software prefetch. Where neither side is in this core's caches, say one in another core's and one
+//! in memory, a plain copy waits for each in turn; here the next block's lines of both are prefetched while one block
+//! is copied.
 //!
-//! Not for copies into the segment: lines that others have read are written fastest by the plain copy's string move, which does not
-//! fetch them. Nor for pieces of a ring, which lie in the last cache (`docs/shared-memory.md`). Nor for what is copied out of slots, which
-//! lies in the last cache or in memory: there single loads and stores let the processor fetch most.
+//! Not for copies into the segment: lines that others have read are written fastest by `rep movsb`, which does not
+//! fetch them. Not for pieces of a ring, which are in the last-level cache (`docs/shared-memory.md`). Not for copies
+//! out of slots, which are in the last-level cache or in memory: there single loads and stores keep the hardware
+//! prefetcher busiest.
 
 use core::ptr::NonNull;
 
 use crate::segment::LINE;
 
-/// Bytes that are copied at a time: less than what processors copy by string moves, which do not profit from fetched lines.
+/// Bytes copied at a time: fewer than processors copy by `rep movsb`, which does not profit from prefetched lines.
 const BLOCK: usize = 2048;
-/// Bytes from which fetching ahead pays.
+/// Bytes from which prefetching pays.
 const LONG: usize = 4 * BLOCK;
 
 /// Copies `bytes` bytes.
@@ -49,8 +51,8 @@ pub unsafe fn copy_out(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Copies line by line, by loads and stores as short as they may be: the processor fetches the next lines by itself, on the reader's side as
-/// far ahead as it can, which it does not behind a string move.
+/// Copies line by line, with 16-byte loads and stores: the hardware then prefetches the source as early as it can,
+/// which it does not do after `rep movsb`.
 ///
 /// # Safety
 /// As of [`copy`].
@@ -105,7 +107,7 @@ unsafe fn copy_ahead(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     unsafe { into.copy_from_nonoverlapping(from, left) };
 }
 
-/// Has a line put into the caches.
+/// Prefetches a line into all cache levels.
 #[inline(always)]
 fn fetch(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse", not(miri)))]

@@ -1,13 +1,14 @@
 //! The core's [`Device`] over the rings of a segment, so that every protocol of the core runs over shared memory.
 //!
-//! A datagram is an entry; one of up to [`INLINE`] bytes is in it, a longer one in the bulk. It is copied twice: by the sender
-//! to the ring when it is posted, which completes it, and by the receiver from there to its place. The one that was handed out
-//! last lies in its ring until it is released; when the next is asked for before that, or when it is held, it moves to a private
-//! [`Buffer`].
+//! A datagram is one ring entry: up to [`INLINE`] bytes are in the entry, longer ones in the bulk. It is copied twice:
+//! by the sender into the ring, which completes the posting, and by the receiver to its destination. The datagram
+//! returned last stays in its ring until it is released; when the next one is received before that, or when it is held,
+//! it moves to a private [`Buffer`].
 //!
-//! A datagram has at most an eighth of a bulk: protocols with datagrams of 576 bytes need one of 8 KiB.
+//! A datagram takes at most an eighth of a bulk: a protocol with datagrams of 576 bytes needs a bulk of 8 KiB.
 //!
-//! Peers are ranks of the node, by their number there. There is one lane: whoever waits, waits for the rings' words.
+//! Peers are the ranks of the node, by their local number. There is one lane; a waiting rank waits for the rings'
+//! words.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,21 +17,22 @@ use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Sl
 use unisono_core::ids::PeerId;
 
 use crate::layout::Layout;
-use crate::lent::{self, Lent};
 use crate::ring::{Consumer, INLINE, Producer, PutError};
 use crate::segment::{Cells, Segment};
+use crate::user_memory::{self, Lent};
 
 /// Bytes of the longest datagram that any layout allows.
 pub const MTU_MAX: usize = 8192;
-/// Buffers beyond those for held datagrams.
+/// Buffers besides those for held datagrams.
 pub const SPARE: usize = 8;
-/// The longest datagram is this part of a ring's bulk; all but one of so many wait without loss, wherever the last one ended.
+/// The longest datagram is one part in this number of a ring's bulk; all but one of these parts can be outstanding
+/// without loss, wherever the previous one ended.
 const SHARE: u32 = 8;
-/// What an entry of a device is noted as.
+/// The header word of the device's entries.
 const DATAGRAM: u32 = u32::from_le_bytes(*b"GRAM");
-/// Shortest useful timeout: nothing is lost but by a receiver that is overrun.
+/// Shortest useful timeout in nanoseconds: datagrams are lost only when a receiver is overrun.
 const GRANULARITY_NS: u32 = 10_000;
-/// Answers that wait to be polled.
+/// Events that can be queued for polling.
 const FACTS: usize = 16;
 
 /// The rings to and from one rank.
@@ -38,7 +40,7 @@ const FACTS: usize = 16;
 pub struct Pair<'a> {
     outward: Producer<'a>,
     inward: Consumer<'a>,
-    /// Its words held what it never writes; it is not listened to any more.
+    /// Its words held values that it never writes; it is no longer polled.
     corrupted: bool,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A datagram in private memory: of so many bytes at most.
+/// A datagram in private memory, of up to `BYTES` bytes.
 #[derive(Clone, Copy)]
 pub struct Buffer<const BYTES: usize = MTU_MAX> {
     from: u32,
@@ -70,27 +72,27 @@ impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
     }
 }
 
-/// The datagram that was handed out last, as long as all but its head lies in its ring. Its head, and its place, is the
-/// buffer's of this number.
+/// The datagram that was returned last, while its bytes after the header are in its ring. The header and the metadata
+/// are in the buffer of this index.
 #[derive(Clone, Copy, Debug)]
 struct Current<'a> {
     buffer: usize,
-    /// `None`: it is all head.
+    /// `None`: it is not longer than the header.
     cells: Option<Cells<'a>>,
 }
 
-/// What a device counts.
+/// Counters of lost datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Losses {
-    /// Posted to a ring without room.
+    /// Posted to a full ring.
     pub full: u32,
-    /// Posted to nobody, or too long.
+    /// Posted to an unknown peer, or too long.
     pub astray: u32,
-    /// Ranks that wrote what no rank writes.
+    /// Peers whose rings held values that no rank writes.
     pub corrupted: u32,
 }
 
-/// A [`Device`] over rings. Lent memory is named by `A`; datagrams have at most `BYTES` bytes, on all ranks the same.
+/// A [`Device`] over rings. `A` is a piece of a user buffer; datagrams have at most `BYTES` bytes, equal on all ranks.
 #[derive(Debug)]
 pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
     pairs: &'a mut [Pair<'a>],
@@ -98,7 +100,7 @@ pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
     head: [u8; HEAD],
     posted: Ticket,
     current: Option<Current<'a>>,
-    /// The pair that is looked at next.
+    /// The pair that is polled next.
     next: usize,
     facts: [Option<Fact>; FACTS],
     mtu: u32,
@@ -108,8 +110,8 @@ pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
 }
 
 impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
-    /// A device with these rings, one pair for each rank of the node, its own included, in their order, and these buffers:
-    /// [`SPARE`] and as many as can be held.
+    /// A device with these rings, one pair for each rank of the node in order, its own included, and these buffers:
+    /// [`SPARE`] plus the number of datagrams that can be held.
     pub fn new(layout: &Layout, pairs: &'a mut [Pair<'a>], buffers: &'a mut [Buffer<BYTES>]) -> Self {
         let bulk = layout.sizes().ring_bulk;
         let mtu = (bulk / SHARE).min(MTU_MAX.min(BYTES) as u32);
@@ -129,18 +131,18 @@ impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
         }
     }
 
-    /// What it has lost so far.
+    /// The counters of lost datagrams.
     pub const fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Moves what lies in its ring to its buffer, and gives the ring its entry back.
+    /// Moves the current datagram from its ring to its buffer, and returns the ring entry.
     fn set_aside(&mut self) {
         let Some(current) = self.current.take() else { return };
         let Some(buffer) = self.buffers.get_mut(current.buffer) else { return };
         let rest = buffer.bytes.get_mut(HEAD..usize::from(buffer.length));
         if let (Some(cells), Some(rest)) = (current.cells, rest) {
-            // As long as the datagram, as it was when it came.
+            // As long as the datagram was when it arrived.
             let _ = cells.part(HEAD, rest.len()).and_then(|cells| cells.read(rest));
         }
         self.take(current);
@@ -160,7 +162,7 @@ impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
         }
     }
 
-    /// The next entry of this pair, if there is one: its head goes to the buffer.
+    /// The next entry of this pair, if there is one; its header is copied to the buffer.
     fn look(&mut self, from: usize, free: usize) -> Option<Current<'a>> {
         let pair = self.pairs.get_mut(from).filter(|pair| !pair.corrupted)?;
         let buffer = self.buffers.get_mut(free)?;
@@ -177,7 +179,7 @@ impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
         Some(Current { buffer: free, cells: (length > HEAD).then_some(cells) })
     }
 
-    /// The peer's words hold what it never writes.
+    /// Handles a protocol violation: the peer's words hold values that it never writes.
     fn disown<T>(&mut self, peer: usize) -> Option<T> {
         if let Some(pair) = self.pairs.get_mut(peer) {
             pair.corrupted = true;
@@ -205,7 +207,7 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
         &mut self.device.head
     }
 
-    /// Copies the datagram to the receiver's ring. Without room there it is lost, and counted.
+    /// Copies the datagram to the receiver's ring. If the ring is full it is lost and counted.
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let device = self.device;
         device.posted = device.posted.next();
@@ -225,15 +227,15 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
                 *to = *from;
             }
             if let Some(payload) = payload {
-                lent::to_private(payload, rest);
+                user_memory::to_private(payload, rest);
             }
             pair.outward.put(note, inline.get(..bytes).unwrap_or_default())
         } else {
             pair.outward.put_piece(note, bytes as u32, |cells| {
-                // Both lie within: the piece is as long as they are together.
+                // Both fit: the piece is as long as the two together.
                 let _ = cells.write(head);
                 if let (Some(payload), Some(rest)) = (payload, cells.part(head.len(), bytes - head.len())) {
-                    lent::to_cells(payload, rest);
+                    user_memory::to_cells(payload, rest);
                 }
             })
         };
@@ -304,21 +306,21 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
         (lane == Lane::Polled).then_some(RingToken { device: self })
     }
 
-    /// Nothing to do: what is posted is in the ring.
+    /// Nothing to do: a posted datagram is in the ring already.
     fn flush(&mut self, _: Lane) {}
 
     fn completed(&mut self, lane: Lane) -> Ticket {
         if lane == Lane::Polled { self.posted } else { Ticket::default() }
     }
 
-    /// Looks at every ring once. Without a free buffer there is none.
+    /// Polls every ring once. Returns none if no buffer is free.
     fn receive(&mut self, lane: Lane) -> Option<RingDatagram<'_>> {
         self.set_aside();
         let free = self.buffers.iter().position(|buffer| !buffer.taken).filter(|_| lane == Lane::Polled)?;
         let (first, count) = (self.next, self.pairs.len());
         let mut turns = (first..count).chain(0..first.min(count));
         let (from, current) = turns.find_map(|from| Some((from, self.look(from, free)?)))?;
-        // Who has been heard comes last.
+        // Round robin: the pair that delivered is polled last.
         self.next = if from + 1 < count { from + 1 } else { 0 };
         self.current = Some(current);
         Some(self.held(Slot(free as u32)))
@@ -328,13 +330,13 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
         let (slot, start, bytes) = (from.0 as usize, usize::from(start), bytes as usize);
         if let Some(Current { cells: Some(cells), .. }) = self.current.filter(|current| current.buffer == slot) {
             if let Some(part) = cells.part(start, bytes) {
-                lent::from_cells(part, to);
+                user_memory::from_cells(part, to);
             }
             return;
         }
         let private = self.buffers.get(slot).and_then(|buffer| buffer.bytes.get(..usize::from(buffer.length)));
         if let Some(part) = private.and_then(|private| private.get(start..start.checked_add(bytes)?)) {
-            lent::from_private(part, to);
+            user_memory::from_private(part, to);
         }
     }
 

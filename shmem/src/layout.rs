@@ -1,39 +1,40 @@
-//! Where everything lies in a segment: a pure function of a few sizes, which its header states. No pointers.
+//! The layout of a segment: a pure function of a few sizes, which the segment's header states. Offsets only, no
+//! pointers.
 //!
 //! ```text
-//! 0        header: magic, version, checksum, sizes, waiting            one page
-//! seats    one stride per rank: who sits there, its beats, its canary  written by its rank
-//! asleep   one word per rank: which word it sleeps on, where it runs   written by its rank
-//! boards   per rank: its flags and slots of collectives                written by its rank
+//! 0        header: magic, version, checksum, sizes, wait mode                      one page
+//! slots    one stride per rank: its identity, heartbeats, integrity words        written by its rank
+//! asleep   one word per rank: which word it sleeps on, or the CPU it runs on     written by its rank
+//! areas    per rank: barrier words and slots of collectives                      written by its rank
 //! rings    per ordered pair: entries and bulk (producer), tail (consumer)
-//! pools    per rank: buffers that users allocated                      written by its rank
-//! rooms    per room and rank: flags and slots of another group's       written by its rank
+//! pools    per rank: buffers that users allocated                                written by its rank
+//! communicator slots   per slot and rank: collective area of another group       written by its rank
 //! ```
 
 use crate::segment::{STRIDE, Segment, Site};
 
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
-/// Of the layout. Every change of what lies where is a new one.
+/// Version of the layout; incremented whenever anything moves.
 pub const VERSION: u32 = 6;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
-/// Rooms: groups, beside that of all, which a rank has boards for.
+/// Communicator slots: groups, besides that of all ranks, for which a rank has a collective area.
 pub const ROOMS: u32 = 8;
-/// Bytes that every area begins at a multiple of.
+/// Alignment of every area in bytes.
 pub const PAGE: usize = 4096;
 
-/// How ranks wait. Constant for the life of a segment.
+/// How ranks wait. Constant for the lifetime of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Waiting {
-    /// A core for every rank: they spin and nobody is ever woken.
+    /// Dedicated: a core for every rank. Ranks spin and none is ever woken.
     Dedicated,
-    /// More ranks than cores: they yield, then sleep, and are woken.
+    /// Oversubscribed: more ranks than cores. Ranks yield, then sleep, and are woken.
     Shared,
 }
 
 impl Waiting {
-    /// What suits so many ranks on so many processors.
+    /// The mode for this number of ranks and processors.
     pub const fn of(ranks: usize, processors: usize) -> Self {
         if ranks > processors { Self::Shared } else { Self::Dedicated }
     }
@@ -48,17 +49,18 @@ pub struct Sizes {
     pub ring_entries: u32,
     /// Bytes of a ring's bulk: a power of two.
     pub ring_bulk: u32,
-    /// Bytes of a rank's board: a multiple of a page.
+    /// Bytes of a rank's collective area: a multiple of a page.
     pub board: u32,
     /// Bytes of a rank's pool: a multiple of a page.
     pub pool: u32,
-    /// Bytes of a rank's board in a room: a multiple of a page; 0: there are no rooms.
+    /// Bytes of a rank's collective area in a communicator slot: a multiple of a page; 0: there are no communicator
+    /// slots.
     pub room: u32,
     /// How ranks wait.
     pub waiting: Waiting,
 }
 
-/// Why sizes make no layout.
+/// Why sizes or a header give no layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LayoutError {
     /// No ranks, or too many.
@@ -67,7 +69,7 @@ pub enum LayoutError {
     Size,
     /// More than the address space.
     TooLarge,
-    /// The header is none: not a segment, of another version, or altered.
+    /// The header is missing, altered, or of another version.
     Header,
 }
 
@@ -75,9 +77,9 @@ impl core::fmt::Display for LayoutError {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         to.write_str(match self {
             Self::Ranks => "a segment has 1 to 256 ranks",
-            Self::Size => "an area's size is not a power of two, or no multiple of a page",
-            Self::TooLarge => "the segment exceeds the address space",
-            Self::Header => "no segment of this version lies there",
+            Self::Size => "the size of a ring is not a power of two, or that of an area not a multiple of a page",
+            Self::TooLarge => "the segment does not fit in memory or in the address space",
+            Self::Header => "not a segment of this version of unisono, or its header was overwritten",
         })
     }
 }
@@ -93,7 +95,7 @@ pub struct Area {
     pub bytes: usize,
 }
 
-/// Where everything lies.
+/// The offsets of all areas of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     sizes: Sizes,
@@ -109,11 +111,11 @@ pub struct Layout {
 const SEATS: usize = PAGE;
 
 impl Sizes {
-    /// What suits so many ranks: at most some 64 MiB of rings, 16 MiB of boards, 64 MiB of pools, 8 MiB of rooms; no rooms for
-    /// more than 64 ranks.
+    /// Default sizes for `ranks` ranks: at most some 64 MiB of rings, 16 MiB of collective areas, 64 MiB of pools and 8
+    /// MiB of communicator slots; no communicator slots for more than 64 ranks.
     ///
-    /// Where each rank has a processor the bulk of a ring exceeds what the nearest caches hold: lines that the reader's cache still has are
-    /// written slowly.
+    /// In the dedicated mode the bulk of a ring exceeds the inner caches: lines that the reader's cache still holds are
+    /// slow to write.
     pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
         let (ring_entries, ring_bulk) = match (ranks, waiting) {
             (0..=4, Waiting::Dedicated) => (64, 1 << 20),
@@ -176,7 +178,7 @@ impl Layout {
         areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
     }
 
-    /// The sizes it was made of.
+    /// The sizes that it was built from.
     pub const fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -186,22 +188,22 @@ impl Layout {
         self.end
     }
 
-    /// Bytes up to the end of the last area. What follows, up to a power of two, is never touched.
+    /// Bytes up to the end of the last area. The rest, up to a power of two, is never touched.
     pub const fn used(&self) -> usize {
         self.used
     }
 
-    /// A rank's seat.
+    /// A rank's slot of identity and liveness.
     pub fn seat(&self, rank: u32) -> Option<Area> {
         self.of_rank(rank, SEATS, STRIDE)
     }
 
-    /// The words that say who sleeps on what, one per rank.
+    /// The words that record which word each rank sleeps on, one per rank.
     pub const fn asleep(&self) -> Area {
         Area { at: self.asleep, bytes: 4 * self.sizes.ranks as usize }
     }
 
-    /// A rank's board.
+    /// A rank's collective area in the group of all ranks.
     pub fn board(&self, rank: u32) -> Option<Area> {
         self.of_rank(rank, self.boards, self.sizes.board as usize)
     }
@@ -211,14 +213,14 @@ impl Layout {
         self.of_rank(rank, self.pools, self.sizes.pool as usize)
     }
 
-    /// Bytes that a rank says lie in its pool, if they do.
+    /// The area of `bytes` bytes at offset `at` that a rank claims to be in its pool. `None`: it is not.
     pub fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Area> {
         let (at, pool) = (usize::try_from(at).ok()?, self.pool(rank)?);
         let within = at >= pool.at && at.checked_add(bytes)? <= pool.at + pool.bytes;
         within.then_some(Area { at, bytes })
     }
 
-    /// A room: a board for every rank, if there are rooms.
+    /// A communicator slot: a collective area for every rank. `None`: there is no such slot.
     pub fn room(&self, room: u32) -> Option<Area> {
         let bytes = self.sizes.room as usize * self.sizes.ranks as usize;
         (room < ROOMS && bytes > 0).then(|| Area { at: self.rooms + room as usize * bytes, bytes })
@@ -237,7 +239,7 @@ impl Layout {
         (rank < self.sizes.ranks).then(|| Area { at: from + rank as usize * bytes, bytes })
     }
 
-    /// Writes the header: whoever made the memory, before anyone else sees it. Its magic comes last.
+    /// Writes the header, its magic last. The creator of the memory calls this before any other process sees it.
     ///
     /// # Errors
     /// The segment is shorter than the layout.
@@ -249,7 +251,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Reads the header: the layout that it states, if it is whole and fits.
+    /// Reads the header and returns the layout that it states, if it is intact and fits the segment.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -285,7 +287,7 @@ impl Layout {
     }
 }
 
-/// Where what comes after so many areas begins.
+/// The page-aligned end of `count` areas of `each` bytes that begin at `at`.
 #[cfg_attr(feature = "optimize_for_size", inline(never))]
 fn after(at: usize, each: usize, count: usize) -> Option<usize> {
     each.checked_mul(count)?.checked_add(at)?.checked_next_multiple_of(PAGE)
@@ -336,7 +338,7 @@ mod tests {
         }
     }
 
-    /// As `docs/using.md` says them.
+    /// The numbers of pages that `docs/using.md` states.
     #[test]
     fn nodes_need_so_many_huge_pages() {
         for (ranks, pages) in [(2, 25), (8, 61)] {

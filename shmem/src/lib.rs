@@ -1,54 +1,44 @@
-//! Shared memory inside a node: one segment per node and job, rings between every two ranks, flags and collectives.
+//! Shared memory inside a node: one segment per node and job, a message ring between every two ranks, barriers and
+//! collectives.
 //!
-//! The heart is `no_std` and works over raw memory that anyone gives: a mapping, a PCI BAR, a microcontroller's RAM. It
-//! loads and stores 32-bit words with release and acquire, every word has one writer, every index read is checked, and what
-//! is read is copied out before it is parsed. Every primitive is a polled step; waiting is outside.
+//! The core of the crate is `no_std` and works over any raw memory: a mapping, a PCI BAR, a microcontroller's RAM. It
+//! loads and stores 32-bit words with acquire and release; every word has one writer, every index read from shared
+//! memory is checked, and data are copied out before they are parsed. Every primitive is a polled step; the host does
+//! the waiting.
 //!
-//! [`segment`] is the only file of the heart that knows raw memory, but for [`payload`] and [`kernel`], which copy and combine
-//! payload, [`lent`], for copies to and from lent memory, and [`mod@copy`], for long ones. [`layout`] says where everything lies; [`seat`] says who is
-//! there. A [`ring`] carries messages from one rank to another, and [`device`] the core's datagrams over rings.
-//! [`mod@barrier`] and [`flags`] are the collectives, over the [`board`] of each rank; [`choice`] picks their algorithms,
-//! [`wish`] is what they ask of the rim.
+//! [`segment`] wraps raw memory. Besides it only [`slot_collectives::data_executor`] and [`reduction_ops`], which copy
+//! and combine payload, [`user_memory`], which copies to and from user buffers, and [`mod@copy`], which does long
+//! copies, use raw pointers. [`layout`] places everything in the segment; [`rank_slot`] records which ranks are
+//! present. A [`ring`] carries messages from one rank to another, [`am_header`] defines their headers, and [`device`]
+//! runs the core's datagrams over rings. [`mod@barrier`] and [`slot_collectives`] are the collectives, over the
+//! [`collective_area`] of each rank; [`slot_collectives::selection`] picks their algorithms,
+//! [`slot_collectives::data_op`] is the data movement that they request from the host.
 //!
-//! With the feature `std`, on Linux: [`file`](mod@file) makes a segment and maps it, [`life`] tells whether a process lives,
-//! [`rest`] waits, [`storing`] chooses how long copies are stored.
+//! With the feature `std`, on Linux: [`host`] creates and maps the segment, reports whether a process is alive, waits,
+//! and chooses between cached and streaming stores.
 #![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
 
+#[cfg(not(loom))]
+pub mod am_header;
 pub mod barrier;
-pub mod board;
-mod collective;
+pub mod collective_area;
 #[cfg(not(loom))]
 pub mod copy;
 #[cfg(not(loom))]
 pub mod device;
 #[cfg(all(feature = "std", target_os = "linux", not(loom)))]
-pub mod file;
-pub mod flags;
-#[cfg(not(loom))]
-pub mod kernel;
+pub mod host;
 pub mod layout;
+pub mod rank_slot;
 #[cfg(not(loom))]
-pub mod lent;
-#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
-pub mod life;
-#[cfg(not(loom))]
-pub mod note;
-#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
-pub mod pages;
-#[cfg(not(loom))]
-pub mod payload;
-#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
-pub mod rest;
+pub mod reduction_ops;
 pub mod ring;
-pub mod seat;
 pub mod segment;
-#[cfg(all(feature = "std", target_os = "linux", not(loom)))]
-pub mod storing;
+pub mod slot_collectives;
 #[cfg(all(test, not(loom)))]
 mod testing;
-pub mod wish;
+#[cfg(not(loom))]
+pub mod user_memory;
 
 #[cfg(all(test, loom))]
 mod models;
-
-pub use collective::choice;

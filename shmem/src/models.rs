@@ -1,12 +1,12 @@
-//! The primitives under loom: every order of their steps, and every value that weak memory lets them see.
+//! The primitives under loom: every interleaving, and every value that the memory model permits.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p unisono-shmem models
 //! ```
 
 mod barrier;
-mod flags;
 mod ring;
+mod slot_collectives;
 
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ use crate::segment::{Memory, Site, WEAKENED};
 /// One model at a time, since the weakened site is one for all.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a model with this site weakened, or none. Tells how many executions there were, or `None` when one failed.
+/// Runs a model with this site weakened, or none. Returns the number of executions, or `None` if one failed.
 fn explore(builder: &Builder, weakened: Option<Site>, model: impl Fn() + Sync + Send + 'static) -> Option<usize> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let site = weakened.and_then(|site| Site::ORDERING.iter().position(|known| *known == site));
     WEAKENED.store(site.unwrap_or(usize::MAX), Ordering::Relaxed);
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
-    // Loom's own hook, which keeps silent about how its threads end, is there since the first model.
+    // The first model has installed loom's own hook, which hides how its threads end.
     let hook = weakened.map(|_| panic::take_hook());
     if weakened.is_some() {
         panic::set_hook(Box::new(|_| ()));
@@ -46,10 +46,10 @@ fn explore(builder: &Builder, weakened: Option<Site>, model: impl Fn() + Sync + 
     ended.ok().map(|()| executions.load(Ordering::Relaxed))
 }
 
-/// The model holds, and every one of these sites is needed: without its ordering it fails.
+/// Asserts that the model holds, and that it fails when any of these sites loses its ordering.
 fn assert_needs(name: &str, builder: &Builder, sites: &[Site], model: impl Fn() + Clone + Sync + Send + 'static) {
     let executions = explore(builder, None, model.clone());
-    // Past the capture of the test harness.
+    // Bypasses the capture of the test harness.
     let _ = writeln!(std::io::stdout(), "{name}: {executions:?} executions");
     assert!(executions.is_some(), "{name} fails");
     for site in sites {

@@ -1,64 +1,65 @@
-//! A ring from one rank to another: one producer, one consumer.
+//! A message ring from one rank to another: one producer, one consumer (SPSC).
 //!
 //! ```text
-//!    0  tail     entries taken · lines of bulk given back        written by the consumer
+//!    0  tail     entries consumed · lines of bulk returned       written by the consumer
 //!  128  entries  a line each                                     written by the producer
 //!       bulk     pieces, each contiguous and aligned to a line   written by the producer
 //!
-//! entry: +0 turn · +4 form · +8 note, 2 words · +16 payload of so many bytes as the form's lowest 8 bits say, at most 48
-//!                  or if they say 255: +16 the piece's first line · +20 its bytes · +24 lines used so far
+//! entry: +0 turn · +4 form · +8 header, 2 words · +16 payload; its length is the form's lowest 8 bits, at most 48
+//!                  or if they are 255: +16 the piece's first line · +20 its bytes · +24 lines used in all ·
+//!                                      +28 immediate data
 //! ```
 //!
-//! An entry's turn, its count plus one, is published last, so that a short message costs one transfer of one line; the
-//! consumer polls the turn of the entry that is next. The producer looks at the tail only when the room that it knows of is
-//! used up. Both keep their counts to themselves: what stands in the segment is compared with them, never followed. The other
-//! 24 bits of a form seal the entry: what somebody else wrote into it is not taken for a message, since a message that was
-//! taken for another one is lost to whom it is for.
+//! An entry's turn, its count plus one, is published last, so that a short message costs one transfer of one cache
+//! line; the consumer polls the turn of the next entry. The producer reads the tail only when the space that it knows
+//! of is used up. Both ends keep their counts in private memory: values in the segment are compared with them, never
+//! followed. The upper 24 bits of the form are a checksum of the entry's header, so that a stray write is not taken for
+//! a message.
 
 use crate::layout::{Area, Layout};
 use crate::segment::{Cells, LINE, STRIDE, Segment, Site, Word};
 
-/// Most bytes of a payload that travels in the entry.
+/// Most bytes of a payload in the entry itself.
 pub const INLINE: usize = 48;
-/// Bytes that stand in an entry beside where its piece of the bulk lies.
+/// Most bytes of immediate data in an entry whose payload is in the bulk.
 pub const BESIDE: usize = INLINE - PLACE;
-/// Bytes that say where that is.
+/// Bytes of a piece's descriptor: line, bytes, end.
 const PLACE: usize = 12;
 
-/// Bytes of form and note.
+/// Bytes of form and header words.
 const HEAD: usize = 12;
-/// What the form of an entry says whose payload is a piece of the bulk.
+/// The length in the form of an entry whose payload is a piece of the bulk.
 const PIECE: u32 = LENGTH;
-/// The bits of a form that say how many bytes there are.
+/// The bits of a form with the payload's length.
 const LENGTH: u32 = 0xff;
 
-/// A form.
+/// The form of an entry: a checksum of header, count and length, and the length.
 #[inline(always)]
 const fn seal(length: u32, note: [u32; 2], count: u32) -> u32 {
     let mixed = (note[0] ^ note[1].rotate_left(16) ^ count).wrapping_add(length).wrapping_mul(0x9e37_79b9);
     (mixed ^ mixed >> 15 ^ 0x5ea1_ed00) & !LENGTH | length
 }
 
-/// Why nothing was put.
+/// Why no message was put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutError {
-    /// The consumer has to take something first.
+    /// There is no space until the consumer takes an entry.
     Full,
     /// More than [`INLINE`] bytes, or more than [`Producer::longest`].
     TooLong,
-    /// The consumer's words hold what it never writes.
+    /// The consumer's words hold values that it never writes.
     Corrupted,
 }
 
-/// The producer's words hold what it never writes.
+/// The producer's words hold values that it never writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corrupted;
 
-/// The parts of a ring. Few words: a microcontroller has two of these for every rank.
+/// References to the parts of a ring. Kept small: a microcontroller has two of these for every rank.
 #[derive(Clone, Copy, Debug)]
 struct Parts<'a> {
     taken: &'a Word,
-    /// Its memory, from the tail to the end of the bulk.
+    /// The ring's memory, from the tail to the end of the bulk.
     area: Segment<'a>,
     entries: u32,
     bulk_lines: u32,
@@ -77,7 +78,7 @@ impl<'a> Parts<'a> {
         Some(Self { taken: area.word(0)?, area, entries, bulk_lines: bulk_bytes / LINE as u32 })
     }
 
-    /// Lines of bulk given back.
+    /// The word that counts the lines of bulk returned.
     #[inline(always)]
     fn given(&self) -> Option<&'a Word> {
         self.area.word(4)
@@ -88,7 +89,7 @@ impl<'a> Parts<'a> {
         (count & (self.entries - 1)) as usize
     }
 
-    /// Byte of an entry.
+    /// Offset of an entry.
     #[inline(always)]
     const fn entry(&self, count: u32) -> usize {
         STRIDE + self.slot(count) * LINE
@@ -99,34 +100,34 @@ impl<'a> Parts<'a> {
         self.area.word(self.entry(count))
     }
 
-    /// A piece of the bulk, which nothing follows.
+    /// A contiguous piece of the bulk.
     #[inline]
     fn piece(&self, line: u32, bytes: u32) -> Option<Cells<'a>> {
         let bulk = STRIDE + self.entries as usize * LINE;
         self.area.cells((line as usize).checked_mul(LINE)?.checked_add(bulk)?, bytes as usize)
     }
 
-    /// Bytes of an entry behind its turn.
+    /// Bytes of an entry after its turn.
     #[inline(always)]
     fn cells(&self, count: u32, at: usize, bytes: usize) -> Option<Cells<'a>> {
         self.area.cells(self.entry(count) + at, bytes)
     }
 }
 
-/// Lines that a piece takes of the bulk.
+/// Lines of the bulk that a piece takes.
 #[inline]
 const fn lines(bytes: u32) -> u32 {
     bytes.div_ceil(LINE as u32)
 }
 
-/// The end that puts.
+/// The producer's end of a ring.
 #[derive(Debug)]
 pub struct Producer<'a> {
     parts: Parts<'a>,
-    /// Entries put, and those of them known to be taken.
+    /// Entries put, and how many of them are known to be consumed.
     next: u32,
     taken: u32,
-    /// Lines of bulk used, those skipped at its end included, and those of them known to be given back.
+    /// Lines of bulk used, including those skipped at its end, and how many of them are known to be returned.
     used: u32,
     given: u32,
 }
@@ -144,7 +145,7 @@ impl<'a> Producer<'a> {
         Some(Self { parts, next: start, taken: start, used: start, given: start })
     }
 
-    /// Most bytes of a piece: half the bulk, so that one fits wherever the last one ended.
+    /// Most bytes of a piece: half the bulk, so that one fits wherever the previous one ended.
     #[inline]
     pub const fn longest(&self) -> u32 {
         let half = self.parts.bulk_lines / 2;
@@ -169,7 +170,7 @@ impl<'a> Producer<'a> {
         self.room()?.put(note, payload)
     }
 
-    /// Room for an entry. Constant time.
+    /// Reserves an entry. Constant time.
     ///
     /// # Errors
     /// [`PutError::Full`] and [`PutError::Corrupted`].
@@ -188,7 +189,7 @@ impl<'a> Producer<'a> {
         self.put_piece_beside(note, &[], bytes, fill)
     }
 
-    /// As [`put_piece`](Self::put_piece), with up to [`BESIDE`] bytes in the entry.
+    /// As [`put_piece`](Self::put_piece), with up to [`BESIDE`] bytes of immediate data in the entry.
     ///
     /// # Errors
     /// [`PutError`]; then nothing has changed.
@@ -226,7 +227,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Whether everything that was put has been taken.
+    /// Whether the consumer has taken everything that was put.
     ///
     /// # Errors
     /// [`Corrupted`].
@@ -235,13 +236,13 @@ impl<'a> Producer<'a> {
         Ok(self.taken == self.next)
     }
 
-    /// Whether the consumer's words hold what it may have written.
+    /// Whether the consumer's words hold values that it may have written.
     pub fn is_believable(&mut self) -> bool {
         self.is_drained().is_ok() && self.recall_given().is_ok()
     }
 
-    /// Whether what was put and not yet taken still shows, as far as the consumer [says](Self::is_believable) what it has taken. If not,
-    /// what was put may never be seen. O(entries not yet taken).
+    /// Whether all entries that were put and not consumed are still published, according to a
+    /// [plausible](Self::is_believable) tail. If not, the consumer may never see them. O(entries not consumed).
     pub fn is_intact(&mut self) -> bool {
         let waiting = self.next.wrapping_sub(self.taken);
         (0..waiting)
@@ -249,12 +250,12 @@ impl<'a> Producer<'a> {
             .all(|count| self.parts.turn(count).is_some_and(|turn| turn.own() == count.wrapping_add(1)))
     }
 
-    /// The word that changes when room is made, and what it was seen to hold.
+    /// The word that changes when space becomes free, and its last seen value.
     pub const fn awaited(&self) -> (&'a Word, u32) {
         (self.parts.taken, self.taken)
     }
 
-    /// The word that was published last: what the consumer may be waiting for.
+    /// The word that was published last, on which the consumer may be waiting.
     #[inline]
     pub fn shown(&self) -> Option<&'a Word> {
         self.parts.turn(self.next.wrapping_sub(1))
@@ -293,12 +294,12 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// The entry's cells behind its head, and its turn.
+    /// The entry's bytes after its header, and its turn.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn write_head(&self, length: u32, note: [u32; 2]) -> Option<(Cells<'a>, &'a Word)> {
         let entry = self.parts.cells(self.next, 4, LINE - 4)?;
         let turn = self.parts.turn(self.next)?;
-        // Each in one piece: what is put together first and copied then would stall the processor.
+        // One store each: combining them in a buffer first would stall on store forwarding.
         for (i, word) in [seal(length, note, self.next), note[0], note[1]].into_iter().enumerate() {
             entry.part(4 * i, 4)?.write(&word.to_le_bytes())?;
         }
@@ -306,12 +307,12 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// Room for an entry: see [`Producer::room`].
+/// A reserved entry: see [`Producer::room`].
 #[derive(Debug)]
 pub struct Room<'p, 'a>(&'p mut Producer<'a>);
 
 impl Room<'_, '_> {
-    /// Puts a message of up to [`INLINE`] bytes there. Constant time.
+    /// Puts a message of up to [`INLINE`] bytes into it. Constant time.
     ///
     /// # Errors
     /// [`PutError::TooLong`]; then nothing has changed.
@@ -327,25 +328,26 @@ impl Room<'_, '_> {
     }
 }
 
-/// A count of the consumer's that was last seen as `seen` and cannot have passed `most`.
+/// Reads a count of the consumer's that was last `seen` and cannot exceed `most`.
 #[inline]
 fn recall(word: &Word, site: Site, seen: u32, most: u32) -> Result<u32, PutError> {
     let found = word.acquire(site);
     if found.wrapping_sub(seen) > most.wrapping_sub(seen) { Err(PutError::Corrupted) } else { Ok(found) }
 }
 
-/// A message that waits to be taken.
+/// A message that is not consumed yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// What the producer said about it.
+    /// Its header words.
     pub note: [u32; 2],
-    /// Its payload: the producer's again as soon as it is taken, and never to be believed twice.
+    /// Its payload, which is the producer's again as soon as it is consumed. Another process may change it: never read
+    /// it twice.
     pub payload: Cells<'a>,
-    /// [`BESIDE`] bytes that may stand in the entry of a payload in the bulk; none otherwise.
+    /// Immediate data: [`BESIDE`] bytes if the payload is in the bulk, none otherwise.
     pub beside: Cells<'a>,
 }
 
-/// Three words of an entry.
+/// Reads three words of an entry.
 #[inline(always)]
 fn three(cells: Cells<'_>, at: usize) -> Option<[u32; 3]> {
     let mut bytes = [0; 12];
@@ -354,36 +356,36 @@ fn three(cells: Cells<'_>, at: usize) -> Option<[u32; 3]> {
     Some([0, 1, 2].map(|i| words.get(i).map_or(0, |word| u32::from_le_bytes(*word))))
 }
 
-/// Where a message will be: see [`Consumer::ahead`].
+/// Where the next message will be: see [`Consumer::ahead`].
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     word: &'a Word,
-    /// What the word holds before.
+    /// The word's value before the message.
     before: u32,
-    /// Entries taken until then.
+    /// Entries consumed before it.
     count: u32,
-    /// The entry behind its turn.
+    /// The entry after its turn.
     rest: Cells<'a>,
 }
 
 impl Ahead<'_> {
-    /// Whether it has come, impossible things included. One load.
+    /// Whether the word has changed, even to a value that no producer writes. One load.
     #[inline(always)]
     pub fn has_come(&self) -> bool {
         self.word.acquire(Site::Plain) != self.before
     }
 }
 
-/// The end that takes.
+/// The consumer's end of a ring.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     parts: Parts<'a>,
-    /// Entries taken.
+    /// Entries consumed.
     next: u32,
-    /// Entries that were never written so far, and what their turns hold.
+    /// Entries that were never written, and the initial value of their turns.
     fresh: u32,
     start: u32,
-    /// Lines of bulk given back, and how many will be with the entry that was looked at.
+    /// Lines of bulk returned, and their count after the current entry is consumed.
     given: u32,
     seen: u32,
 }
@@ -401,14 +403,14 @@ impl<'a> Consumer<'a> {
         Some(Self { parts, next: start, fresh: entries, start, given: start, seen: start })
     }
 
-    /// Whether something waits, impossible things included. One load.
+    /// Whether the next turn has changed, even to a value that no producer writes. One load.
     #[inline(always)]
     pub fn has_news(&self) -> bool {
         let (word, before) = self.awaited();
         word.acquire(Site::Plain) != before
     }
 
-    /// The word that changes when something comes, and what it holds before.
+    /// The word that changes when a message arrives, and its value before.
     #[inline(always)]
     pub fn awaited(&self) -> (&'a Word, u32) {
         let word = self.parts.turn(self.next).unwrap_or(self.parts.taken);
@@ -416,27 +418,27 @@ impl<'a> Consumer<'a> {
         (word, if self.fresh > 0 { self.start } else { before })
     }
 
-    /// The next message, if there is one; it stays until it is taken. Constant time.
+    /// The next message, if there is one; it stays until [`take`](Self::take). Constant time.
     ///
     /// # Errors
-    /// [`Corrupted`]: nobody puts what is there.
+    /// [`Corrupted`]: the entry holds values that no producer writes.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look(&mut self) -> Result<Option<Entry<'a>>, Corrupted> {
         self.look_at(&self.ahead().ok_or(Corrupted)?)
     }
 
-    /// Where the next message will be, for who waits for it: what can be found out before it comes takes no time then.
-    /// `None`: the ring has no such place.
+    /// Where the next message will be, so that a waiting consumer computes this before it arrives. `None`: the ring has
+    /// no such place.
     #[inline(always)]
     pub fn ahead(&self) -> Option<Ahead<'a>> {
         let (word, before) = self.awaited();
         Some(Ahead { word, before, count: self.next, rest: self.parts.cells(self.next, 4, LINE - 4)? })
     }
 
-    /// As [`look`](Self::look), with what was found out since the last message was taken.
+    /// As [`look`](Self::look), with a result of [`ahead`](Self::ahead) since the last message was consumed.
     ///
     /// # Errors
-    /// As there; also if what was ahead has been taken.
+    /// As there; also if that message has been consumed already.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn look_at(&mut self, ahead: &Ahead<'a>) -> Result<Option<Entry<'a>>, Corrupted> {
         let Ahead { word, before, count, rest } = *ahead;
@@ -463,8 +465,8 @@ impl<'a> Consumer<'a> {
         Ok(Some(Entry { note, payload: payload.ok_or(Corrupted)?, beside: beside.ok_or(Corrupted)? }))
     }
 
-    /// The message that was looked at is done with: its entry and its piece are the producer's again. Nothing after a look
-    /// that found nothing must be taken.
+    /// Consumes the current message: its entry and its piece are the producer's again. Must follow a poll that returned
+    /// a message.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn take(&mut self) {
         self.next = self.next.wrapping_add(1);
@@ -478,18 +480,18 @@ impl<'a> Consumer<'a> {
         self.parts.taken.publish(self.next, Site::RingTake);
     }
 
-    /// Whether what was published still stands. If not, the producer may wait for ever.
+    /// Whether the words that this end published are unchanged. If not, the producer may wait for ever.
     pub fn is_intact(&self) -> bool {
         self.parts.taken.own() == self.next && self.parts.given().is_some_and(|given| given.own() == self.given)
     }
 
-    /// The word that was published last: what the producer may be waiting for.
+    /// The word that was published last, on which the producer may be waiting.
     #[inline]
     pub const fn shown(&self) -> &'a Word {
         self.parts.taken
     }
 
-    /// The piece at this line of the bulk, if it lies where the producer can have put it.
+    /// The piece at this line of the bulk. `None`: the producer cannot have put it there.
     #[inline]
     fn piece(&mut self, at: u32, bytes: u32, end: u32) -> Option<Cells<'a>> {
         let size = self.parts.bulk_lines;

@@ -1,11 +1,12 @@
-//! The seam to shared memory: words, which are atomic and have one writer each, and cells, which belong to the side whose
-//! turn the words say it is. The only file of the heart that touches raw memory or knows loom.
+//! Access to shared memory: words, which are atomic and have one writer each, and payload bytes, which belong to one
+//! side at a time, as the words determine. Apart from copies the only file of the core that touches raw memory, and the
+//! only one with a loom implementation.
 //!
-//! Another process may break the rules and write anywhere. Then bytes are wrong; nothing here depends on them: no reference
-//! to a cell is ever made, and words are atomic.
+//! Another process may break the rules and write anywhere. Payload is then wrong, but nothing here depends on it: no
+//! reference to payload bytes is ever made, and words are atomic.
 //!
 //! A [`Segment`] is the right to use the memory: everything made of one relies on the promise of the code that made it
-//! ([`Segment::new`]). Whoever promises that does not give the segment to code that does not know of the promise.
+//! ([`Segment::new`]). The code that makes this promise keeps the segment from code that does not know of it.
 
 use core::fmt;
 
@@ -14,59 +15,60 @@ pub const LINE: usize = 64;
 /// Bytes between words that different ranks write: two lines, since adjacent ones are fetched together.
 pub const STRIDE: usize = 128;
 
-/// A statement that orders memory, each of its own. Each is weakened in turn by the models, which must notice.
+/// A statement that orders memory. The loom models weaken each of these in turn and must fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Site {
-    /// The producer of a ring reads how many entries were taken.
+    /// The producer of a ring reads how many entries were consumed.
     RingRoom,
-    /// The producer of a ring reads how much of the bulk was given back.
+    /// The producer of a ring reads how much of the bulk was returned.
     BulkRoom,
-    /// The producer of a ring shows an entry.
+    /// The producer of a ring publishes an entry.
     RingShow,
-    /// The consumer of a ring looks for an entry.
+    /// The consumer of a ring polls for an entry.
     RingLook,
-    /// The consumer of a ring gives entries back.
+    /// The consumer of a ring returns entries.
     RingTake,
-    /// The consumer of a ring gives a piece of the bulk back.
+    /// The consumer of a ring returns a piece of the bulk.
     BulkGive,
-    /// A rank shows that it has arrived at a barrier of flat flags.
+    /// A rank publishes that it has arrived at a flat barrier.
     Arrive,
-    /// A rank looks whether another has arrived there.
+    /// A rank polls whether another has arrived there.
     Arrived,
-    /// A rank that arrives last of all looks whether another has arrived.
+    /// A rank that is to arrive last polls whether another has arrived.
     OthersArrived,
-    /// One of two ranks shows that it has arrived.
+    /// One of two ranks publishes that it has arrived.
     PairArrive,
-    /// One of two ranks looks whether the other has arrived.
+    /// One of two ranks polls whether the other has arrived.
     PairArrived,
-    /// A rank shows that it has come to a phase of a barrier of some shape.
+    /// A rank publishes that it has reached a phase of a shaped barrier.
     PhaseShow,
-    /// A rank looks whether another has come to it.
+    /// A rank polls whether another has reached it.
     PhaseLook,
-    /// A rank shows what it wrote to a slot.
+    /// A rank publishes a slot that it wrote.
     SlotShow,
-    /// A rank looks whether a slot was written.
+    /// A rank polls whether a slot was published.
     SlotLook,
-    /// A rank shows how far it has read.
+    /// A rank publishes how many steps it has read.
     SlotDone,
-    /// The writer of a slot looks how far the others have read.
+    /// The writer of a slot polls how many steps the others have read.
     SlotFree,
-    /// A rank shows that it has read what another one lent.
+    /// A rank publishes that it has pulled from a buffer that another rank exposed.
     LentDone,
-    /// A rank looks whether another has read what it lent.
+    /// A rank polls whether another has pulled from its exposed buffer.
     LentFree,
-    /// The root of a short broadcast shows what it wrote.
+    /// The root of a small broadcast publishes its payload.
     ShortShow,
-    /// A rank looks whether it has.
+    /// A rank polls whether it has.
     ShortLook,
-    /// A rank shows that it has read it.
+    /// A rank publishes that it has read it.
     ShortDone,
-    /// Bookkeeping that guards no payload: of barriers and rings, what says only that a look is worth it, or whom to name.
+    /// Guards no payload: bookkeeping of barriers and rings, hints that a poll is worthwhile, and names for error
+    /// reports.
     Plain,
 }
 
 impl Site {
-    /// All that guard payload.
+    /// All sites that guard payload.
     pub const ORDERING: [Self; 22] = [
         Self::RingRoom,
         Self::BulkRoom,
@@ -108,25 +110,25 @@ mod seam {
     pub struct Word(AtomicU32);
 
     impl Word {
-        /// What another rank has published, and everything it wrote before.
+        /// Loads the value that another rank has published; everything it wrote before is visible then.
         #[inline(always)]
         pub fn acquire(&self, _: Site) -> u32 {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Shows `value` to the others, and everything that was written before.
+        /// Publishes `value`, and everything that was written before.
         #[inline(always)]
         pub fn publish(&self, value: u32, _: Site) {
             self.0.store(value, Ordering::Release);
         }
 
-        /// What this rank itself wrote last.
+        /// The value that this rank itself wrote last.
         #[inline(always)]
         pub fn own(&self) -> u32 {
             self.0.load(Ordering::Relaxed)
         }
 
-        /// The atomic itself, for a wait in the system.
+        /// The atomic itself, for a futex wait.
         pub const fn atomic(&self) -> &AtomicU32 {
             &self.0
         }
@@ -227,7 +229,7 @@ mod seam {
             self.bytes
         }
 
-        /// Its first byte. What lies there may change at any time: for copies, kernels and system calls only.
+        /// Its first byte. The bytes may change at any time: for copies, kernels and system calls only.
         #[inline]
         pub const fn start(self) -> NonNull<u8> {
             self.start
@@ -243,7 +245,7 @@ mod seam {
             Some(Self { start: unsafe { self.start.add(at) }, bytes, life: PhantomData })
         }
 
-        /// Writes these bytes at its beginning; nothing if they are too many.
+        /// Writes these bytes at its beginning. `None`, and nothing is written, if they are too many.
         #[inline]
         pub fn write(self, from: &[u8]) -> Option<()> {
             if from.len() > self.bytes {
@@ -255,7 +257,7 @@ mod seam {
             Some(())
         }
 
-        /// Copies its beginning out; nothing if it is shorter than `to`.
+        /// Copies its beginning to `to`. `None`, and nothing is copied, if it is shorter.
         #[inline]
         pub fn read(self, to: &mut [u8]) -> Option<()> {
             if to.len() > self.bytes {
@@ -278,7 +280,7 @@ mod seam {
 
     use super::Site;
 
-    /// The site whose ordering is taken away: its place in [`Site::ORDERING`], or more for none.
+    /// The site whose ordering is weakened to relaxed: its index in [`Site::ORDERING`]; beyond it, none.
     pub static WEAKENED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
     fn order(site: Site, strong: Ordering) -> Ordering {
@@ -306,7 +308,7 @@ mod seam {
         }
     }
 
-    /// Words and cells side by side, every four bytes being both; what is used as a word is never used as a cell.
+    /// Words and payload cells over the same offsets; an offset used as a word is never used as payload.
     pub struct Memory {
         words: Vec<Word>,
         cells: Vec<UnsafeCell<u32>>,
@@ -318,13 +320,13 @@ mod seam {
     unsafe impl Sync for Memory {}
 
     impl Memory {
-        /// So many bytes; every word starts as `first`.
+        /// Memory of `bytes` bytes; every word starts as `first`.
         pub fn new(bytes: usize, first: u32) -> Self {
             let words = (0..bytes / 4).map(|_| Word(AtomicU32::new(first))).collect();
             Self { words, cells: (0..bytes / 4).map(|_| UnsafeCell::new(0)).collect() }
         }
 
-        /// The segment made of it.
+        /// The segment over this memory.
         pub fn segment(&self) -> Segment<'_> {
             Segment { words: &self.words, cells: &self.cells }
         }
@@ -425,7 +427,7 @@ impl fmt::Debug for Segment<'_> {
 
 impl fmt::Debug for Cells<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Cells({} bytes)", self.bytes())
+        write!(to, "SharedBytes({} bytes)", self.bytes())
     }
 }
 

@@ -1,11 +1,11 @@
-//! Memory for tests.
+//! Shared memory on the heap for tests of barriers and collectives.
 
 use core::ptr::NonNull;
 
-use crate::board::{Boards, SLOT_HEAD, Seats};
+use crate::collective_area::{Boards, SLOT_HEAD, Seats};
 use crate::segment::Segment;
 
-/// Boards in the heap: small slots and chunks, so that short payload takes every path.
+/// Collective areas on the heap: small slots and chunks, so that short payload takes every path.
 pub(crate) struct Ground {
     memory: NonNull<[u64]>,
     pub(crate) boards: Boards,

@@ -12,11 +12,11 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
-use unisono_shmem::file::{FileError, Mapping, SegmentFile, reopen};
+use unisono_shmem::host::file::{FileError, Mapping, SegmentFile, reopen};
+use unisono_shmem::host::liveness::{Holder, Life};
+use unisono_shmem::host::wait_strategy::{Rest, Sleepers};
 use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
-use unisono_shmem::life::{Holder, Life};
-use unisono_shmem::rest::{Rest, Sleepers};
-use unisono_shmem::seat::{Occupant, Own, Seat, Sitter};
+use unisono_shmem::rank_slot::{Occupant, Own, Seat, Sitter};
 use unisono_shmem::segment::Segment;
 
 use arrivals::{Arrivals, Patience, Word};

@@ -9,10 +9,10 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::messages::{Ended, MessageError, Messages, Mode, Request, SLOT, Status, Store};
 use unisono_node::self_check::messages::{self, Desk};
+use unisono_shmem::am_header::{self, EAGER, FRAGMENT, HEAD, HEADED, HELLO, STEP, STEP_ANNOUNCE, WORD};
 use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
-use unisono_shmem::note::{self, EAGER, FRAGMENT, HEAD, HEADED, HELLO, STEP, STEP_ANNOUNCE, WORD};
+use unisono_shmem::rank_slot::{Seat, Sitter};
 use unisono_shmem::ring::Producer;
-use unisono_shmem::seat::{Seat, Sitter};
 use unisono_shmem::segment::{Segment, Site};
 
 const REQUESTS: usize = 64;
@@ -131,7 +131,7 @@ fn letters_among_three_nodes_come_as_sent() {
 fn more_messages_than_headers_wait_at_their_sender_and_are_found() {
     with_room(|| {
         let mut pair = Pair::new();
-        let (headers, held) = (u32::from(note::headers(2)), 40);
+        let (headers, held) = (u32::from(am_header::headers(2)), 40);
         let payload = pattern(12, 0);
         let mut requests = Vec::new();
         for tag in 0..headers + held {
@@ -169,7 +169,8 @@ fn a_short_receive_is_told_the_length_and_so_is_the_sender_of_what_was_announced
             let (result, _) = pair.received(receive).expect("it has ended");
             assert_eq!(result, Err(MessageError::Truncated { bytes: bytes as u64 }));
             let sent = pair.sent(send);
-            let expected = if bytes > note::EAGER_LIMIT { Err(MessageError::TooLongForReceive(1)) } else { Ok(()) };
+            let expected =
+                if bytes > am_header::EAGER_LIMIT { Err(MessageError::TooLongForReceive(1)) } else { Ok(()) };
             assert_eq!(sent, Some(expected), "{bytes} bytes");
         }
     });
@@ -325,9 +326,9 @@ proptest! {
                 if checks && let Some(first) = bytes.first_mut() {
                     *first = kind;
                 }
-                let number = if checks { note::check(&bytes) } else { number };
+                let number = if checks { am_header::check(&bytes) } else { number };
                 // A ring that is full is emptied first.
-                let _ = note::put_with(&mut ring, [what, number], &[], bytes.len() as u32, |front| front.copy_from_slice(&bytes), |piece| _ = piece.write(&bytes));
+                let _ = am_header::put_with(&mut ring, [what, number], &[], bytes.len() as u32, |front| front.copy_from_slice(&bytes), |piece| _ = piece.write(&bytes));
                 messages.poll();
             }
             let sent = honest.start_send(pattern(20_000, 7), 0, 3, Mode::Synchronous).expect("it lives");

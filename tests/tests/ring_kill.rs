@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use unisono_shmem::file::{Mapping, SegmentFile, reopen};
+use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
 use unisono_shmem::ring::{Consumer, INLINE, Producer, PutError};
 

@@ -1,9 +1,9 @@
-//! The verbs driver: unreliable datagrams and raw work queue entries on InfiniBand and RoCE adapters.
+//! The verbs driver: unreliable datagrams and directly written work queues on InfiniBand and RoCE adapters.
 //!
-//! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts where
-//! they are absent, and says so when it is asked for the device. [`mlx5`] writes the work queues of ConnectX adapters,
-//! [`rxe`] those of Soft-RoCE, both through [`order`], the one seam for stores, loads and barriers; [`raw`] is the core's
-//! device over them. [`registered`] names memory that an adapter may use.
+//! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts
+//! where they are absent, and reports an error when the device is opened. [`mlx5`] writes the work queues of ConnectX
+//! adapters, [`rxe`] those of Soft-RoCE, both through [`queue_memory`], which does all stores, loads and barriers;
+//! [`raw`] is the core's device over them. [`registered_memory`] describes memory that an adapter may access.
 #![no_std]
 
 #[cfg(all(feature = "verbs", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -15,9 +15,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod mlx5;
-pub mod order;
+pub mod queue_memory;
 pub mod raw;
-pub mod registered;
+pub mod registered_memory;
 pub mod rxe;
 #[cfg(feature = "verbs")]
 pub mod ud;

@@ -1,8 +1,9 @@
-//! Work queues of ConnectX adapters (mlx5), written by us: unreliable datagrams without a call of libibverbs.
+//! Work queues of ConnectX adapters (mlx5), written by the driver itself: unreliable datagrams without a call of
+//! libibverbs.
 //!
-//! libibverbs makes the queue pair and its completion queues; `mlx5dv_init_obj` says where their memory, records and registers
-//! lie. From then on [`SendQueue`], [`ReceiveQueue`] and [`CompletionQueue`] write and read them. [`Queues`] are those of a queue
-//! pair, for [`raw`](crate::raw)'s device.
+//! libibverbs creates the queue pair and its completion queues; `mlx5dv_init_obj` returns the addresses of their
+//! memory, records and registers. From then on [`SendQueue`], [`ReceiveQueue`] and [`CompletionQueue`] write and read
+//! them. [`Queues`] are those of a queue pair, for [`raw`](crate::raw)'s device.
 //!
 //! A send entry is counted in basic blocks of 64 bytes and wraps at the end of the queue:
 //!
@@ -11,11 +12,12 @@
 //! control 16 │ datagram 48 │ length 4, bytes, padding   inline
 //! ```
 //!
-//! Everything is big-endian. What completion queue entries say is checked: they are written by DMA.
+//! All fields are big-endian. Completion queue entries are untrusted input: they are written by DMA.
 //!
-//! Sources: rdma-core 55, `providers/mlx5/mlx5dv.h` (layouts and constants), `qp.c` (what a posting stores, and in which order),
-//! `cq.c` (ownership, arming), `verbs.c` (address vectors); "Mellanox Adapters Programmer's Reference Manual" (the public edition
-//! for Ethernet), chapters "Work Queue Structure", "Doorbell" and "Completion Queues". Koop, dissertation, §3, for why datagrams.
+//! Sources: rdma-core 55, `providers/mlx5/mlx5dv.h` (layouts and constants), `qp.c` (what a posting stores, and in
+//! which order), `cq.c` (ownership, arming), `verbs.c` (address vectors); "Mellanox Adapters Programmer's Reference
+//! Manual" (the public edition for Ethernet), chapters "Work Queue Structure", "Doorbell" and "Completion Queues".
+//! Koop, dissertation, §3, for why datagrams.
 
 mod completion;
 mod completion_queue;

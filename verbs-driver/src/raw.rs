@@ -1,14 +1,15 @@
-//! The core's device over queue pairs whose queues are ours: what mlx5 and Soft-RoCE have in common.
+//! The core's device over queue pairs whose work queues the driver writes itself: the common part of mlx5 and
+//! Soft-RoCE.
 //!
-//! [`QueuePair`] is what an adapter's queues can do; [`Raw`] is the device over one or two of them. The queue pair is made,
-//! connected and rebuilt by whoever owns it.
+//! [`QueuePair`] is the interface to an adapter's queues; [`Raw`] is the device over one or two of them. The owner of
+//! the queue pair creates, connects and rebuilds it.
 
-mod buffers;
 mod device;
+mod receive_buffers;
 mod source;
 
-pub use buffers::Buffer;
 pub use device::{Counts, INLINE_MAX, Options, Raw, RawDatagram, RawToken, Slabs};
+pub use receive_buffers::Buffer;
 pub use source::{GRH, Origin, Path, Source};
 
 use unisono_core::device::Lane;
@@ -16,40 +17,40 @@ use unisono_core::device::Lane;
 /// A piece of registered memory that the adapter reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Data {
-    /// Where it lies, as the adapter counts: virtual for ordinary keys.
+    /// Its address as the adapter sees it: virtual for ordinary keys.
     pub address: u64,
-    /// How long it is. Of what is sent, a piece of 0 bytes is left out.
+    /// Its length. Pieces of 0 bytes are left out of a send.
     pub bytes: u32,
-    /// What it is registered under.
+    /// Its lkey.
     pub key: u32,
 }
 
-/// What a datagram carries.
+/// The payload of a datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// The adapter reads these pieces, one behind the other.
+    /// The adapter gathers these pieces in order.
     Gather(&'a [Data]),
-    /// These bytes, one piece behind the other, are copied to the entry.
+    /// These bytes are copied to the entry, in order.
     Inline(&'a [&'a [u8]]),
 }
 
-/// Why an entry failed.
+/// Why a work queue entry failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Failure {
     /// The datagram is longer than the memory, or than a datagram may be.
     Length,
-    /// The entry makes no sense.
+    /// The entry is invalid.
     Operation,
     /// A key does not cover an address.
     Protection,
     /// The queue pair had failed before.
     Flushed,
-    /// Another one, as the adapter calls it.
+    /// Another failure, by the adapter's code.
     Other(u32),
 }
 
 impl Failure {
-    /// As verbs number them (`ibv_wc_status`); `None` is success.
+    /// From a verbs status (`ibv_wc_status`); `None` is success.
     pub const fn of(status: u32) -> Option<Self> {
         Some(match status {
             0 => return None,
@@ -62,57 +63,58 @@ impl Failure {
     }
 }
 
-/// What became of an entry.
+/// The outcome of a work queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate<T> {
     /// It is done.
     Done(T),
-    /// It failed, and its queue pair with it. Its tag, if it can be told.
+    /// It failed, and its queue pair with it. Its tag, if known.
     Failed(Option<u32>, Failure),
-    /// Nothing that can be.
+    /// The completion is malformed.
     Malformed,
 }
 
-/// A datagram that came into lent memory.
+/// A received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Got {
-    /// Of that memory.
+    /// The tag of its receive entry.
     pub tag: u32,
     /// Bytes, the [`GRH`] in front included.
     pub bytes: u32,
-    /// What its completion says of its sender.
+    /// Its sender, as the completion states it.
     pub origin: Origin,
 }
 
 /// A queue pair of unreliable datagrams, with its completion queues.
 pub trait QueuePair {
-    /// The way to a peer.
+    /// The path to a peer.
     type Path: Path;
 
-    /// Most datagrams that memory can be lent for.
+    /// Number of receive entries.
     fn receive_entries(&self) -> usize;
-    /// Whether a datagram can be posted, of two pieces or so many bytes inline.
+    /// Whether a datagram of two pieces, or of `inline` bytes inline, can be posted.
     fn has_room(&mut self, inline: usize) -> bool;
     /// Whether no posting is outstanding.
     fn is_idle(&self) -> bool;
-    /// Posts a datagram to a lane of the peer. Says whether there was room.
+    /// Posts a datagram to a lane of the peer. Returns whether there was room.
     fn post(&mut self, to: (&Self::Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool;
-    /// Hands all postings to the adapter. If it is asked, [`sent`](Self::sent) gives the last one's tag when that is complete.
+    /// Rings the doorbell for all postings. With `signal`, [`sent`](Self::sent) returns the last one's tag when that is
+    /// complete.
     fn flush(&mut self, signal: bool);
-    /// Up to which posting all are done.
+    /// The next send completion: the tag of a posting that is complete together with all before it.
     fn sent(&mut self) -> Option<Fate<u32>>;
-    /// Lends memory for a datagram and the [`GRH`] in front. Says whether there was room.
+    /// Posts a receive of memory for a datagram and the [`GRH`] in front. Returns whether there was room.
     fn lend(&mut self, data: Data, tag: u32) -> bool;
-    /// Tells the adapter of all lent memory.
+    /// Makes all posted receives visible to the adapter.
     fn flush_lent(&mut self);
-    /// The next datagram.
+    /// The next received datagram.
     fn received(&mut self) -> Option<Fate<Got>>;
-    /// Whether a datagram waits.
+    /// Whether a receive completion is available.
     fn has_news(&mut self) -> bool;
-    /// Asks for an event at the next datagram, or the next that was solicited.
+    /// Arms the completion queue: an event at the next datagram, or the next solicited one.
     fn arm(&mut self, solicited: bool);
-    /// An event has come.
+    /// Records that an event has arrived.
     fn saw_event(&mut self);
-    /// Forgets everything, as the adapter does when the queue pair is reset.
+    /// Forgets all entries, as the adapter does when the queue pair is reset.
     fn reset(&mut self);
 }

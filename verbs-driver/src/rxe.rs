@@ -1,5 +1,5 @@
-//! Soft-RoCE's work queues (rxe), written by us: its kernel module maps the queues into the process, and a posting needs no call but
-//! the doorbell.
+//! Soft-RoCE's work queues (rxe), written by the driver itself: the kernel module maps the queues into the process, and
+//! a posting needs no system call except the doorbell.
 //!
 //! A queue is a header and a power of two entries of a power of two bytes:
 //!
@@ -7,25 +7,23 @@
 //! log2 of an entry's bytes 4, count − 1  4 │ at 128 producer index │ at 256 consumer index │ at 384 entries …
 //! ```
 //!
-//! Whoever puts entries in stores the producer index after them, whoever takes them out the consumer index; one entry stays
-//! empty. Here [`ring`] does both, [`Queues`] are those of a queue pair, for [`raw`](crate::raw)'s device. The doorbell of a send
-//! queue is a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`: [`Called`] makes calls of them. Receive
-//! queues have none.
+//! The producer of a queue stores the producer index after its entries, the consumer the consumer index; one entry
+//! stays empty. [`ring`] implements both ends, [`Queues`] are those of a queue pair, for [`raw`](crate::raw)'s device.
+//! The doorbell of a send queue is a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`: [`Called`]
+//! turns doorbells into system calls. Receive queues have none.
 //!
-//! Everything is in the machine's own order of bytes, but for what travels.
+//! All fields are in native byte order, except those that travel on the wire.
 //!
-//! Sources: the kernel's `include/uapi/rdma/rdma_user_rxe.h` (queues, entries) and `ib_user_verbs.h` (completions, commands), the
-//! same that rdma-core's `providers/rxe` uses.
+//! Sources: the kernel's `include/uapi/rdma/rdma_user_rxe.h` (queues, entries) and `ib_user_verbs.h` (completions,
+//! commands), the same that rdma-core's `providers/rxe` uses.
 
-mod called;
-mod entry;
-#[cfg(feature = "verbs")]
-pub mod kernel;
 mod path;
 mod queue_pair;
 pub mod ring;
+mod syscall_doorbell;
+mod wqe;
 
-pub use called::{Call, Called};
-pub use entry::{COMPLETION, RECEIVE, SEND, send_room};
 pub use path::{Path, Route};
 pub use queue_pair::{Queues, Sizes};
+pub use syscall_doorbell::{Call, Called};
+pub use wqe::{COMPLETION, RECEIVE, SEND, send_room};

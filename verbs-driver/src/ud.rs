@@ -1,20 +1,21 @@
-//! The UD device: two queue pairs, one for each lane, over rdma-core. Their queues are written by libibverbs, or by us.
+//! The UD device: two queue pairs, one for each lane, over rdma-core. Their work queues are written by libibverbs, or
+//! by the driver itself.
 //!
 //! ```text
 //!  post → send ring ─ one doorbell, one completion → queue pair → link
-//!  receive ← receive pool ← completion queue ← queue pair            bell ─ completion channel
+//!  receive ← receive pool ← completion queue ← queue pair          waiter ─ completion channel
 //! ```
 //!
-//! A datagram is head and payload, gathered from registered memory without a copy; a short one travels in the work queue
-//! entry; payload that is not registered is copied behind its head. The link checks every datagram (ICRC). The global routing
-//! header that precedes arrivals tells their source and is skipped.
+//! A datagram is a header and a payload, gathered from registered memory without a copy. A short one is inline in the
+//! work queue entry; unregistered payload is copied next to its header. The link checks every datagram (ICRC). The
+//! global routing header that precedes arrivals holds their source and is skipped.
 
 mod address_table;
-mod bell;
+mod arrival_waiter;
+mod async_events;
+mod counters;
 mod domain;
-mod events;
 mod gid;
-mod lent;
 mod library;
 mod multicast;
 mod pages;
@@ -22,18 +23,18 @@ mod queue;
 mod receive_pool;
 mod resolver;
 mod send_ring;
-mod tally;
+pub mod uverbs;
 
 pub use address_table::{Path, PathError, RECORD};
-pub use bell::{Bell, Woken};
+pub use arrival_waiter::{Bell, Woken};
 pub use domain::{Domain, OpenError, Registration, adapters};
 
+pub use crate::registered_memory::Registered as Lent;
+pub use counters::{Counter, Tally};
 pub use gid::{Candidate, Encapsulation, Gid, choose};
-pub use lent::Lent;
 pub use queue::{Provider, Queues, Writer};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
-pub use tally::{Counter, Tally};
 
 use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
@@ -48,7 +49,7 @@ use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish
 use unisono_core::ids::PeerId;
 
 use address_table::{AddressTable, Resolved};
-use events::{Events, Report};
+use async_events::{Events, Report};
 use multicast::Membership;
 use queue::{Depth, Queue};
 use receive_pool::ReceivePool;
@@ -60,35 +61,36 @@ const INTERRUPT_SLOTS: u32 = 64;
 const INTERRUPT_HOLDABLE: u32 = 64;
 /// The first slot of the interrupt lane.
 const INTERRUPT_BASE: u32 = 1 << 16;
-/// Shortest useful timeout: that of a scheduler, since Soft-RoCE works in the kernel's threads.
+/// Shortest useful timeout in nanoseconds: that of a scheduler, since Soft-RoCE works in kernel threads.
 const GRANULARITY_NS: u32 = 250_000;
-/// How long an adapter may take to finish what was posted.
+/// How long an adapter may take to complete postings.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks at an adapter that is down, or may be.
+/// Interval between two checks of an adapter that is down, or may be.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a change of addresses makes an adapter suspect.
+/// How long an adapter is checked after a change of its addresses.
 const SUSPECT: Duration = Duration::from_secs(1);
 
-/// How a device is made.
+/// Options of a UD device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Peers and groups that the address table has room for, 23 bytes each.
+    /// Peers and groups for which the address table has room, 23 bytes each.
     pub peers: u32,
-    /// The job's key (Q_Key): a datagram with another one is dropped by the adapter. Its highest bit is cleared, which would
-    /// stand for the queue's own.
+    /// The job's Q_Key: the adapter drops datagrams with another one. Its highest bit is cleared, since that would
+    /// select the queue pair's own key.
     pub key: u32,
-    /// Datagrams of the polled lane that can wait.
+    /// Receive slots of the polled lane.
     pub receive_slots: u16,
-    /// Early datagrams of the polled lane that can be set aside.
+    /// Early datagrams of the polled lane that can be held.
     pub holdable: u16,
-    /// Entries of libibverbs' completion queues of receives; fewer than slots and 16 more can be overrun. Default: as many as are posted or held.
+    /// Entries of libibverbs' completion queues of receives; with fewer than the slots plus 16 they can overrun.
+    /// Default: as many as are posted or held.
     pub completions: Option<u32>,
-    /// Who is asked to write the queues.
+    /// Who writes the queues.
     pub queues: Queues,
 }
 
 impl Options {
-    /// Defaults for `peers` peers: 512 slots, 256 datagrams held, queues that we write where we can.
+    /// Defaults for `peers` peers: 512 slots, 256 held datagrams, queues written directly if possible.
     pub const fn new(peers: u32, key: u32) -> Self {
         Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: Queues::Auto }
     }
@@ -99,7 +101,7 @@ impl Options {
     }
 }
 
-/// One queue pair with its rings.
+/// One lane: a queue pair with its rings.
 struct Half {
     // Before the memory that it uses, when all are dropped.
     memberships: Vec<Membership>,
@@ -109,7 +111,7 @@ struct Half {
     bell: Bell,
     number: u32,
     inline: usize,
-    /// That it is broken has been said.
+    /// Whether its failure was reported.
     is_told: bool,
 }
 
@@ -133,10 +135,10 @@ impl Half {
         Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, bell, number, inline, is_told: false })
     }
 
-    /// Makes a queue that failed work again, under its own number. Says whether it did.
+    /// Restarts a failed queue pair under its own number. Returns whether it did.
     fn mend(&mut self, tally: &Tally) -> bool {
         let Some(queue) = &mut self.queue else { return false };
-        // What came before the failure is not lost.
+        // Datagrams that arrived before the failure are kept.
         self.pool.poll(queue, tally);
         if queue.restart().is_err() {
             return false;
@@ -163,7 +165,7 @@ impl Half {
     }
 }
 
-/// How the link is.
+/// The state of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Up,
@@ -173,10 +175,10 @@ enum State {
 
 /// A [`Device`] over unreliable datagrams.
 ///
-/// `A` is how its user lends memory. Posted payload stays until its ticket is completed, as
-/// [`Token::post`](unisono_core::device::Token::post) says.
+/// `A` is a piece of a user buffer. Posted payload must stay until its ticket is completed, as
+/// [`Token::post`](unisono_core::device::Token::post) requires.
 pub struct Ud<A> {
-    // Ends before what it reads from is closed.
+    // Its thread ends before the adapter is closed.
     events: Option<Events>,
     polled: Half,
     interrupt: Half,
@@ -186,7 +188,7 @@ pub struct Ud<A> {
     tally: Arc<Tally>,
     facts: VecDeque<Fact>,
     state: State,
-    /// When the adapter was looked at last, and until when it is suspect.
+    /// When the adapter was last checked, and until when it is to be checked.
     looked: Instant,
     suspect: Instant,
     limits: Limits,
@@ -195,7 +197,7 @@ pub struct Ud<A> {
 }
 
 impl<A> Ud<A> {
-    /// Makes both queue pairs on the domain's port.
+    /// Creates both queue pairs on the domain's port.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -208,7 +210,7 @@ impl<A> Ud<A> {
         };
         let (first, otherwise) =
             options.queues.writers(domain.provider()).ok_or_else(|| OpenError::NoProvider(domain.name().to_owned()))?;
-        // Whether libibverbs shares what is in our way shows when it is asked.
+        // libibverbs may or may not fail for the same reason.
         let ((writer, polled, interrupt), refused) = match (halves(first), otherwise) {
             (Err(error), Some(other)) => (halves(other)?, Some(error)),
             (made, _) => (made?, None),
@@ -241,12 +243,12 @@ impl<A> Ud<A> {
         })
     }
 
-    /// Where this device is, for the others to [`set_path`](Self::set_path).
+    /// The path to this device, for the peers to [`set_path`](Self::set_path).
     pub fn local(&self) -> Path {
         Path { gid: self.domain.gid().gid, polled: self.polled.number, interrupt: self.interrupt.number }
     }
 
-    /// Sets where a peer or group is, and its largest datagram in bytes.
+    /// Sets the path to a peer or group, and its largest datagram in bytes.
     ///
     /// # Errors
     /// [`PathError`].
@@ -264,12 +266,12 @@ impl<A> Ud<A> {
         self.writer
     }
 
-    /// Why we do not, where we know the adapter's and were not told to leave them to libibverbs.
+    /// Why the driver does not write the queues itself, although it could and `--queues` does not exclude it.
     pub const fn refused(&self) -> Option<&OpenError> {
         self.refused.as_ref()
     }
 
-    /// To wait for a lane's arrivals without holding the device.
+    /// A waiter for a lane's arrivals that does not hold the device.
     pub fn bell(&self, lane: Lane) -> Bell {
         match lane {
             Lane::Polled => self.polled.bell.clone(),
@@ -282,12 +284,12 @@ impl<A> Ud<A> {
         Arc::clone(&self.tally)
     }
 
-    /// Address handles that there are now.
+    /// Number of address handles.
     pub fn handles(&self) -> usize {
         self.table.handles()
     }
 
-    /// Whether all rings lie in huge pages that were reserved.
+    /// Whether all rings are in reserved huge pages.
     pub const fn is_huge(&self) -> bool {
         self.polled.ring.is_huge()
             && self.polled.pool.is_huge()
@@ -300,8 +302,8 @@ impl<A> Ud<A> {
         self.state == State::Closed
     }
 
-    /// Joins a group with the polled lane. Gives what datagrams to the group are addressed to, as
-    /// [`Path::group`] takes it. What a member sends to the group it gets itself, too.
+    /// Joins a group with the polled lane. Returns the GID of datagrams to the group, for [`Path::group`]. A member
+    /// also receives its own datagrams.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -314,20 +316,21 @@ impl<A> Ud<A> {
         Ok(gid)
     }
 
-    /// Leaves a group. Says whether it was in it.
+    /// Leaves a group. Returns whether it was a member.
     pub fn leave(&mut self, group: Gid) -> bool {
         let before = self.polled.memberships.len();
         self.polled.memberships.retain(|membership| membership.gid() != group);
         before != self.polled.memberships.len()
     }
 
-    /// Bytes of the rings: heads, room for copies, receive slots.
+    /// Bytes of the rings: headers, copied payload, receive slots.
     pub const fn ring_bytes(&self) -> usize {
         self.polled.bytes() + self.interrupt.bytes()
     }
 
-    /// Waits until nothing is posted that names memory by this key: its owner wants it back. A queue that does not finish within
-    /// a second is made anew; if even that fails, the device is closed. Without such a posting, this looks at those under way.
+    /// Waits until no posting references memory with this lkey, whose owner wants it back. A queue pair that does not
+    /// complete within a second is restarted; if even that fails, the device is closed. Without such a posting, only
+    /// checks the postings under way.
     pub fn settle(&mut self, key: u32)
     where
         A: Lent,
@@ -349,7 +352,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Brings a lane's queue pair into the error state, as a failing adapter does: for tests of the way back.
+    /// Moves a lane's queue pair into the error state, as a failing adapter does: for tests of recovery.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -360,7 +363,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Whether a datagram waits on the lane.
+    /// Whether a datagram is available on the lane.
     #[inline(always)]
     pub fn look(&mut self, lane: Lane) -> bool {
         if self.table.has_answers() {
@@ -381,7 +384,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Mends what failed and hears what the adapter reports.
+    /// Handles the adapter's asynchronous events and restarts failed queue pairs.
     fn tend(&mut self) {
         let reports = self.events.as_ref().map(Events::take).unwrap_or_default();
         for report in reports {
@@ -408,7 +411,7 @@ impl<A> Ud<A> {
         }
         for half in [&mut self.polled, &mut self.interrupt] {
             if half.is_broken() {
-                // Once, however often it cannot be mended.
+                // Once, however often the restart fails.
                 if !core::mem::replace(&mut half.is_told, true) {
                     self.facts.push_back(Fact::Down);
                 }
@@ -420,7 +423,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Takes the address handles that were made, and posts what waited for them.
+    /// Takes new address handles, and posts the datagrams that waited for them.
     fn hear(&mut self) {
         if !self.table.has_answers() && !self.polled.ring.has_parked() && !self.interrupt.ring.has_parked() {
             return;
@@ -442,7 +445,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Looks at an adapter that is down or suspect, from time to time. Without either, this compares two numbers.
+    /// Checks an adapter that is down or suspect, from time to time. Otherwise this compares two numbers.
     fn examine(&mut self) {
         let doubtful = self.state == State::Down || self.state == State::Up && self.suspect > self.looked;
         if !doubtful || self.looked.elapsed() < LOOK {
@@ -469,7 +472,7 @@ impl<A> Ud<A> {
         }
     }
 
-    /// Gives everything back to the system, which waits for it before the adapter goes.
+    /// Releases all verbs resources; the kernel waits for that before it removes an adapter.
     fn close(&mut self) {
         self.go(State::Closed);
         self.polled.close(&self.tally);
@@ -539,7 +542,8 @@ impl<A: Lent> Device for Ud<A> {
 
     #[inline(always)]
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
-        // Who takes all that came asks once more behind the last: the adapter need not be asked again for that.
+        // A caller that drains the lane asks once more after the last datagram: the adapter need not be polled for
+        // that.
         if self.half(lane).pool.is_drained() || !self.look(lane) {
             return None;
         }
@@ -577,15 +581,15 @@ impl<A: Lent> Device for Ud<A> {
         let half = self.half(lane);
         if let Some(queue) = &mut half.queue {
             queue.arm(lane == Lane::Interrupt);
-            // What came before the call raises no event.
+            // A datagram that arrived before the call raises no event.
             half.pool.poll(queue, &tally);
         }
-        // Nothing rings when a handle has been made; what waits for one does so for 2 ms at most.
+        // A new address handle raises no event; a parked datagram waits for one for 2 ms at most.
         if half.pool.has_waiting() || half.ring.has_parked() { Armed::Pending } else { Armed::Armed }
     }
 
-    /// An address handle is made by a thread of its own, for [`Wish::Resolve`] or the first posting. That one waits for it when it is
-    /// short, at most 2 ms, and is lost otherwise.
+    /// The resolver's thread creates address handles, for [`Wish::Resolve`] or the first posting. A short first posting
+    /// waits for it, at most 2 ms; otherwise it is lost.
     fn ask(&mut self, wish: Wish) {
         match wish {
             Wish::Resolve(peer) => {

@@ -17,7 +17,7 @@ use unisono_core::device::{
     Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
 };
 use unisono_core::ids::PeerId;
-use unisono_shmem::lent::{self, Lent};
+use unisono_shmem::user_memory::{self, Lent};
 
 use crate::address_table::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
 use crate::crc::TRAILER;
@@ -293,7 +293,7 @@ impl<P: phy::Device, A: Lent> Token for EthernetToken<'_, '_, P, A> {
                         let (front, rest) = place.split_at_mut_checked(head.len()).unwrap_or_default();
                         front.copy_from_slice(head);
                         if let Some(payload) = payload {
-                            lent::to_private(payload, rest);
+                            user_memory::to_private(payload, rest);
                         }
                         frame::seal(place);
                     });
@@ -390,7 +390,7 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         let buffer = usize::try_from(from.0).ok().and_then(|index| self.buffers.get(index));
         let (start, bytes) = (usize::from(start), usize::try_from(bytes).unwrap_or(usize::MAX));
         if let Some(part) = buffer.and_then(|buffer| buffer.contents().get(start..start.checked_add(bytes)?)) {
-            lent::from_private(part, to);
+            user_memory::from_private(part, to);
         }
     }
 

@@ -13,7 +13,7 @@ use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
 use unisono_core::progress::drive;
 use unisono_core::span::{Region, Span};
 use unisono_core::time::Time;
-use unisono_shmem::lent::{self, Lent};
+use unisono_shmem::user_memory::{self, Lent};
 
 /// Bytes of a piece; the last one may be shorter.
 pub const PIECE: u32 = 200_000;
@@ -296,7 +296,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
             let made = block.get(..span.bytes as usize).unwrap_or_default();
             sent.update(made);
             if let Some(address) = memory.address(span) {
-                lent::from_private(made, address);
+                user_memory::from_private(made, address);
             }
         }
         let from = Span { region, offset: 0, bytes };
@@ -323,7 +323,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         for span in blocks(*region, bytes) {
             let here = block.get_mut(..span.bytes as usize).unwrap_or_default();
             if let Some(address) = memory.address(span) {
-                lent::to_private(address, here);
+                user_memory::to_private(address, here);
             }
             got.update(here);
         }

@@ -5,10 +5,10 @@ use core::ptr::NonNull;
 use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
-use unisono_shmem::board::Boards;
-use unisono_shmem::flags::Flags;
-use unisono_shmem::kernel::{Element, Operation, kind};
-use unisono_shmem::payload::{Buffers, Builtin, Operate, Refused, Unreadable};
+use unisono_shmem::collective_area::Boards;
+use unisono_shmem::reduction_ops::{Element, Operation, kind};
+use unisono_shmem::slot_collectives::Flags;
+use unisono_shmem::slot_collectives::data_executor::{Buffers, Builtin, Operate, Refused, Unreadable};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Idle;

@@ -1,7 +1,7 @@
 //! A rank's place in the segment.
 
 use unisono_shmem::layout::{Layout, LayoutError};
-use unisono_shmem::seat::{Occupant, Own, Seat, Sitter};
+use unisono_shmem::rank_slot::{Occupant, Own, Seat, Sitter};
 use unisono_shmem::segment::{Segment, Word};
 
 /// Why a rank has no place.

@@ -1,4 +1,4 @@
-//! Messages with the other ranks of the node, processes and nodes alike: what [`unisono_shmem::note`] says, matched and admitted by the
+//! Messages with the other ranks of the node, processes and nodes alike: what [`unisono_shmem::am_header`] says, matched and admitted by the
 //! core ([`admission`]), as World's are.
 //!
 //! Ranks are named by their number on the node; messages are those of World's first context. Either a call waits until its message is done
@@ -11,7 +11,7 @@
 //!
 //! # Bounds
 //! Requests, and heads that wait for room in a ring: as lent ([`Store`]). Of untaken messages of one peer, as many as in any job of so many
-//! ranks ([`headers`](note::headers)). One call of `poll` takes at most 64 entries of each ring.
+//! ranks ([`headers`](am_header::headers)). One call of `poll` takes at most 64 entries of each ring.
 //!
 //! # Deaths
 //! A peer has left or failed if it says so, in its ring or on its seat. On the seat of a process that ended otherwise its death is written by
@@ -26,8 +26,8 @@ mod transmit;
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
 use unisono_core::message::{Context, Pattern, Tag};
-use unisono_shmem::note::{self, Place};
-use unisono_shmem::seat::Occupant;
+use unisono_shmem::am_header::{self, Place};
+use unisono_shmem::rank_slot::Occupant;
 
 use crate::Idle;
 use crate::member::Member;
@@ -92,7 +92,7 @@ pub struct Messages<'a> {
     channels: &'a mut [Channel<'a>],
     requests: Requests<'a>,
     queue: Queue<'a>,
-    shorts: &'a mut [[u8; note::SHORT]],
+    shorts: &'a mut [[u8; am_header::SHORT]],
     slots: &'a mut [[u8; SLOT]],
     rounds: u32,
     /// What this node wrote was overwritten.
@@ -108,8 +108,8 @@ impl<'a> Messages<'a> {
         let channels = Channel::open(channels, &member)?;
         let Some(Occupant::Sits(sitter)) = member.occupant(member.local()) else { return None };
         let config = Config {
-            headers: note::headers(member.size()),
-            short: note::SHORT as u32,
+            headers: am_header::headers(member.size()),
+            short: am_header::SHORT as u32,
             slot: SLOT as u32,
             seed: sitter.incarnation,
         };

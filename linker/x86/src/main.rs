@@ -5,7 +5,7 @@
 mod programs;
 
 use unisono_node::member::Member;
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::rank_slot::Sitter;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{exit, interrupts, say, segment};
 

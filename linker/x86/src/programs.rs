@@ -8,7 +8,7 @@ use unisono_node::member::Member;
 use unisono_node::raw_ring::{Mailbox, ReceiveError};
 use unisono_node::self_check::collectives;
 use unisono_node::self_check::messages::Trouble as LetterTrouble;
-use unisono_shmem::kernel::Operation;
+use unisono_shmem::reduction_ops::Operation;
 use unisono_shmem::ring::PutError;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{clock, say};

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use static_cell::ConstStaticCell;
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
-use unisono_shmem::lent::Lent;
+use unisono_shmem::user_memory::Lent;
 
 /// `COUNT` regions of `BYTES` bytes, in a static.
 pub struct Store<const COUNT: usize, const BYTES: usize> {

@@ -1,31 +1,32 @@
-//! Flat flags: one release store, then an acquire look at each of the others.
+//! The flat barrier: one release store, then an acquire poll of each other rank's word.
 //!
-//! Of ranks that share cores whoever arrives last goes on at once, so that each core changes from rank to rank once per barrier and rank
-//! but one. A rank that is about to write what all others read may arrive *last of all* on purpose: then it leaves first, and whoever
-//! comes after it finds what it has written. Nobody else needs to know.
+//! Where ranks share cores, the last rank to arrive continues at once, so each core switches between ranks once per
+//! barrier and rank but one. A rank that is about to write data for all others may arrive *last* on purpose: it then
+//! leaves first, and the others find its data when they run. The other ranks do not need to know.
 
 use super::{PairBarrier, has_shown};
-use crate::board::{Boards, Seats};
+use crate::collective_area::{Boards, Seats};
 use crate::segment::{Segment, Site, Word};
 
-/// Flat flags, free-standing: whoever waits keeps the epoch.
+/// A flat barrier without state: the caller keeps the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct FlatBarrier<'a> {
     own: &'a Word,
     words: &'a [Word],
     seats: Seats,
     stride: usize,
-    /// Where the first rank's word lies on its board, and those of the others.
+    /// Word offsets within an area of the first rank's word, and of the others'.
     places: [usize; 2],
 }
 
 impl<'a> FlatBarrier<'a> {
-    /// The barriers of a group. `None`: the boards do not lie in the segment, or there is no such rank.
+    /// The barriers of a group. `None`: the areas do not lie in the segment, or there is no such rank.
     pub fn new(segment: Segment<'a>, boards: &Boards, rank: u32) -> Option<Self> {
         Self::on(segment, boards, rank, [0; 2])
     }
 
-    /// As that, with the words on these lines of the boards: the first rank's, and the others'. `None`: there is no such line, too.
+    /// As [`new`](Self::new), with the words on these lines of the areas: the first rank's, and the others'. `None`
+    /// also if there is no such line.
     pub fn on(segment: Segment<'a>, boards: &Boards, rank: u32, lines: [u32; 2]) -> Option<Self> {
         let words = boards.words(segment)?;
         if rank >= boards.ranks || lines.iter().any(|line| *line >= boards.lines()) {
@@ -44,14 +45,14 @@ impl<'a> FlatBarrier<'a> {
         self.words.get(seat * self.stride + if rank == 0 { first } else { others })
     }
 
-    /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.
+    /// Publishes that this rank has arrived for the `epoch`-th time; the number wraps.
     #[inline(always)]
     pub fn arrive(&self, epoch: u32) {
         self.own.publish(epoch, Site::Arrive);
     }
 
-    /// Whether all have arrived: ranks that are already in the next barrier included. Looks at each rank from `from` on, and keeps there
-    /// how far it came.
+    /// Whether all have arrived, including ranks that are already in the next barrier. Polls the ranks from `from` on,
+    /// and advances `from` past those that have arrived.
     #[inline(always)]
     pub fn poll(&self, epoch: u32, from: &mut usize) -> bool {
         while let Some(word) = self.word(*from) {
@@ -63,7 +64,8 @@ impl<'a> FlatBarrier<'a> {
         true
     }
 
-    /// As [`poll`](Self::poll), before this rank arrives: whether all others have. It then arrives and need not look again.
+    /// As [`poll`](Self::poll), before this rank arrives: whether all others have. It then arrives and need not poll
+    /// again.
     #[inline]
     pub fn poll_others(&self, epoch: u32, from: &mut usize) -> bool {
         while let Some(word) = self.word(*from) {
@@ -75,19 +77,20 @@ impl<'a> FlatBarrier<'a> {
         true
     }
 
-    /// The rank that a poll which returned false came to, its word, and what that showed; `None`: it has arrived meanwhile.
+    /// After a poll that returned false: the missing rank, its word and the value of that. `None`: it has arrived
+    /// meanwhile.
     pub fn missing(&self, epoch: u32, from: usize) -> Option<(u32, &'a Word, u32)> {
         let word = self.word(from)?;
         let seen = word.acquire(Site::Plain);
         (seen.wrapping_sub(epoch) > 1).then_some((from as u32, word, seen))
     }
 
-    /// Whether a rank has arrived; `None`: its word is nonsense.
+    /// Whether a rank has arrived; `None`: its word is corrupt.
     pub fn has_arrived(&self, rank: u32, epoch: u32) -> Option<bool> {
         has_shown(self.word(rank as usize)?.acquire(Site::Plain), epoch, 1)
     }
 
-    /// The same of two ranks. `None`: there are more.
+    /// The same barrier for exactly two ranks. `None`: there are more.
     pub fn pair(&self) -> Option<PairBarrier<'a>> {
         let [first, second] = [self.word(0)?, self.word(1)?];
         let other = if core::ptr::eq(first, self.own) { second } else { first };

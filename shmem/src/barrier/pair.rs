@@ -1,9 +1,9 @@
-//! The barrier of two ranks that have a core each: one store, then looks at one word. A loop over all ranks costs a fifth more, by what
-//! it does between the arrival of the other's line and the next store.
+//! The barrier of two ranks that have a core each: one store, then polls of one word. Without the loop of
+//! [`FlatBarrier`](super::FlatBarrier) there is less work between the arrival of the other's line and the next store.
 
 use crate::segment::{Site, Word};
 
-/// As [`FlatBarrier`](super::FlatBarrier), which it is made of.
+/// A [`FlatBarrier`](super::FlatBarrier) of two ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct PairBarrier<'a> {
     pub(super) own: &'a Word,
@@ -11,13 +11,13 @@ pub struct PairBarrier<'a> {
 }
 
 impl PairBarrier<'_> {
-    /// Shows that this rank has arrived for the `epoch`-th time; the number wraps.
+    /// Publishes that this rank has arrived for the `epoch`-th time; the number wraps.
     #[inline(always)]
     pub fn arrive(&self, epoch: u32) {
         self.own.publish(epoch, Site::PairArrive);
     }
 
-    /// Whether the other one has arrived, too: perhaps it is in the next barrier already.
+    /// Whether the other rank has arrived; it may be in the next barrier already.
     #[inline(always)]
     pub fn poll(&self, epoch: u32) -> bool {
         self.other.acquire(Site::PairArrived).wrapping_sub(epoch) <= 1

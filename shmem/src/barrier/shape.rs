@@ -1,33 +1,33 @@
-//! Who waits for whom: Graham, Cheng, Venkata, Ladd, Shamis (2011) §3 for dissemination and k-ary trees, Graham and Shipman (2008)
-//! for the hierarchy of sockets.
+//! The communication pattern of a barrier: Graham, Cheng, Venkata, Ladd, Shamis (2011) §3 for dissemination and k-ary
+//! trees, Graham and Shipman (2008) for the hierarchy of sockets.
 
 /// The pattern of a barrier. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Shape<'a> {
-    /// Everyone shows, everyone looks at everyone.
+    /// Every rank publishes, every rank polls all others.
     Flat,
-    /// ⌈log₂ n⌉ phases: in phase p rank r looks at r − 2^p.
+    /// ⌈log₂ n⌉ phases: in phase p rank r waits for rank r − 2^p.
     Dissemination,
     /// A tree of this arity, at least 1: up, then down.
     Tree(u32),
-    /// The socket of every rank. A socket's lowest rank waits for the others of it, then looks at all other sockets' lowest ones, then lets
-    /// its own go.
+    /// The socket of every rank. A socket's lowest rank waits for the others of it, then for the lowest ranks of all
+    /// other sockets, then releases its own.
     Sockets(&'a [u8]),
 }
 
-/// What a rank does next.
+/// The next action of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
-    /// Shows that it has come so far.
+    /// Publishes that it has reached this phase.
     Show(u32),
-    /// Waits until this rank has come so far.
+    /// Waits until this rank has reached this phase.
     Await(u32, u32),
     /// Nothing more.
     End,
 }
 
 impl Shape<'_> {
-    /// By how much a word grows in one barrier.
+    /// Phases by which a word grows in one barrier.
     pub const fn phases(self, size: u32) -> u32 {
         match self {
             Self::Flat => 1,
@@ -37,7 +37,7 @@ impl Shape<'_> {
         }
     }
 
-    /// Acts of a rank in one barrier.
+    /// Number of a rank's actions in one barrier.
     pub(super) fn acts(self, rank: u32, size: u32) -> u32 {
         match self {
             Self::Flat => 1 + size,
@@ -48,7 +48,7 @@ impl Shape<'_> {
         }
     }
 
-    /// The act `at` of a rank, a pure function. Work O(1); over sockets O(size).
+    /// Action `at` of a rank, a pure function. Work O(1); over sockets O(size).
     pub(super) fn act(self, rank: u32, size: u32, at: u32) -> Act {
         match self {
             Self::Flat if at == 0 => Act::Show(1),
@@ -81,7 +81,7 @@ impl Shape<'_> {
                         _ => Act::End,
                     };
                 }
-                // Awaiting itself is awaiting nobody.
+                // Waiting for itself is no wait.
                 let own = |peer| if leader(sockets, peer) == rank { peer } else { rank };
                 let leads = |peer| if leader(sockets, peer) == peer { peer } else { rank };
                 match at {
@@ -103,7 +103,7 @@ const fn rounds(size: u32) -> u32 {
     size.next_power_of_two().trailing_zeros()
 }
 
-/// The first child and how many there are.
+/// The first child and the number of children.
 fn children(rank: u32, arity: u32, size: u32) -> (u32, u32) {
     let first = rank.saturating_mul(arity.max(1)).saturating_add(1).min(size);
     (first, arity.max(1).min(size - first))

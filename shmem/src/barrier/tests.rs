@@ -22,7 +22,8 @@ fn shape<'a>(name: &str, sockets: &'a [u8]) -> Shape<'a> {
     }
 }
 
-/// All interleavings are loom's; here: in any order of polls nobody leaves before everyone has entered, and all leave in the end.
+/// Loom explores all interleavings; here: in any order of polls no rank leaves before all have entered, and all leave
+/// in the end.
 #[test]
 fn nobody_leaves_before_everyone_has_entered() {
     for size in 1..=17 {

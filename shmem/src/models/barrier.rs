@@ -1,4 +1,5 @@
-//! Barriers: what a rank wrote before one, the others read after it, and may write after the next.
+//! loom models of the barriers: data that a rank wrote before one are visible to the others after it, and may be
+//! overwritten after the next.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -7,18 +8,18 @@ use loom::model::Builder;
 
 use super::assert_ranks_need;
 use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
-use crate::board::{Boards, Seats};
+use crate::collective_area::{Boards, Seats};
 use crate::segment::{Memory, STRIDE, Segment, Site};
 
-/// Looks at a barrier before a rank gives up for good, as if it were killed. A look that fails only adds order, so that one suffices,
-/// but for a bound: a rank that looks once more runs on where it would have to be preempted.
+/// Polls of a barrier before a rank stops for good, as if it were killed. A poll that fails only adds order, so one
+/// suffices, except under a preemption bound: a second poll lets a rank run on where it would have to be preempted.
 const fn looks(preemptions: Option<usize>) -> u32 {
     if preemptions.is_some() { 2 } else { 1 }
 }
 /// The word of every rank before the first barrier: it wraps in the second.
 const FIRST: u32 = u32::MAX - 1;
 
-/// Boards of one word; behind them two cells for each rank.
+/// Areas of one word, followed by two cells for each rank.
 fn boards(ranks: u32) -> Boards {
     Boards {
         ranks,
@@ -34,12 +35,12 @@ fn boards(ranks: u32) -> Boards {
     }
 }
 
-/// As those, of two lines each.
+/// The same areas with two lines each.
 fn lines(ranks: u32) -> Boards {
     Boards { stride: 12, inline: 0, bulk: 8 + STRIDE, ..boards(ranks) }
 }
 
-/// Numbers after each barrier what everyone wrote before it, in the cell that was written two barriers ago.
+/// Checks after each barrier the value that every rank wrote before it, in the cell of two barriers ago.
 fn run(segment: Segment<'_>, boards: &Boards, rank: u32, epochs: u32, mut wait: impl FnMut(u32) -> bool) -> bool {
     let cell = |of: u32, epoch: u32| segment.cells(boards.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
     for epoch in 1..=epochs {
@@ -60,14 +61,14 @@ fn run(segment: Segment<'_>, boards: &Boards, rank: u32, epochs: u32, mut wait: 
 #[derive(Clone, Copy)]
 enum Kind {
     Flat,
-    /// Rank 0 arrives last of all, if it can.
+    /// Rank 0 arrives last, if it can.
     Led,
     /// Of two, whose words move to other lines from one barrier to the next.
     Moving,
     Of(Shape<'static>),
 }
 
-/// Every rank in a thread; somebody must come through all epochs in some execution.
+/// Every rank in a thread; in some execution a rank must complete all epochs.
 fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind: Kind) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
@@ -100,7 +101,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                         .and_then(|flat| flat.pair())
                         .unwrap()
                 };
-                // It shows where it will lie that there was a barrier.
+                // It publishes the barrier at its next line, too.
                 let (now, next) = (on(epoch), on(epoch.wrapping_add(1)));
                 next.arrive(epoch);
                 now.arrive(epoch);
@@ -118,7 +119,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                             }
                             false
                         }
-                        Arrival::Corrupt(rank) => panic!("rank {rank} shows nonsense"),
+                        Arrival::Corrupt(rank) => panic!("rank {rank} has a corrupt phase"),
                     })
                 })
             }
@@ -134,7 +135,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
         Kind::Of(_) => &[Site::PhaseShow, Site::PhaseLook],
     };
     assert_ranks_need(name, &builder, sites, (ranks, of_kind.end() + ranks as usize * 8, FIRST), body);
-    assert!(seen.load(Ordering::Relaxed), "{name}: nobody comes through");
+    assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");
 }
 
 #[test]

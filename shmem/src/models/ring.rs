@@ -1,4 +1,4 @@
-//! A ring of two entries, three messages, across the wrap of all counts.
+//! loom models of the ring: two entries, three messages, across the wrap of all counts.
 
 use loom::model::Builder;
 use loom::thread;
@@ -17,7 +17,7 @@ const ENTRIES: u32 = 2;
 const START: u32 = u32::MAX;
 const MESSAGES: u32 = 3;
 
-/// Sends three messages; `has_piece` says which of them lie in the bulk, of so many lines.
+/// Sends three messages; `has_piece` returns whether one is in the bulk, which has `lines` lines.
 fn exchange(lines: usize, has_piece: fn(u32) -> bool) {
     let bulk = (lines * LINE) as u32;
     let bytes = STRIDE + ENTRIES as usize * LINE + bulk as usize;
@@ -70,7 +70,7 @@ fn short_messages_need_every_ordering() {
     assert_needs("ring of 2, 3 short messages", &Builder::new(), &SITES, || exchange(2, |_| false));
 }
 
-/// Two pieces fill entries and bulk alike: what guards the ones guards the others, and neither is needed alone.
+/// Two pieces fill entries and bulk alike: the orderings that guard either guard both, so none is needed alone.
 #[cfg(not(mutant = "overfill"))]
 #[test]
 fn pieces_that_fill_entries_and_bulk_need_to_be_shown() {

@@ -1,4 +1,4 @@
-//! A ring against a queue, and against garbage.
+//! A ring against a model queue, and against corrupt memory.
 
 use alloc::collections::VecDeque;
 use core::ptr::NonNull;
@@ -131,7 +131,7 @@ fn what_was_ahead_is_there_once() {
     }
 }
 
-/// What is asked of the two ends.
+/// Operations on the two ends.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(usize),
@@ -211,7 +211,7 @@ proptest! {
                 form.publish(seal(length, note, consumer.next), Site::Plain);
                 turn.publish(consumer.next.wrapping_add(1), Site::Plain);
             }
-            // Whoever sees garbage stops; that neither end runs for ever or out of its memory is the test.
+            // An end that sees garbage stops. The test is that neither end runs for ever or leaves its memory.
             let mut taken = 0;
             while let Ok(Some(entry)) = consumer.look() {
                 prop_assert!(contents(&entry).len() <= BULK as usize);

@@ -22,10 +22,10 @@ use std::{
 use unisono::environment::{GivenSegment, Settings, SettingsError};
 use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, Rank, fresh_incarnation};
 use unisono_shmem::{
-    file::{FileError, Mapping, reopen},
+    host::file::{FileError, Mapping, reopen},
+    host::liveness::{Holder, Life},
     layout::Layout,
-    life::{Holder, Life},
-    seat::{Occupant, Seat},
+    rank_slot::{Occupant, Seat},
     segment::Segment,
 };
 use unisono_udp::{BindError, Options, Udp};

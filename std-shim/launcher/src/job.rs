@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use std::{ffi::OsString, io};
 use unisono::Rank;
 use unisono::environment::{DeviceChoice, Settings, SettingsError};
-use unisono_shmem::file::FileError;
+use unisono_shmem::host::file::FileError;
 
 /// What is to be run.
 #[derive(Clone, Debug)]

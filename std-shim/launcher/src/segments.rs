@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread;
 
 use tracing::{info, warn};
-use unisono_shmem::file::{FileError, SegmentFile};
+use unisono_shmem::host::file::{FileError, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
 use super::layout::Berth;

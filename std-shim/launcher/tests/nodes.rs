@@ -18,7 +18,7 @@ use std::{
 
 use program::{expect, run};
 use unisono::{Node, Rank, Standing, Tag, World};
-use unisono_shmem::rest::Look;
+use unisono_shmem::host::wait_strategy::Look;
 use unisono_shmem::segment::{Site, Word};
 
 const BOUND: Duration = Duration::from_secs(10);

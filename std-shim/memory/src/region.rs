@@ -25,7 +25,7 @@ pub struct Address {
 
 // SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
 // and of the table, and rings are neither.
-unsafe impl unisono_shmem::lent::Lent for Address {
+unsafe impl unisono_shmem::user_memory::Lent for Address {
     fn start(self) -> NonNull<u8> {
         self.start
     }

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
+use unisono_shmem::host::liveness::{Holder, Life};
 use unisono_shmem::layout::Layout;
-use unisono_shmem::life::{Holder, Life};
-use unisono_shmem::seat::{Occupant, Seat};
+use unisono_shmem::rank_slot::{Occupant, Seat};
 use unisono_shmem::segment::Segment;
 
 use super::handover::Giver;

@@ -43,7 +43,7 @@ pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
 
 use unisono_core::collective::Verb;
-use unisono_shmem::payload::{Moves, Operate};
+use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;

@@ -13,7 +13,7 @@ use unisono_core::message::matching::{Kept, Posted};
 use unisono_core::message::point_to_point::{self, Config, Head, Lent, Lost, Met, Outcome, Place};
 use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::span::{Region, Span};
-use unisono_shmem::note::{self, SHORT};
+use unisono_shmem::am_header::{self, SHORT};
 
 use super::parcel::Parcels;
 use super::request::{Failure, Requests, Status, Tag, message_of};
@@ -89,7 +89,7 @@ pub(super) enum Errand {
     /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
     /// Copy the message that a rank of this node announced.
-    Fetch { from: PeerId, place: note::Place, into: Extent, fetched: usize, ends: Fetched },
+    Fetch { from: PeerId, place: am_header::Place, into: Extent, fetched: usize, ends: Fetched },
     /// Transmit a message for which the peer granted memory.
     Place { to: PeerId, parcel: u32, placement: PlacementId, key: Key, more: bool },
     /// The peer has taken a message of this rank, or could not.
@@ -146,7 +146,7 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
-        let headers = note::headers(size);
+        let headers = am_header::headers(size);
         let (slot, messages) = (SLOT.min(pool), headers as usize * size as usize + SPARE);
         let mut allocate = |bytes: usize| regions.allocate(bytes);
         let slots = pool.checked_div(slot).unwrap_or(0);
@@ -530,4 +530,4 @@ impl unisono_core::device::Memory for SharedRegions<'_> {
     }
 }
 
-const _: () = assert!(Head::EAGER + SHORT <= note::EAGER_LIMIT);
+const _: () = assert!(Head::EAGER + SHORT <= am_header::EAGER_LIMIT);

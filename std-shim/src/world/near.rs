@@ -1,6 +1,6 @@
 //! Shared-memory transport: the other ranks of this node, and the rings to and from them.
 //!
-//! The notes of ring entries are defined in [`unisono_shmem::note`].
+//! The headers of ring entries are defined in [`unisono_shmem::am_header`].
 
 mod pace;
 mod pool;
@@ -15,15 +15,15 @@ use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::message::collective_transport::Head;
 use unisono_core::message::point_to_point::Head as MessageHead;
 use unisono_core::span::Span;
-use unisono_shmem::layout::Waiting;
-use unisono_shmem::note::{
+use unisono_shmem::am_header::{
     self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check,
     private,
 };
-use unisono_shmem::rest::Sleepers;
+use unisono_shmem::host::store_policy::Storing;
+use unisono_shmem::host::wait_strategy::Sleepers;
+use unisono_shmem::layout::Waiting;
 use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError, Room};
 use unisono_shmem::segment::{Cells, Segment, Word};
-use unisono_shmem::storing::Storing;
 
 use super::request::Failure;
 use crate::node::Node;
@@ -278,7 +278,7 @@ impl Neighbour {
         // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; the piece is as
         // long, and bulk of a ring, which nobody refers to.
         let fill_piece = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
-        note::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
+        am_header::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
         Ok(())
     }

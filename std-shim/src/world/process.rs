@@ -26,7 +26,7 @@ use unisono_core::message::{Context, Envelope};
 use unisono_core::progress::{drive, receive, transmit};
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
-use unisono_shmem::note::EAGER_LIMIT;
+use unisono_shmem::am_header::EAGER_LIMIT;
 
 pub(super) use collectives::Outcome;
 pub(super) use contexts::named;

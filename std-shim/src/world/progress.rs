@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use unisono_core::device::Lane;
 use unisono_core::span::Region;
+use unisono_shmem::host::wait_strategy::Look;
 use unisono_shmem::layout::Waiting;
-use unisono_shmem::rest::Look;
 
 use super::link::Bell;
 use super::lock::{Beside, Guard, Inside, Lock};

@@ -10,7 +10,7 @@ use std::thread;
 
 use unisono::World;
 use unisono::environment::Settings;
-use unisono_shmem::file::SegmentFile;
+use unisono_shmem::host::file::SegmentFile;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
 /// How the ranks of a job reach each other.

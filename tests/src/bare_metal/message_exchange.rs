@@ -7,7 +7,7 @@ use unisono_node::messages::Mode;
 use unisono_node::self_check::messages::{
     BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter,
 };
-use unisono_shmem::note::SHORT;
+use unisono_shmem::am_header::SHORT;
 
 /// The memory that letters are exchanged with.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use unisono_node::member::Member;
 use unisono_node::messages::{Messages, Mode, Store};
 use unisono_node::raw_ring::Mailbox;
 use unisono_node::self_check::collectives;
-use unisono_shmem::file::{Mapping, SegmentFile, reopen};
-use unisono_shmem::kernel::Operation;
+use unisono_shmem::am_header;
+use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::note;
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::reduction_ops::Operation;
 use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -179,7 +179,7 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
 
 /// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its tag.
 fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), String> {
-    type Memory = Store<'static, 3, { 3 * note::headers(3) as usize }, 16, 4>;
+    type Memory = Store<'static, 3, { 3 * am_header::headers(3) as usize }, 16, 4>;
     let failed = |number: u32, what: &str| format!("rank {}, message {number}: {what}", member.local());
     while !member.is_complete() {
         if Instant::now() > until {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use unisono::environment::GivenSegment;
 use unisono::{Failure, Rank, Tag, World};
-use unisono_shmem::file::{Mapping, reopen};
+use unisono_shmem::host::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
 use unisono_shmem::segment::{Segment, Site};
 use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};

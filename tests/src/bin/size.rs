@@ -20,10 +20,10 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::self_check::collectives;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::file::{Mapping, SegmentFile};
-use unisono_shmem::kernel::Operation;
+use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::reduction_ops::Operation;
 use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, end, sections};
 use unisono_tests::harness::report::{Limit, Report};
 

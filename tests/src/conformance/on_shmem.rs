@@ -7,7 +7,7 @@ use unisono_core::device::{Armed, Device, Lane};
 use unisono_memory::region::{Address, Regions};
 use unisono_shmem::{
     device::{Buffer, Pair, RingDevice, SPARE},
-    file::{Mapping, SegmentFile},
+    host::file::{Mapping, SegmentFile},
     layout::{Layout, Sizes},
 };
 

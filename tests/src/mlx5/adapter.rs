@@ -2,7 +2,7 @@
 //!
 //! It learns of send entries by doorbell record and doorbell only, reads them from what is visible at that moment, and delivers
 //! datagrams with a global route header into the receive queues of other queue pairs. Stores become visible at barriers; what a
-//! doorbell overtakes is not seen. A [`Checker`](unisono_verbs::order::Checker) watches every queue besides.
+//! doorbell overtakes is not seen. A [`Checker`](unisono_verbs::queue_memory::Checker) watches every queue besides.
 //!
 //! It reads and writes the formats on its own, by offsets of the Programmer's Reference Manual, and shares no code with the driver.
 
@@ -24,7 +24,7 @@ use unisono_verbs::mlx5::{
     BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
 };
 use unisono_verbs::raw::{Buffer, Options, Raw, Slabs};
-use unisono_verbs::registered::Slab;
+use unisono_verbs::registered_memory::Slab;
 
 pub use memory::{AdapterAddress, AdapterMemory};
 pub use network::Omitted;

@@ -8,8 +8,8 @@ use std::io;
 use std::path::Path;
 
 use unisono_verbs::mlx5::{BlueFlame, Entry, ReceiveQueue, Request, SendQueue};
-use unisono_verbs::order::BLOCK;
-use unisono_verbs::order::recorded::Memory;
+use unisono_verbs::queue_memory::BLOCK;
+use unisono_verbs::queue_memory::recorded::Memory;
 use unisono_verbs::raw::{Data, Payload};
 
 pub use completions::{Read, read_completions};

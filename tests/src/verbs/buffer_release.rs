@@ -4,7 +4,7 @@ use unisono_core::device::{Cause, Device, Lane, Memory, Ticket, Token, Transmit}
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::registered::Registered;
+use unisono_verbs::registered_memory::Registered;
 use unisono_verbs::ud::Ud;
 
 use super::{Adapter, Outcome, device, introduce};

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use unisono_verbs::rxe::kernel::{Depth, Pair};
 use unisono_verbs::ud::Domain;
+use unisono_verbs::ud::uverbs::{Depth, Pair};
 
 use super::{Adapter, KEY, Outcome};
 

@@ -11,7 +11,7 @@ use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::mlx5::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
 use unisono_udp::fault::{Faults, Probability};
 use unisono_verbs::mlx5::Stride;
-use unisono_verbs::order::Barrier;
+use unisono_verbs::queue_memory::Barrier;
 use unisono_verbs::raw::Failure;
 
 const MESSAGES: u32 = 3_000;

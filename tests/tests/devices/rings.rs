@@ -16,7 +16,7 @@ use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_memory::region::Regions;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::file::{Mapping, SegmentFile};
+use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, PAGE, Sizes as SegmentSizes, Waiting};
 
 const MESSAGES: u32 = 5_000;

@@ -1,11 +1,11 @@
-//! What a completion queue entry says. Layouts: `mlx5dv.h`, `mlx5_cqe64` and `mlx5_err_cqe`. Nothing here is to be trusted: indices
-//! and lengths are checked by whoever uses them.
+//! mlx5's completion queue entries. Layouts: `mlx5dv.h`, `mlx5_cqe64` and `mlx5_err_cqe`. Untrusted: the caller checks
+//! indices and lengths.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, transmute};
 
 use super::segment::QPN_MASK;
-use crate::order::Block;
+use crate::queue_memory::Block;
 use crate::raw::Failure;
 
 /// Of an entry that was never written.
@@ -49,7 +49,7 @@ pub enum Half {
     Receive,
 }
 
-/// What the adapter calls a failure.
+/// The failure for an adapter's syndrome.
 const fn failure(syndrome: u8) -> Failure {
     match syndrome {
         1 => Failure::Length,
@@ -60,10 +60,10 @@ const fn failure(syndrome: u8) -> Failure {
     }
 }
 
-/// A datagram that has come.
+/// A receive completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Arrival {
-    /// The queue pair that took it.
+    /// The receiving queue pair.
     pub qpn: u32,
     /// Index of its receive entry.
     pub index: u16,
@@ -93,7 +93,7 @@ pub enum Completion {
         /// Of its first block.
         index: u16,
     },
-    /// A datagram has come.
+    /// A datagram was received.
     Received(Arrival),
     /// An entry failed, and its queue pair with it.
     Failed {
@@ -105,10 +105,11 @@ pub enum Completion {
         half: Half,
         /// Why.
         failure: Failure,
-        /// What the maker knows about it.
+        /// The vendor's error code.
         vendor: u8,
     },
-    /// Nothing that an unreliable datagram causes. Compressed entries and those that carry payload must be off.
+    /// A kind that unreliable datagrams do not cause. Compressed entries and entries with inline payload must be
+    /// disabled.
     Unknown {
         /// Opcode, format and flags.
         kind: u8,

@@ -1,9 +1,10 @@
-//! A completion queue: entries that change owner with each turn, the record of what was taken, and arming.
+//! mlx5's completion queue: entries whose owner bit alternates with each pass, the record of consumed entries, and
+//! arming.
 
 use super::completion::{Completion, INVALID};
-use crate::order::{Barrier, Progress, Record, Seam};
+use crate::queue_memory::{Barrier, Progress, Record, Seam};
 
-/// Bytes of what an entry says.
+/// Bytes of an entry's content.
 pub const CQE: usize = 64;
 /// Indices have 24 bits.
 const INDEX_MASK: u32 = 0xff_ffff;
@@ -11,7 +12,7 @@ const ENTRIES_MAX: usize = 1 << 22;
 /// Only solicited completions raise an event.
 const SOLICITED: u32 = 1 << 24;
 
-/// Bytes from one entry to the next. What it says are its last [`CQE`].
+/// Bytes from one entry to the next. The content is the last [`CQE`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Stride {
     /// 64.
@@ -21,23 +22,23 @@ pub enum Stride {
     Long,
 }
 
-/// A completion queue. At least twice as many entries as can be outstanding, so that it never overruns: entries are given back
-/// late.
+/// A completion queue. It has at least twice as many entries as can be outstanding, so that it never overruns although
+/// consumed entries are returned late.
 #[derive(Debug)]
 pub struct CompletionQueue<S> {
     seam: S,
     number: u32,
     stride: usize,
     entries: u32,
-    /// Entries taken, and given back, counted for ever.
+    /// Entries consumed, and returned, counted without end.
     taken: u32,
     returned: u32,
-    /// How often an event has come, 2 bits: tells the adapter a new request from an old one.
+    /// Number of events, 2 bits: distinguishes a new arming request from an old one.
     events: u32,
 }
 
 impl<S: Seam> CompletionQueue<S> {
-    /// A fresh queue of this number. `None`: it has no such size.
+    /// A fresh queue with this number. `None`: the size is not supported.
     pub fn new(seam: S, number: u32, stride: Stride) -> Option<Self> {
         let stride = match stride {
             Stride::Short => CQE,
@@ -48,7 +49,7 @@ impl<S: Seam> CompletionQueue<S> {
         fits.then_some(Self { seam, number, stride, entries: entries as u32, taken: 0, returned: 0, events: 0 })
     }
 
-    /// What it is read through.
+    /// The queue memory.
     pub const fn seam(&self) -> &S {
         &self.seam
     }
@@ -58,19 +59,19 @@ impl<S: Seam> CompletionQueue<S> {
         &mut self.seam
     }
 
-    /// How many entries it has.
+    /// Number of entries.
     pub const fn entries(&self) -> usize {
         self.entries as usize
     }
 
-    /// Whether an entry waits.
+    /// Whether an entry is available.
     pub fn has_news(&mut self) -> bool {
         let kind = self.seam.progress(Progress::Owner(self.at() + CQE - 1)) as u8;
         let turn = self.taken & self.entries != 0;
         kind >> 4 != INVALID && (kind & 1 != 0) == turn
     }
 
-    /// The next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    /// The next entry. Consumed entries are returned when none is available, or when they are a quarter of the queue.
     pub fn poll(&mut self) -> Option<Completion> {
         if !self.has_news() {
             self.give_back();
@@ -85,7 +86,8 @@ impl<S: Seam> CompletionQueue<S> {
         Some(Completion::parse(block))
     }
 
-    /// Asks for an event at the next completion, or the next that was solicited. If one waits already it is raised at once.
+    /// Asks for an event at the next completion, or the next that was solicited. If one waits already it is raised at
+    /// once.
     pub fn arm(&mut self, solicited: bool) {
         let what = if solicited { SOLICITED } else { 0 };
         let request = (self.events & 3) << 28 | what | self.taken & INDEX_MASK;
@@ -117,8 +119,8 @@ impl<S: Seam> CompletionQueue<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     /// As an adapter does it: entry `number`, counted for ever.
     fn complete(memory: &mut Memory, stride: usize, number: usize, index: u16) {

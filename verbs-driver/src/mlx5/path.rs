@@ -1,11 +1,11 @@
-//! The way to a peer, and how its datagrams are known.
+//! The path to a peer, and the check that a datagram came from it.
 
 use unisono_core::device::Lane;
 
 use super::segment::{Datagram, QPN_MASK, Route};
 use crate::raw::{self, Source};
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     datagram: Datagram,
@@ -14,7 +14,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Along this route to the queue pairs of its lanes, which take this key and datagrams of up to `mtu` bytes.
+    /// A path along this route to the queue pairs of the peer's lanes, which accept this Q_Key and datagrams of up to
+    /// `mtu` bytes.
     pub fn new(route: &Route, qpns: [u32; 2], qkey: u32, mtu: u32) -> Self {
         let [polled, interrupt] = qpns;
         Self { datagram: Datagram::new(route, polled, qkey), interrupt: interrupt & QPN_MASK, mtu }

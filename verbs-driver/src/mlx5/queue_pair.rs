@@ -1,4 +1,4 @@
-//! The queues of a queue pair together.
+//! mlx5's queue pair: its send, receive and completion queues together.
 
 use unisono_core::device::Lane;
 
@@ -7,22 +7,22 @@ use super::completion_queue::CompletionQueue;
 use super::path::Path;
 use super::receive_queue::ReceiveQueue;
 use super::send_queue::{Request, SendQueue};
-use crate::order::{BLOCK, Seam, UNIT};
+use crate::queue_memory::{BLOCK, Seam, UNIT};
 use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
 
 /// Units of control and datagram segment.
 const FRONT: usize = 4;
 
-/// A queue pair's queues. A completion queue has at least twice as many entries as its queue.
+/// The queues of a queue pair. A completion queue has at least twice as many entries as its work queue.
 #[derive(Debug)]
 pub struct Queues<'a, S> {
-    /// What is sent.
+    /// The send queue.
     pub send: SendQueue<'a, S>,
-    /// That it was sent.
+    /// Its completion queue.
     pub sent: CompletionQueue<S>,
-    /// Where datagrams may arrive.
+    /// The receive queue.
     pub receive: ReceiveQueue<'a, S>,
-    /// That they have arrived.
+    /// The completion queue of receives.
     pub received: CompletionQueue<S>,
 }
 
@@ -100,7 +100,7 @@ impl<S: Seam> QueuePair for Queues<'_, S> {
     }
 
     fn reset(&mut self) {
-        // What is still in the completion queues is of the time before.
+        // Completions that are still queued are from before the reset.
         for queue in [&mut self.sent, &mut self.received] {
             let _ = (0..=queue.entries()).find(|_| queue.poll().is_none());
         }

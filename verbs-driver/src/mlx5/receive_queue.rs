@@ -1,7 +1,7 @@
-//! A receive queue: one data segment per entry, and a doorbell record. No doorbell is rung for it.
+//! mlx5's receive queue: one data segment per entry, and a doorbell record. It has no doorbell register.
 
 use super::segment::{END, data as segment};
-use crate::order::{Barrier, Record, Seam, UNIT};
+use crate::queue_memory::{Barrier, Record, Seam, UNIT};
 use crate::raw::Data;
 
 /// An entry's index has 16 bits.
@@ -13,14 +13,14 @@ pub struct ReceiveQueue<'a, S> {
     seam: S,
     /// Bytes from one entry to the next.
     stride: usize,
-    /// What each outstanding entry was tagged with.
+    /// The tag of each outstanding entry.
     tags: &'a mut [Option<u32>],
     posted: u32,
     rung: u32,
 }
 
 impl<'a, S: Seam> ReceiveQueue<'a, S> {
-    /// The fresh queue of a queue pair, with as many tags as it has entries. `None`: it has no such size.
+    /// The fresh queue of a queue pair, with as many tags as it has entries. `None`: the size is not supported.
     pub fn new(seam: S, tags: &'a mut [Option<u32>]) -> Option<Self> {
         let entries = tags.len();
         if !entries.is_power_of_two() || entries > ENTRIES_MAX {
@@ -31,7 +31,7 @@ impl<'a, S: Seam> ReceiveQueue<'a, S> {
         (stride >= UNIT && stride.is_power_of_two()).then_some(Self { seam, stride, tags, posted: 0, rung: 0 })
     }
 
-    /// What it is written through.
+    /// The queue memory.
     pub const fn seam(&self) -> &S {
         &self.seam
     }
@@ -41,13 +41,13 @@ impl<'a, S: Seam> ReceiveQueue<'a, S> {
         &mut self.seam
     }
 
-    /// How many entries it has.
+    /// Number of entries.
     pub fn entries(&self) -> usize {
         self.tags.len()
     }
 
-    /// Lends memory for a datagram and its global route header. The adapter learns of it with [`flush`](Self::flush). `tag` comes
-    /// back with the datagram. Says whether there was room.
+    /// Posts a receive of memory for a datagram and its global route header, which [`flush`](Self::flush) publishes.
+    /// `tag` is returned with the datagram. Returns whether there was room.
     pub fn post(&mut self, data: Data, tag: u32) -> bool {
         let place = self.place(self.posted as u16);
         let Some(entry) = self.tags.get_mut(place).filter(|tag| tag.is_none()) else { return false };
@@ -61,7 +61,7 @@ impl<'a, S: Seam> ReceiveQueue<'a, S> {
         true
     }
 
-    /// Tells the adapter of all entries.
+    /// Publishes all entries to the adapter.
     pub fn flush(&mut self) {
         if self.rung != self.posted {
             self.seam.barrier(Barrier::ToDevice);
@@ -70,13 +70,13 @@ impl<'a, S: Seam> ReceiveQueue<'a, S> {
         }
     }
 
-    /// The adapter says that it has used the entry of this index. Returns its tag. `None`: that one is not outstanding.
+    /// Completes the entry with this index. Returns its tag. `None`: it is not outstanding.
     pub fn complete(&mut self, index: u16) -> Option<u32> {
         let place = self.place(index);
         self.tags.get_mut(place)?.take()
     }
 
-    /// Forgets everything, as the adapter does when the queue pair is reset.
+    /// Forgets all entries, as the adapter does when the queue pair is reset.
     pub fn reset(&mut self) {
         self.tags.fill(None);
         (self.posted, self.rung) = (0, 0);
@@ -94,8 +94,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     const DATA: Data = Data { address: 0x0102_0304_0506_0708, bytes: 0x1068, key: 0x99 };
 

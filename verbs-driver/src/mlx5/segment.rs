@@ -1,18 +1,18 @@
-//! The segments of work queue entries, as they lie in memory. Layouts: `mlx5dv.h`, `mlx5_wqe_*_seg`.
+//! The segments of mlx5's work queue entries. Layouts: `mlx5dv.h`, `mlx5_wqe_*_seg`.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
-use crate::order::Unit;
+use crate::queue_memory::Unit;
 use crate::raw::Data;
 
-/// The address of a data segment that ends a list.
+/// The lkey of a data segment that ends a list.
 const NO_KEY: u32 = 0x100;
-/// Tells an address vector with a global route from a short one.
+/// Distinguishes an address vector with a global route from a short one.
 const EXTENDED: u32 = 0x8000_0000;
 /// A segment whose bytes follow.
 pub(super) const INLINE: u32 = 0x8000_0000;
-/// A queue pair's number has so many bits.
+/// A queue pair number has 24 bits.
 pub(super) const QPN_MASK: u32 = 0xff_ffff;
 
 /// The control segment's flags.
@@ -23,7 +23,7 @@ pub(super) mod flag {
     pub(in super::super) const SOLICITED: u8 = 1 << 1;
 }
 
-/// Opens an entry: what to do, and how long the entry is.
+/// The control segment, which begins an entry: operation and length.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Control {
@@ -46,7 +46,7 @@ impl Control {
     }
 }
 
-/// Who receives an unreliable datagram: the address vector, 48 bytes.
+/// The datagram segment: the receiver's address vector, 48 bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Datagram {
@@ -80,7 +80,7 @@ pub struct Grh {
     pub traffic_class: u8,
 }
 
-/// What the adapter is connected to.
+/// The next hop on the adapter's link layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// A subnet with local identifiers.
@@ -94,7 +94,7 @@ pub enum Link {
     Ethernet {
         /// The next hop's.
         mac: [u8; 6],
-        /// Of UDP, for RoCE v2, as [`source_port`] says; 0 for v1.
+        /// The UDP source port of RoCE v2, see [`source_port`]; 0 for v1.
         source_port: u16,
     },
 }
@@ -104,28 +104,28 @@ pub const fn source_port(flow_label: u32) -> u16 {
     ((flow_label & 0x3fff ^ flow_label >> 14 & 0x3f) | 0xc000) as u16
 }
 
-/// The way to a receiver.
+/// The path to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// To the next hop.
     pub link: Link,
     /// 4 bits; 3 on Ethernet.
     pub service_level: u8,
-    /// As the adapter counts rates; 0: as fast as the port.
+    /// Static rate in the adapter's encoding; 0: the port's rate.
     pub rate: u8,
     /// Beyond the subnet; always on Ethernet.
     pub grh: Option<Grh>,
 }
 
 impl Datagram {
-    /// To that queue pair, which takes datagrams with this key.
+    /// The segment for that queue pair, which accepts this Q_Key.
     pub fn new(route: &Route, qpn: u32, qkey: u32) -> Self {
         let rate = route.rate << 4;
         let (rate_and_level, path_bits, lid_or_port, mac, on_link) = match route.link {
             Link::InfiniBand { lid, path_bits } => {
                 (rate | route.service_level & 0xf, path_bits & 0x7f, lid, [0; 6], 1 << 30)
             }
-            // A datagram of RoCE has a global route always: the bit that says so is reserved.
+            // RoCE datagrams always have a global route: the bit for it is reserved.
             Link::Ethernet { mac, source_port } => (rate | (route.service_level & 7) << 1, 0, source_port, mac, 0),
         };
         let grh = route.grh.unwrap_or_default();
@@ -146,7 +146,7 @@ impl Datagram {
         }
     }
 
-    /// The same way to another queue pair.
+    /// The same path to another queue pair.
     #[must_use]
     pub fn to(mut self, qpn: u32) -> Self {
         self.qpn = U32::new(qpn & QPN_MASK | EXTENDED);

@@ -1,40 +1,40 @@
-//! A send queue: entries of whole blocks, doorbell record, doorbell or BlueFlame.
+//! mlx5's send queue: entries of whole blocks, a doorbell record, and a doorbell or BlueFlame.
 
 use zerocopy::byteorder::big_endian::U32;
 
 use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
-use crate::order::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
+use crate::queue_memory::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
 use crate::raw::Payload;
 
-/// The control segment counts its entry's units in 6 bits.
+/// The control segment has 6 bits for the units of its entry.
 const UNITS_MAX: u32 = 63;
 /// Units before the payload: control and datagram.
 const FRONT: u32 = 4;
-/// Most units that BlueFlame takes at once, on any adapter so far.
+/// Most units that BlueFlame copies at once, on all known adapters.
 const FLAME: usize = 16;
-/// An entry's index has 16 bits, and more than half a turn is never outstanding.
+/// An entry's index has 16 bits, and at most half of their range is outstanding.
 const BLOCKS_MAX: usize = 1 << 15;
 const SEND: u32 = 0x0a;
 const SEND_IMMEDIATE: u32 = 0x0b;
 
-/// Most bytes that an entry has room for inline.
+/// Most inline bytes of an entry.
 pub const PAYLOAD_MAX: usize = (UNITS_MAX - FRONT) as usize * UNIT - 4;
 
-/// Four bytes beside the payload, as they travel.
+/// Immediate data in wire order.
 pub type Immediate = [u8; 4];
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// To whom.
+    /// The receiver.
     pub to: &'a Datagram,
-    /// What.
+    /// The payload.
     pub payload: Payload<'a>,
-    /// Whether its completion is to be written.
+    /// Whether it generates a completion.
     pub signalled: bool,
-    /// Whether the receiver's completion queue may raise an event for it.
+    /// Whether it is solicited: the receiver's armed completion queue raises an event.
     pub solicited: bool,
-    /// Bytes beside the payload.
+    /// Immediate data.
     pub immediate: Option<Immediate>,
 }
 
@@ -50,15 +50,15 @@ pub enum PostError {
 /// The registers that take whole entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlueFlame {
-    /// Bytes of each half; they are used in turn. 0: there is but a doorbell.
+    /// Bytes of each half; the halves alternate. 0: there is only a doorbell.
     pub bytes: usize,
     /// Whether entries may be copied there.
     pub takes_entries: bool,
-    /// Also those that are not inline.
+    /// Also entries that are not inline.
     pub prefers: bool,
 }
 
-/// What is known of an outstanding entry, kept at the index of its first block.
+/// An outstanding entry, stored at the index of its first block.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Entry {
     start: u32,
@@ -83,11 +83,11 @@ pub struct SendQueue<'a, S> {
     seam: S,
     qpn: u32,
     entries: &'a mut [Entry],
-    /// Blocks, counted for ever: posted, told to the adapter, and free again up to here.
+    /// Blocks, counted without end: posted, published to the adapter, and freed.
     posted: u32,
     rung: u32,
     freed: u32,
-    /// Entries that the adapter does not know of.
+    /// Entries that are not published to the adapter.
     waiting: u32,
     flame: BlueFlame,
     half: usize,
@@ -95,7 +95,7 @@ pub struct SendQueue<'a, S> {
 }
 
 impl<'a, S: Seam> SendQueue<'a, S> {
-    /// The fresh queue of a queue pair, with as many entries as it has blocks. `None`: it has no such size.
+    /// The fresh queue of a queue pair, with as many entries as it has blocks. `None`: the size is not supported.
     pub fn new(seam: S, qpn: u32, flame: BlueFlame, entries: &'a mut [Entry]) -> Option<Self> {
         let blocks = seam.bytes() / BLOCK;
         let fits = blocks.is_power_of_two() && blocks <= BLOCKS_MAX && entries.len() == blocks;
@@ -105,7 +105,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         fits.then_some(queue)
     }
 
-    /// What it is written through.
+    /// The queue memory.
     pub const fn seam(&self) -> &S {
         &self.seam
     }
@@ -125,7 +125,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         self.posted == self.freed
     }
 
-    /// Writes an entry. The adapter learns of it with [`flush`](Self::flush). `tag` comes back when it is complete.
+    /// Writes an entry, which [`flush`](Self::flush) publishes. `tag` is returned when it is complete.
     pub fn post(&mut self, request: &Request<'_>, tag: u32) -> Result<(), PostError> {
         let (units, bytes) = match request.payload {
             Payload::Gather(pieces) => (pieces.iter().filter(|piece| piece.bytes > 0).count(), 0),
@@ -161,7 +161,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         Ok(())
     }
 
-    /// Has the completion of the entry that was posted last written.
+    /// Requests a completion for the last posted entry.
     pub fn signal(&mut self) {
         if self.waiting > 0 {
             self.last.control.flags |= flag::SIGNALLED;
@@ -169,7 +169,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         }
     }
 
-    /// Tells the adapter of all entries.
+    /// Publishes all entries to the adapter and rings the doorbell.
     pub fn flush(&mut self) {
         if self.waiting == 0 {
             return;
@@ -196,8 +196,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         (self.rung, self.waiting) = (self.posted, 0);
     }
 
-    /// The adapter says that it is done with the entry of this index, and those before. Returns its tag. `None`: no entry that
-    /// it knows of begins there.
+    /// Completes the entry with this index, and those before. Returns its tag. `None`: no published entry begins there.
     pub fn complete(&mut self, index: u16) -> Option<u32> {
         let distance = u32::from(index.wrapping_sub(self.freed as u16));
         if distance >= self.rung.wrapping_sub(self.freed) {
@@ -209,7 +208,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         Some(entry.tag)
     }
 
-    /// Forgets everything, as the adapter does when the queue pair is reset.
+    /// Forgets all entries, as the adapter does when the queue pair is reset.
     pub fn reset(&mut self) {
         (self.posted, self.rung, self.freed, self.waiting) = (0, 0, 0, 0);
         self.entries.fill(Entry::default());
@@ -291,8 +290,8 @@ mod tests {
 
     use super::*;
     use crate::mlx5::segment::{Link, Route};
-    use crate::order::recorded::{Memory, delete_each_barrier};
-    use crate::order::{Event, Violation};
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::{Event, Violation};
     use crate::raw::Data;
 
     const FLAMES: BlueFlame = BlueFlame { bytes: 256, takes_entries: true, prefers: false };

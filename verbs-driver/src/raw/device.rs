@@ -1,10 +1,11 @@
-//! The core's [`Device`] over unreliable datagrams of queue pairs whose queues are ours.
+//! The core's [`Device`] over unreliable datagrams of queue pairs whose work queues the driver writes itself.
 //!
-//! A datagram of up to [`Options::inline`] bytes is copied to its entry; a longer one is gathered: its header from the token's
-//! registered memory, its payload from where it lies. The last entry of a flush is signalled, and its completion completes all
-//! before it. Datagrams arrive in buffers; one that is set aside keeps its buffer, and a spare takes its place in the queue.
+//! A datagram of up to [`Options::inline`] bytes is copied to its entry; a longer one is gathered: its header from the
+//! token's registered memory, its payload from the user's. The last entry of a flush is signalled, and its completion
+//! completes all before it. Datagrams arrive in receive buffers; a held one keeps its buffer, and a spare is posted in
+//! its place.
 //!
-//! The queue pair is made, connected and rebuilt by whoever owns it; [`Raw::reset`] says that it was.
+//! The owner of the queue pair creates, connects and rebuilds it, and calls [`Raw::reset`] after a reset.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -12,16 +13,16 @@ use core::ptr::NonNull;
 use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
 use unisono_core::ids::PeerId;
 
-use super::buffers::{Buffer, Buffers};
+use super::receive_buffers::{Buffer, Buffers};
 use super::source::{GRH, Path, Source};
 use super::{Data, Failure, Fate, Got, Payload, QueuePair};
-use crate::registered::{Registered, Slab, copy, read};
+use crate::registered_memory::{Registered, Slab, copy, read};
 
 /// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.
 pub const INLINE_MAX: usize = 188;
-/// Answers that wait to be polled.
+/// Events that can be queued for polling.
 const FACTS: usize = 16;
-/// Completions that are looked at in one call.
+/// Completions that one call processes.
 const BUDGET: u32 = 64;
 
 /// Memory that the adapter reads and writes.
@@ -33,12 +34,12 @@ pub struct Slabs {
     pub buffers: Slab,
 }
 
-/// How a device is to be.
+/// Options of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Bytes of the longest datagram.
     pub mtu: u32,
-    /// Datagrams of a lane that can wait.
+    /// Receive slots of a lane.
     pub receive_slots: u32,
     /// Longer datagrams are gathered; at most [`INLINE_MAX`].
     pub inline: usize,
@@ -48,16 +49,16 @@ pub struct Options {
     pub lossless: bool,
 }
 
-/// What a device counts.
+/// Counters of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Posted to nobody, or too long.
+    /// Posted to an unknown peer, or too long.
     pub astray: u32,
-    /// Completions that say what cannot be: indices of nothing, lengths that do not fit, unknown kinds.
+    /// Malformed completions: unknown indices, lengths that do not fit, unknown kinds.
     pub malformed: u32,
-    /// Entries that failed, those aside that were flushed after.
+    /// Failed entries, except those that were flushed after.
     pub failed: u32,
-    /// Why the first did.
+    /// The reason of the first failure.
     pub reason: Option<Failure>,
 }
 
@@ -72,7 +73,7 @@ struct LaneState<Q> {
 }
 
 impl<Q: QueuePair> LaneState<Q> {
-    /// The memory for a posting's head, if nobody uses it.
+    /// The memory for the next posting's header, if it is free.
     fn head(&mut self, inline: usize) -> Option<Slab> {
         let depth = 1 << (self.heads.bytes() / HEAD).ilog2();
         let outstanding = self.posted.0.wrapping_sub(self.completed.0) as usize;
@@ -82,7 +83,7 @@ impl<Q: QueuePair> LaneState<Q> {
         self.heads.part(self.posted.next().0 as usize % depth * HEAD, HEAD)
     }
 
-    /// Everything posted so far that has an entry is complete.
+    /// If the queue is idle, everything posted is complete, including postings without an entry.
     fn settle(&mut self) {
         if self.queues.is_idle() {
             self.completed = self.posted;
@@ -90,7 +91,7 @@ impl<Q: QueuePair> LaneState<Q> {
     }
 }
 
-/// A device over one queue pair, or two. Lent memory is named by `A`.
+/// A device over one queue pair, or two. `A` is a piece of a user buffer.
 #[derive(Debug)]
 pub struct Raw<'a, Q: QueuePair, A> {
     polled: LaneState<Q>,
@@ -105,8 +106,8 @@ pub struct Raw<'a, Q: QueuePair, A> {
 }
 
 impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
-    /// A device with fresh queues, and memory. `table` has an entry for each buffer: for the receive slots of its lanes, the others
-    /// are for datagrams that are set aside. `paths` has an entry for each peer. `None`: something does not fit something else.
+    /// A device with fresh queues, and memory. `table` has an entry for each receive buffer: those beyond the receive
+    /// slots of all lanes are for held datagrams. `paths` has an entry for each peer. `None`: sizes do not fit.
     pub fn new(
         options: Options,
         [polled, interrupt]: [Option<Q>; 2],
@@ -147,7 +148,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         Some(device)
     }
 
-    /// What it counted so far.
+    /// The counters.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
@@ -157,20 +158,20 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         self.lane(lane).map(|lane| &mut lane.queues)
     }
 
-    /// Says where a peer is, or that it is nowhere. Says whether there is such a peer.
+    /// Sets or clears the path to a peer. Returns whether there is such a peer.
     pub fn set_path(&mut self, peer: PeerId, path: Option<Q::Path>) -> bool {
         self.paths.get_mut(peer.0 as usize).map(|place| *place = path).is_some()
     }
 
-    /// An event has come for the lane.
+    /// Records that the lane's event has arrived.
     pub fn saw_event(&mut self, lane: Lane) {
         if let Some(lane) = self.lane(lane) {
             lane.queues.saw_event();
         }
     }
 
-    /// The lane's queue pair was reset and is ready again: all that was posted is complete, all that was received and not taken is
-    /// lost. To be called when the queue pair has been reset and before it is ready to receive.
+    /// Restarts a lane after its queue pair was reset: everything posted is complete, everything received and not taken
+    /// is lost. Called after the reset and before the queue pair is ready to receive.
     pub fn reset(&mut self, lane: Lane) {
         let Some(state) = self.lane(lane) else { return };
         state.queues.reset();
@@ -200,7 +201,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         self.counts.malformed = self.counts.malformed.saturating_add(1);
     }
 
-    /// An entry failed.
+    /// Records a failed entry.
     fn fail(&mut self, lane: Lane, failure: Failure) {
         if failure != Failure::Flushed {
             self.counts.failed = self.counts.failed.saturating_add(1);
@@ -212,7 +213,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         }
     }
 
-    /// Posts free buffers until as many wait as the lane has slots.
+    /// Posts free buffers to all receive slots of the lane.
     fn fill(&mut self, lane: Lane) {
         for _ in 0..self.options.receive_slots {
             self.refill(lane);
@@ -235,7 +236,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         }
     }
 
-    /// As [`refill`](Self::refill), and the adapter learns of it.
+    /// As [`refill`](Self::refill), and makes it visible to the adapter.
     fn replace(&mut self, interrupt: bool) {
         let lane = if interrupt { Lane::Interrupt } else { Lane::Polled };
         self.refill(lane);
@@ -244,7 +245,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         }
     }
 
-    /// Looks at what was sent.
+    /// Processes send completions.
     fn reap(&mut self, lane: Lane) {
         for _ in 0..BUDGET {
             let Some(state) = self.lane(lane) else { return };
@@ -267,7 +268,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
         }
     }
 
-    /// Takes a datagram that has come, if it makes sense.
+    /// Accepts a received datagram, if its completion is plausible.
     fn arrive(&mut self, lane: Lane, got: Got) -> bool {
         let bytes = got.bytes.checked_sub(GRH as u32).filter(|bytes| *bytes <= self.options.mtu);
         let source = |front: &_| Source::new(got.origin, front);
@@ -485,7 +486,7 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
             return Armed::Pending;
         }
         state.queues.arm(lane == Lane::Interrupt);
-        // Not every adapter raises an event for what came before it was asked.
+        // Not every adapter raises an event for a datagram that arrived before it was armed.
         if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
     }
 

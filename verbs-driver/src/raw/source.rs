@@ -1,32 +1,33 @@
-//! Where a datagram came from, and whether a peer is there.
+//! The source of a datagram, and whether it is a given peer.
 
 use core::fmt::Debug;
 
-/// Bytes in front of every datagram: a global route header or, with RoCE v2 over IPv4, 20 unused bytes and the IPv4 header.
+/// Bytes in front of every datagram: a global route header or, with RoCE v2 over IPv4, 20 unused bytes and the IPv4
+/// header.
 pub const GRH: usize = 40;
-/// The GID of an IPv4 address begins so.
+/// Prefix of an IPv4-mapped GID.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// The way to a peer.
+/// The path to a peer.
 pub trait Path: Copy + Debug {
     /// Bytes of the longest datagram.
     fn mtu(&self) -> u32;
-    /// Whether the peer sends from there.
+    /// Whether this source is the peer.
     fn is(&self, source: &Source) -> bool;
 }
 
-/// What a completion says of a datagram's sender.
+/// The sender of a datagram as its completion states it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Origin {
-    /// Its queue pair.
+    /// Its queue pair number.
     pub qpn: u32,
     /// Its local identifier, on InfiniBand.
     pub lid: u16,
-    /// Whether what lies in front of the datagram tells its address.
+    /// Whether the bytes in front of the datagram contain its address.
     pub grh: bool,
 }
 
-/// Where a datagram came from.
+/// The source of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Source {
     origin: Origin,
@@ -37,14 +38,14 @@ pub struct Source {
 impl Source {
     pub(super) const NONE: Self = Self { origin: Origin { qpn: 0, lid: 0, grh: false }, gid: [0; 16], v4: [0; 4] };
 
-    /// As the completion and the bytes in front of the datagram say.
+    /// From the completion and the bytes in front of the datagram.
     pub fn new(origin: Origin, front: &[u8; GRH]) -> Self {
         let gid = front.get(8..).and_then(|rest| rest.first_chunk().copied());
         let v4 = front.get(32..).and_then(|rest| rest.first_chunk().copied());
         Self { origin, gid: gid.unwrap_or_default(), v4: v4.unwrap_or_default() }
     }
 
-    /// What its completion says.
+    /// The part stated by its completion.
     pub const fn origin(&self) -> &Origin {
         &self.origin
     }

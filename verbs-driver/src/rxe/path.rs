@@ -1,14 +1,14 @@
-//! The way to a peer.
+//! The path to a peer: the prebuilt part of every send entry to it, and the check that a datagram came from it.
 
 use core::net::IpAddr;
 
-use super::entry::{Front, NETWORK, Send, Vector};
+use super::wqe::{Front, NETWORK, Send, Vector};
 use crate::raw::{self, Source};
 
 /// `AF_INET` and `AF_INET6`, as Linux has them.
 const FAMILIES: [u16; 2] = [2, 10];
 
-/// The way to a receiver.
+/// The route to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Our own port, from 1.
@@ -25,11 +25,11 @@ pub struct Route {
     pub hop_limit: u8,
 }
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     gid: [u8; 16],
-    /// Of every entry that goes this way.
+    /// The units that all entries on this path have in common.
     pub(super) front: Front,
     pub(super) qpns: [u32; 2],
     pub(super) qkey: u32,
@@ -37,7 +37,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Along this route to the queue pairs of its lanes, which take this key and datagrams of up to `mtu` bytes.
+    /// A path along this route to the queue pairs of the peer's lanes, which accept this Q_Key and datagrams of up to
+    /// `mtu` bytes.
     pub fn new(route: &Route, qpns: [u32; 2], qkey: u32, mtu: u32) -> Self {
         let [v4, v6] = NETWORK;
         let way = Vector {

@@ -1,20 +1,20 @@
-//! The queues of a queue pair together.
+//! Soft-RoCE's queue pair: its send, receive and completion queues together.
 
 use unisono_core::device::Lane;
 
-use super::entry::{
+use super::path::Path;
+use super::ring::{Consumer, Producer, Shape};
+use super::wqe::{
     COMMON, Completion, FLAGS, INLINE, OWN, RECEIVE, SEND, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
     receive, send_room,
 };
-use super::path::Path;
-use super::ring::{Consumer, Producer, Shape};
-use crate::order::{Seam, UNIT, Unit, Word};
+use crate::queue_memory::{Seam, UNIT, Unit, Word};
 use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
 
 /// Pieces of a datagram: head and payload.
 const PIECES: usize = 2;
 
-/// How the queues of a queue pair lie.
+/// The geometry of the queues of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Of the send queue.
@@ -27,22 +27,22 @@ pub struct Sizes {
     pub received: Shape,
 }
 
-/// A queue pair's queues: what is sent and received is put in by us, what is completed taken out.
+/// The queues of a queue pair: the driver produces sends and receives, and consumes completions.
 #[derive(Debug)]
 pub struct Queues<S, R, C> {
     send: Producer<S>,
     receive: Producer<R>,
     sent: Consumer<R>,
     received: Consumer<C>,
-    /// The flags of the entry that was posted last, as they will be when it is signalled.
+    /// The flags of the last posted entry in their signalled form.
     last: Option<Unit>,
-    /// Tags of the last posting, and of the last that is done.
+    /// Tags of the last posting, and of the last complete one.
     posted: u32,
     done: u32,
 }
 
 impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
-    /// Fresh queues. The doorbells of `send` and `received` are calls. `None`: something has another size, or is too small.
+    /// Fresh queues. The doorbells of `send` and `received` are system calls. `None`: sizes differ, or are too small.
     pub fn new(sizes: Sizes, send: S, sent: R, receive: R, received: C) -> Option<Self> {
         let fits = send_room(sizes.send.entry) >= PIECES * UNIT && sizes.receive.entry >= RECEIVE + UNIT;
         let completions = sizes.sent.count >= 2 * sizes.send.count && sizes.received.count >= 2 * sizes.receive.count;
@@ -60,18 +60,18 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         })
     }
 
-    /// What completions of received datagrams are read through.
+    /// The memory of the receive completion queue.
     pub const fn received_seam(&self) -> &C {
         self.received.seam()
     }
 
-    /// Most bytes that an entry has room for inline.
+    /// Most inline bytes of an entry.
     pub const fn inline_max(&self) -> usize {
         send_room(self.send.shape().entry)
     }
 
-    /// Posts a datagram of these bytes one behind the other, which are copied to the entry. Says whether there was room. The last word is
-    /// filled up with zeros.
+    /// Posts a datagram of these two slices, which are copied to the entry. Returns whether there was room. The last
+    /// word is padded with zeros.
     #[inline(always)]
     pub fn post_inline(&mut self, to: (&Path, Lane), [front, behind]: [&[u8]; 2], solicited: bool, tag: u32) -> bool {
         let bytes = front.len().saturating_add(behind.len());
@@ -95,13 +95,13 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         true
     }
 
-    /// The next of the datagrams that the look which brought the one before has found.
+    /// The next datagram that is known to have arrived, without a load of the kernel's index.
     #[inline]
     pub fn received_more(&mut self) -> Option<Fate<Got>> {
         if self.received.has_more() { self.received() } else { None }
     }
 
-    /// Stores the front of the next entry, if that has room for it and so many bytes behind it.
+    /// Stores the front of the next entry, if that has room for it and `behind` bytes after it.
     #[inline(always)]
     fn begin(
         &mut self,
@@ -124,14 +124,14 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
     }
 }
 
-/// These bytes and zeros.
+/// A word of these bytes, padded with zeros.
 fn word<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> Word {
     let mut word = Word::default();
     word.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
     word
 }
 
-/// Slices one behind the other, in units; the last is filled up with zeros.
+/// Consecutive slices as units; the last is padded with zeros.
 struct Units<'a> {
     slices: &'a [&'a [u8]],
     /// Bytes of the first slice that are taken.
@@ -153,7 +153,7 @@ impl Iterator for Units<'_> {
 }
 
 impl Units<'_> {
-    /// A unit of more than one slice, or of less than is left to fill it.
+    /// A unit that spans slices, or the padded last one.
     fn gathered(&mut self) -> Option<Unit> {
         let (mut unit, mut filled) = ([0; UNIT], 0);
         while let Some((slice, behind)) = self.slices.split_first() {
@@ -275,7 +275,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
     fn saw_event(&mut self) {}
 
     fn reset(&mut self) {
-        // What is still in the completion queues is of the time before.
+        // Completions that are still queued are from before the reset.
         let _ = (0..=self.sent.shape().count).find(|_| self.sent.poll().is_none());
         let _ = (0..=self.received.shape().count).find(|_| self.received.poll().is_none());
         self.send.reset();
@@ -289,7 +289,7 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::order::recorded::Memory;
+    use crate::queue_memory::recorded::Memory;
     use crate::raw::{Failure, Path as _, Source};
     use crate::rxe::Route;
 

@@ -1,13 +1,13 @@
-//! A queue's indices: put entries in, or take them out.
+//! The two ends of a mapped ring: put entries in, or take them out.
 
-use crate::order::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
+use crate::queue_memory::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
 
 /// Bytes of a queue in front of its entries.
 pub const HEADER: usize = 384;
-/// Where its indices lie.
+/// Offsets of its indices.
 pub const INDICES: [usize; 2] = [128, 256];
 
-/// How a queue's entries lie.
+/// The geometry of a queue's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     /// Bytes of an entry.
@@ -17,7 +17,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// As the header's first 8 bytes say, which nobody changes, if `mapped` bytes hold so much.
+    /// From the header's first 8 bytes, which never change. `None`: `mapped` bytes cannot hold such a queue.
     pub fn new(header: [u32; 2], mapped: usize) -> Option<Self> {
         let [log2, mask] = header;
         let entry = 1_usize.checked_shl(log2).filter(|entry| *entry >= UNIT)?;
@@ -40,27 +40,27 @@ impl Shape {
     }
 }
 
-/// The end that entries are put in at.
+/// The producer's end of a queue.
 #[derive(Debug)]
 pub struct Producer<S> {
     seam: S,
     shape: Shape,
-    /// The next entry, and the first that the kernel knows not of.
+    /// The next entry, and the first that is not yet published to the kernel.
     next: u32,
     told: u32,
-    /// The kernel's, as it was last seen.
+    /// The kernel's index, as last seen.
     taken: u32,
 }
 
 impl<S: Seam> Producer<S> {
-    /// A queue without entries. `None`: the memory is another size.
+    /// An empty queue. `None`: the memory has another size.
     pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         seam.barrier(Barrier::FromDevice);
         (seam.bytes() == shape.bytes()).then_some(Self { seam, shape, next: index, told: index, taken: index })
     }
 
-    /// What it is written through.
+    /// The queue memory.
     #[cfg(test)]
     pub(super) const fn seam(&self) -> &S {
         &self.seam
@@ -72,7 +72,7 @@ impl<S: Seam> Producer<S> {
         &mut self.seam
     }
 
-    /// How its entries lie.
+    /// The geometry of its entries.
     pub const fn shape(&self) -> Shape {
         self.shape
     }
@@ -103,7 +103,8 @@ impl<S: Seam> Producer<S> {
         }
     }
 
-    /// Stores words of the next entry, from its byte `at` on, a multiple of their size. Those beyond it are left out.
+    /// Stores words of the next entry, from its byte `at` on, a multiple of their size. Words beyond the entry are left
+    /// out.
     #[inline(always)]
     pub fn store_words(&mut self, at: usize, words: &[Word]) {
         let room = self.shape.entry.saturating_sub(at) / size_of::<Word>();
@@ -111,7 +112,7 @@ impl<S: Seam> Producer<S> {
         self.seam.store_words(self.shape.at(self.next) + at, words);
     }
 
-    /// As [`store`](Self::store), of units that lie one behind the other, so many that the stores stand so, too.
+    /// As [`store`](Self::store), for a constant number of units, so that the stores are unrolled.
     #[inline(always)]
     pub fn store_some<const N: usize>(&mut self, first: usize, units: &[Unit; N]) {
         if (first + N) * UNIT <= self.shape.entry {
@@ -119,19 +120,19 @@ impl<S: Seam> Producer<S> {
         }
     }
 
-    /// Stores a unit of the entry before the next once more. The kernel must not know of it yet.
+    /// Rewrites a unit of the last complete entry, which must not be published yet.
     pub fn restore(&mut self, place: usize, unit: Unit) {
         if self.next != self.told && place < self.shape.entry / UNIT {
             self.seam.store(self.shape.at(self.next.wrapping_sub(1)) + place * UNIT, unit);
         }
     }
 
-    /// The next entry is complete.
+    /// Completes the next entry.
     pub const fn put(&mut self) {
         self.next = self.shape.next(self.next);
     }
 
-    /// Tells the kernel of all entries, and rings if that is what makes it look. Says whether there was one.
+    /// Publishes all entries to the kernel, and rings the doorbell if `ring`. Returns whether there was a new one.
     #[inline(always)]
     pub fn publish(&mut self, ring: bool) -> bool {
         if self.told == self.next {
@@ -148,7 +149,7 @@ impl<S: Seam> Producer<S> {
         true
     }
 
-    /// The kernel has reset the queue: it holds nothing, wherever its index is.
+    /// Follows a reset by the kernel: the queue is empty, wherever its index is.
     pub fn reset(&mut self) {
         let index = self.seam.progress(Progress::Index) & (self.shape.count - 1);
         self.seam.barrier(Barrier::FromDevice);
@@ -158,27 +159,27 @@ impl<S: Seam> Producer<S> {
     }
 }
 
-/// The end that entries are taken out at.
+/// The consumer's end of a queue.
 #[derive(Debug)]
 pub struct Consumer<S> {
     seam: S,
     shape: Shape,
     next: u32,
     returned: u32,
-    /// The kernel's, as it was last seen.
+    /// The kernel's index, as last seen.
     put: u32,
 }
 
 impl<S: Seam> Consumer<S> {
-    /// A queue whose entries so far do not matter. `None`: the memory is another size, or entries are smaller than what is read of
-    /// them.
+    /// A queue whose present entries are skipped. `None`: the memory has another size, or entries are smaller than what
+    /// is read of them.
     pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         let fits = seam.bytes() == shape.bytes() && shape.entry >= BLOCK;
         fits.then_some(Self { seam, shape, next: index, returned: index, put: index })
     }
 
-    /// What it is read through.
+    /// The queue memory.
     pub const fn seam(&self) -> &S {
         &self.seam
     }
@@ -189,12 +190,12 @@ impl<S: Seam> Consumer<S> {
         &mut self.seam
     }
 
-    /// How its entries lie.
+    /// The geometry of its entries.
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Whether an entry waits.
+    /// Whether an entry is available.
     #[inline]
     pub fn has_news(&mut self) -> bool {
         if self.next == self.put {
@@ -207,13 +208,14 @@ impl<S: Seam> Consumer<S> {
         true
     }
 
-    /// Whether an entry is known of, without a look at the kernel's index.
+    /// Whether an entry is known to be available, without a load of the kernel's index.
     #[inline]
     pub const fn has_more(&self) -> bool {
         self.next != self.put
     }
 
-    /// The first bytes of the next entry. Those taken are given back when none waits, or when they are a quarter of the queue.
+    /// The first bytes of the next entry. Consumed entries are returned when none is available, or when they are a
+    /// quarter of the queue.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Block> {
         if !self.has_news() {
@@ -228,7 +230,8 @@ impl<S: Seam> Consumer<S> {
         Some(block)
     }
 
-    /// Asks for an event at the next entry, or the next that was solicited. One that is there already raises none.
+    /// Arms the queue: an event at the next entry, or the next solicited one. An entry that is there already raises
+    /// none.
     pub fn arm(&mut self, solicited: bool) {
         self.seam.barrier(Barrier::FromDevice);
         self.seam.record(Record::Index, self.next);
@@ -250,8 +253,8 @@ impl<S: Seam> Consumer<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Violation;
-    use crate::order::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::Violation;
+    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
 
     const SHAPE: Shape = Shape { entry: 64, count: 4 };
 

@@ -1,5 +1,5 @@
-//! Where peers are, one record of 23 bytes each, and the ways to those that datagrams go to: address handles, or what entries of
-//! queues that we write have instead.
+//! The addresses of peers, one record of 23 bytes each, and a cache of address handles, or of their equivalents for
+//! queues that the driver writes itself.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,16 +14,16 @@ use rdma_core_sys as sys;
 use unisono_core::device::{Fact, Lane};
 use unisono_core::ids::PeerId;
 
+use super::counters::Tally;
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
 use super::queue::Writer;
 use super::resolver::Resolver;
-use super::tally::Tally;
 use crate::rxe;
 
-/// Most address handles at a time: more than datagrams can be under way, so that one of them is always idle.
+/// Most address handles at a time: more than datagrams can be under way, so that one handle is always idle.
 const HANDLES_MAX: usize = 1024;
-/// After so many later postings a handle is idle: the queues of both lanes hold fewer.
+/// Postings after which a handle is idle: the queues of both lanes hold fewer.
 const IDLE: u64 = 2 * super::send_ring::ENTRIES as u64;
 /// Largest queue pair number.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
@@ -46,7 +46,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Everyone that joined the group.
+    /// The path to all members of a group.
     pub const fn group(gid: Gid) -> Self {
         Self { gid, polled: GROUP, interrupt: GROUP }
     }
@@ -55,30 +55,30 @@ impl Path {
 /// Why a path was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathError {
-    /// The table was made for fewer peers.
+    /// The table has fewer peers.
     UnknownPeer,
-    /// No GID of a port or group.
+    /// Not the GID of a port or group.
     NotAnAddress,
     /// Not a queue pair number.
     NotAQueue,
-    /// The peer takes less than 256 bytes.
+    /// The peer accepts less than 256 bytes.
     TooNarrow,
 }
 
 impl fmt::Display for PathError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            Self::UnknownPeer => "rank beyond the number of peers",
-            Self::NotAnAddress => "not the address of a port or a group",
-            Self::NotAQueue => "not the number of a queue pair",
-            Self::TooNarrow => "MTU below 256 bytes",
+            Self::UnknownPeer => "the rank exceeds the number of peers of the device",
+            Self::NotAnAddress => "not the GID of a port or a group",
+            Self::NotAQueue => "not a queue pair number",
+            Self::TooNarrow => "the MTU is below 256 bytes",
         })
     }
 }
 
 impl Error for PathError {}
 
-/// A peer: bytes only, so that nothing is lost to alignment.
+/// A peer's record: bytes only, without padding.
 #[derive(Clone, Copy)]
 struct Record {
     gid: Gid,
@@ -99,24 +99,24 @@ impl Record {
 
 const NO_PATH: Record = Record { gid: Gid::NONE, lanes: [[0; 3]; 2], mtu: 0 };
 
-/// Bytes that a peer costs.
+/// Bytes per peer.
 pub const RECORD: usize = size_of::<Record>();
 const _: () = assert!(RECORD <= 24);
 
 /// The source of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Source {
-    /// `None` where the link does not say it.
+    /// `None` where the link does not carry it.
     pub(super) gid: Option<Gid>,
     pub(super) queue: u32,
 }
 
-/// The way to a peer, as its postings name it.
+/// The address handle of a peer, as postings use it.
 #[derive(Debug)]
 pub(super) enum Way {
     /// libibverbs' address handle.
     Handle(NonNull<sys::ibv_ah>),
-    /// What an entry of Soft-RoCE's has.
+    /// The address part of Soft-RoCE's entries.
     Entry(Box<rxe::Path>),
 }
 
@@ -140,7 +140,7 @@ pub(super) struct To<'a> {
     pub(super) number: u32,
 }
 
-/// What the resolver makes.
+/// The result of the resolver.
 #[derive(Debug)]
 enum Made {
     Handle(NonNull<sys::ibv_ah>),
@@ -151,7 +151,7 @@ enum Made {
 unsafe impl Send for Made {}
 
 impl Made {
-    /// As postings to these queue pairs name it.
+    /// The handle for postings to these queue pairs.
     fn way(self, record: &Record, key: u32) -> Way {
         match self {
             Self::Handle(raw) => Way::Handle(raw),
@@ -160,7 +160,7 @@ impl Made {
     }
 }
 
-/// The protection domain, for the thread that makes handles.
+/// The protection domain, for the resolver's thread.
 struct Pd(NonNull<sys::ibv_pd>);
 
 // SAFETY: rdma-core's control calls may come from any thread; the thread ends before the domain is closed.
@@ -172,34 +172,34 @@ impl Pd {
     }
 }
 
-/// Where a posting goes.
+/// The destination of a posting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Destination<'a> {
     /// There.
     Ready(To<'a>),
-    /// The handle is being made.
+    /// The handle is being created.
     Pending,
-    /// There is no path, or too many handles are being made.
+    /// There is no path, or too many handles are being created.
     Nowhere,
 }
 
-/// What came of a handle.
+/// The result of a handle request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Resolved {
     pub(super) peer: PeerId,
     pub(super) made: bool,
-    /// Somebody wished for it; else a posting wanted it.
+    /// Whether it was requested explicitly, not by a posting.
     pub(super) wished: bool,
 }
 
 struct Handle {
     peer: u32,
     way: Way,
-    /// How many postings there were when it was used last.
+    /// The posting count at its last use.
     used: u64,
 }
 
-/// The peer that was posted to last, its queue pairs, and where its handle is.
+/// The last destination: peer, queue pair numbers, index of its handle.
 #[derive(Clone, Copy)]
 struct Last {
     peer: u32,
@@ -208,23 +208,23 @@ struct Last {
 }
 
 impl Last {
-    /// Nobody was.
+    /// No destination.
     const NONE: Self = Self { peer: 0, numbers: [0; 2], place: usize::MAX };
 }
 
-/// Records by peer, handles by use.
+/// Records by peer, and cached handles.
 pub(super) struct AddressTable {
     records: Vec<Record>,
     handles: Vec<Handle>,
     places: HashMap<u32, usize>,
-    /// Handles of paths that changed, and how many postings there were then.
+    /// Handles of paths that changed, and the posting count at that time.
     retired: Vec<(Way, u64)>,
-    /// Most datagrams go where the one before went.
+    /// Most datagrams go to the same peer as the previous one.
     last: Last,
     postings: u64,
-    /// Makes handles. `None`: the domain is closed.
+    /// Creates handles. `None`: the domain is closed.
     resolver: Option<Resolver<Made>>,
-    /// Peers whose handle is being made, and whether somebody wished for it.
+    /// Peers whose handle is being created, and whether it was requested explicitly.
     asked: HashMap<u32, bool>,
     key: u32,
 }
@@ -233,7 +233,7 @@ pub(super) struct AddressTable {
 unsafe impl Send for AddressTable {}
 
 impl AddressTable {
-    /// Ways for queues that are written so, to queues that take this key.
+    /// A table for queues with this writer, and peers that accept this Q_Key.
     pub(super) fn new(domain: &Domain, by: Writer, peers: u32, key: u32) -> Result<Self, OpenError> {
         let resolver =
             Resolver::start(maker(domain, by)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
@@ -271,7 +271,7 @@ impl AddressTable {
         Ok(())
     }
 
-    /// What is reported of a peer whose handle was made, or not.
+    /// The event for a peer whose handle was created, or not.
     pub(super) fn fact(&self, peer: PeerId, made: bool) -> Fact {
         match self.records.get(peer.0 as usize) {
             Some(record) if made && record.mtu != 0 => Fact::Path { peer, mtu: record.bytes() },
@@ -286,10 +286,10 @@ impl AddressTable {
         record.lanes.contains(&[a, b, c]) && source.gid.is_none_or(|gid| gid == record.gid)
     }
 
-    /// Where a posting to the peer's lane goes. A handle that there is not is asked for.
+    /// The destination of a posting to the peer's lane. A missing handle is requested.
     #[inline]
     pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination<'_> {
-        // What is found stays until a path or a handle changes.
+        // The cached result is valid until a path or a handle changes.
         if (self.last.peer != peer.0 || self.last.place >= self.handles.len())
             && let Err(nowhere) = self.find(peer.0)
         {
@@ -303,7 +303,7 @@ impl AddressTable {
         Destination::Ready(To { way: &handle.way, lane, number })
     }
 
-    /// Finds the peer's queue pairs, and its handle, which is asked for if there is none.
+    /// Finds the peer's queue pairs and its handle, which is requested if there is none.
     #[inline(never)]
     fn find(&mut self, peer: u32) -> Result<(), Destination<'static>> {
         let record = self.records.get(peer as usize).filter(|record| record.mtu != 0);
@@ -318,7 +318,8 @@ impl AddressTable {
         }
     }
 
-    /// Somebody wishes for the peer's handle. `None`: it is being made, and [`answers`](Self::answers) will say what came of it.
+    /// Requests the peer's handle explicitly. `None`: it is being created, and [`answers`](Self::answers) will return
+    /// the result.
     pub(super) fn resolve(&mut self, peer: PeerId) -> Option<bool> {
         match self.destination(peer, Lane::Polled) {
             Destination::Ready(..) => Some(true),
@@ -330,7 +331,7 @@ impl AddressTable {
         }
     }
 
-    /// Asks for a handle, once. `false`: nobody can make it.
+    /// Requests a handle, once. `false`: it cannot be created.
     fn ask(&mut self, peer: u32, gid: Gid, wished: bool) -> bool {
         if self.asked.contains_key(&peer) {
             return true;
@@ -342,12 +343,12 @@ impl AddressTable {
         asked
     }
 
-    /// Whether handles were made, or could not be. One load.
+    /// Whether results of handle requests are available. One load.
     pub(super) fn has_answers(&self) -> bool {
         self.resolver.as_ref().is_some_and(Resolver::has_answered)
     }
 
-    /// Takes the handles that were made since the last call.
+    /// Takes the results of handle requests since the last call.
     pub(super) fn answers(&mut self, tally: &Tally) -> Vec<Resolved> {
         let answers = self.resolver.as_ref().map(Resolver::answers).unwrap_or_default();
         let mut resolved = Vec::with_capacity(answers.len());
@@ -374,12 +375,12 @@ impl AddressTable {
         resolved
     }
 
-    /// The peer's handle is not needed for now.
+    /// Drops the peer's handle, which is not needed for now.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.retire(peer);
     }
 
-    /// How many handles there are.
+    /// Number of handles.
     pub(super) fn handles(&self) -> usize {
         self.handles.len()
     }
@@ -395,7 +396,7 @@ impl AddressTable {
         self.handles.push(Handle { peer, way, used: self.postings });
     }
 
-    /// Takes the peer's handle out. What was posted with it may still be under way.
+    /// Retires the peer's handle. Postings with it may still be under way.
     fn retire(&mut self, peer: PeerId) {
         self.last = Last::NONE;
         let Some(place) = self.places.remove(&peer.0).filter(|place| *place < self.handles.len()) else { return };
@@ -407,7 +408,7 @@ impl AddressTable {
         self.reap();
     }
 
-    /// Gives back what was retired and is idle.
+    /// Destroys retired handles that are idle.
     fn reap(&mut self) {
         let postings = self.postings;
         for (way, _) in self.retired.extract_if(.., |(_, used)| postings.wrapping_sub(*used) > IDLE) {
@@ -416,7 +417,7 @@ impl AddressTable {
         }
     }
 
-    /// Gives every handle back, when the one that is being made is. The queues are gone.
+    /// Destroys every handle, after the one that is being created. The queue pairs are gone.
     pub(super) fn clear(&mut self) {
         let untaken = self.resolver.take().map(|mut resolver| resolver.stop()).unwrap_or_default();
         for made in untaken.into_iter().filter_map(|answer| answer.made) {
@@ -434,7 +435,7 @@ impl AddressTable {
     }
 }
 
-/// Makes the way to a GID. May look for the neighbour first, and wait for it.
+/// Creates the address handle or route for a GID. May resolve the neighbour's link address first, and block for that.
 fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
     let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
     let (pd, port, index, from) = (Pd(pd), domain.port(), domain.gid().index, address(domain.gid().gid));

@@ -28,25 +28,25 @@ pub enum OpenError {
     #[error("libibverbs.so.1 cannot be loaded: rdma-core is not installed here")]
     NoLibrary,
     /// There is no adapter.
-    #[error("there is no RDMA adapter")]
+    #[error("this host has no RDMA adapter")]
     NoAdapter,
-    /// None is called so.
-    #[error("there is no RDMA adapter {0}")]
+    /// No adapter has this name.
+    #[error("there is no RDMA adapter {0}; `unisono info` lists the adapters")]
     NoSuchAdapter(String),
     /// No port can be used.
     #[error("{0} has no active port with a GID")]
     NoPort(String),
-    /// Its queues cannot be written by us.
+    /// The driver cannot write its queues directly.
     #[error(
-        "the queues of {0} are not known: only Soft-RoCE's (rxe) can be posted directly; others take --queues library or auto"
+        "the work queues of {0} cannot be written directly, only those of Soft-RoCE (rxe); use --queues library or auto"
     )]
     NoProvider(String),
-    /// The system refused something.
+    /// A system or verbs call failed.
     #[error("{what}: {error}")]
     Refused {
         /// The call.
         what: &'static str,
-        /// Its answer.
+        /// Its error.
         error: io::Error,
     },
 }
@@ -61,7 +61,7 @@ impl OpenError {
     }
 }
 
-/// What the device and every registration share. Its parts live until it is closed.
+/// The opened adapter, shared by the device and every registration. Its parts live until it is closed.
 #[derive(Debug)]
 pub struct Domain {
     name: String,
@@ -84,7 +84,7 @@ struct Open {
 // that keeps the domain open.
 unsafe impl Send for Open {}
 
-/// Memory that the adapter knows, until it is dropped or the domain closed.
+/// Registered memory, until it is dropped or the domain closed.
 #[derive(Debug)]
 pub struct Registration {
     domain: Arc<Domain>,
@@ -93,7 +93,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// What the adapter calls it (lkey).
+    /// The lkey.
     pub const fn key(&self) -> u32 {
         self.key
     }
@@ -114,12 +114,12 @@ impl Drop for Registration {
 /// The adapters' names.
 ///
 /// # Errors
-/// [`OpenError::NoLibrary`], or what the system says.
+/// [`OpenError::NoLibrary`], or a system error.
 pub fn adapters() -> Result<Vec<String>, OpenError> {
     with_list(|list| Ok(list.iter().map(|device| name_of(*device)).collect()))
 }
 
-/// The list of adapters, as long as it lasts.
+/// Calls `use_it` with the list of adapters.
 fn with_list<T>(use_it: impl FnOnce(&[*mut sys::ibv_device]) -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut count = 0;
     // SAFETY: a place for the count.
@@ -127,7 +127,7 @@ fn with_list<T>(use_it: impl FnOnce(&[*mut sys::ibv_device]) -> Result<T, OpenEr
     if list.is_null() {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error() {
-            // What the loader answers for every function of a library that is not there.
+            // The loader's error for every function of a missing library.
             Some(libc::EOPNOTSUPP) => OpenError::NoLibrary,
             Some(libc::ENOSYS | libc::ENOENT) => OpenError::NoAdapter,
             _ => OpenError::Refused { what: "ibv_get_device_list", error },
@@ -261,7 +261,7 @@ impl Domain {
         self.lock().context.is_some_and(|context| active(context, self.port).is_some())
     }
 
-    /// Gives everything back to the system. Queues and address handles are gone before.
+    /// Closes the adapter. Queues and address handles must be gone before.
     pub(super) fn close(&self) {
         let mut open = self.lock();
         for region in open.regions.iter_mut().filter_map(Option::take) {

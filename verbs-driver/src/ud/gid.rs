@@ -1,4 +1,4 @@
-//! Addresses of ports, and which one of a port's is taken.
+//! GIDs of ports, and the choice of one of a port's GIDs.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Of no port.
+    /// The null GID, which no port has.
     pub const NONE: Self = Self([0; 16]);
 
     /// The IPv4 address that it stands for.
@@ -29,7 +29,7 @@ impl Gid {
     }
 }
 
-/// As RoCE has it: IPv4 addresses are mapped into IPv6.
+/// In RoCE IPv4 addresses are mapped into IPv6.
 impl From<IpAddr> for Gid {
     fn from(address: IpAddr) -> Self {
         Self(match address {
@@ -45,7 +45,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// How a GID's datagrams look on the link.
+/// The encapsulation of a GID's datagrams on the link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Encapsulation {
     /// RoCE v2: UDP over IP.
@@ -71,18 +71,18 @@ impl Encapsulation {
 /// One of a port's GIDs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Candidate {
-    /// Its place in the port's table.
+    /// Its index in the port's table.
     pub index: u8,
     /// The address.
     pub gid: Gid,
-    /// How it travels.
+    /// Its encapsulation.
     pub encapsulation: Encapsulation,
     /// The network interface that it belongs to; 0 where there is none.
     pub interface: u32,
 }
 
-/// The rule: RoCE v2 before v1 before InfiniBand's; then an IPv4 address before a routable IPv6 one before a link-local one;
-/// then the lowest index. Empty entries and groups are none.
+/// Chooses a GID: RoCE v2 before v1 before InfiniBand; then an IPv4 address before a routable IPv6 one before a
+/// link-local one; then the lowest index. Empty entries and groups are skipped.
 pub fn choose(candidates: &[Candidate]) -> Option<Candidate> {
     let usable = candidates.iter().filter(|candidate| candidate.gid != Gid::NONE && !candidate.gid.is_group());
     let place = |candidate: &&Candidate| {

@@ -1,4 +1,4 @@
-//! Queues that libibverbs writes and reads: a queue pair with its completion queues, made, brought to work, reset, given back.
+//! A queue pair whose queues libibverbs writes and reads: created, started, reset, destroyed.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -9,17 +9,17 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use rdma_core_sys as sys;
 
-use super::bell::set_nonblocking;
+use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::queue::{Depth, INLINE_MAX, PIECES, Piece, Posting};
 use crate::raw::{Failure, Fate, Got, Origin};
 
 /// Completions taken in one call.
 const POLLED: usize = 16;
-/// Bytes of a work queue entry's own data that are asked for, most first.
+/// Inline bytes to request, largest first.
 const INLINE: [u32; 4] = [INLINE_MAX as u32, 128, 64, 0];
 
-/// A request that names the one behind it.
+/// A work request that links to the next one.
 trait Link {
     fn link(&mut self, behind: *mut Self);
 }
@@ -36,7 +36,7 @@ impl Link for sys::ibv_recv_wr {
     }
 }
 
-/// Requests of one kind that go to the adapter together, with `N` pieces of memory each.
+/// Work requests that are posted in one call, with up to `N` pieces of memory each.
 struct Chain<R, const N: usize> {
     requests: Box<[R]>,
     pieces: Box<[[sys::ibv_sge; N]]>,
@@ -50,7 +50,8 @@ impl<R: Link, const N: usize> Chain<R, N> {
         Self { requests, pieces: alloc::vec![[none; N]; depth as usize].into(), count: 0 }
     }
 
-    /// The next request, linked to the one before it, the list of its pieces and how many they are. `None`: there is no room.
+    /// The next request, linked to the one before it, the list of its pieces and their number. `None`: there is no
+    /// room.
     #[inline(always)]
     fn next(&mut self, first: Piece, second: Option<Piece>) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
         let (before, behind) = self.requests.split_at_mut_checked(self.count)?;
@@ -71,7 +72,7 @@ impl<R: Link, const N: usize> Chain<R, N> {
         Some((request, all, count))
     }
 
-    /// All requests so far. The chain is empty afterwards.
+    /// All requests of the chain, which is empty afterwards.
     fn take(&mut self) -> &mut [R] {
         self.requests.get_mut(..mem::take(&mut self.count)).unwrap_or_default()
     }
@@ -82,7 +83,7 @@ fn entry(piece: Piece) -> sys::ibv_sge {
     sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key }
 }
 
-/// Completions that were taken from their queue and not looked at.
+/// Completions that were polled and not processed yet.
 struct Taken {
     queue: NonNull<sys::ibv_cq>,
     completions: [MaybeUninit<sys::ibv_wc>; POLLED],
@@ -95,7 +96,8 @@ impl Taken {
         Self { queue, completions: [const { MaybeUninit::uninit() }; POLLED], next: 0, count: 0 }
     }
 
-    /// The next one. A call that brought fewer than it could is not repeated before `None` was said.
+    /// The next completion. After a poll that returned fewer than it could, `None` is returned once before the next
+    /// poll.
     fn next(&mut self) -> Option<&sys::ibv_wc> {
         if self.next == self.count {
             let was_short = (1..POLLED).contains(&self.count);
@@ -114,13 +116,13 @@ impl Taken {
         Some(unsafe { completion.assume_init_ref() })
     }
 
-    /// Forgets all that wait.
+    /// Discards all completions.
     fn clear(&mut self) {
         while self.next().is_some() || self.next().is_some() {}
     }
 }
 
-/// A UD queue pair, its completion queues and the channel that tells of receives.
+/// A UD queue pair, its completion queues and the completion channel of receives.
 pub(super) struct Library {
     domain: Arc<Domain>,
     channel: NonNull<sys::ibv_comp_channel>,
@@ -193,13 +195,13 @@ impl Library {
         Ok(queue)
     }
 
-    /// What peers call it.
+    /// The queue pair number.
     pub(super) fn number(&self) -> u32 {
         // SAFETY: a live queue pair, whose number does not change.
         self.pair.map_or(0, |pair| unsafe { pair.as_ref() }.qp_num)
     }
 
-    /// Bytes of a datagram that fit in a work queue entry.
+    /// Most bytes of an inline datagram.
     pub(super) const fn inline(&self) -> usize {
         self.inline as usize
     }
@@ -216,7 +218,7 @@ impl Library {
         self.pair
     }
 
-    /// Adds a datagram to the chain. Says whether there was room.
+    /// Adds a datagram to the chain. Returns whether there was room.
     #[inline]
     pub(super) fn post(&mut self, to: NonNull<sys::ibv_ah>, number: u32, posting: &Posting) -> bool {
         let Some((request, list, count)) = self.sends.next(posting.head, posting.payload) else { return false };
@@ -248,7 +250,7 @@ impl Library {
         unsafe { sys::ibv_post_send(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
-    /// Adds memory to the chain. Says whether there was room.
+    /// Adds a receive to the chain. Returns whether there was room.
     pub(super) fn lend(&mut self, piece: Piece, tag: u32) -> bool {
         let Some((request, list, count)) = self.receives.next(piece, None) else { return false };
         (request.wr_id, request.sg_list, request.num_sge) = (tag.into(), list, count);
@@ -269,7 +271,7 @@ impl Library {
         unsafe { sys::ibv_post_recv(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
-    /// What became of sends.
+    /// The next send completion.
     pub(super) fn sent(&mut self) -> Option<Fate<u32>> {
         let completion = self.sent.as_mut()?.next()?;
         let tag = completion.wr_id as u32;
@@ -279,7 +281,7 @@ impl Library {
         })
     }
 
-    /// What became of receives.
+    /// The next receive completion.
     #[inline]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {
         let completion = self.received.as_mut()?.next()?;
@@ -294,7 +296,7 @@ impl Library {
         })
     }
 
-    /// Asks for an event at the next receive, or at the next one whose sender solicits it.
+    /// Arms the completion channel: an event at the next receive, or the next solicited one.
     pub(super) fn arm(&mut self, solicited: bool) {
         self.drain();
         if let Some(received) = &self.received {
@@ -303,13 +305,13 @@ impl Library {
         }
     }
 
-    /// The descriptor that becomes readable at an event.
+    /// The descriptor that is readable after an event.
     pub(super) fn descriptor(&self) -> RawFd {
         // SAFETY: a live channel, whose descriptor does not change.
         unsafe { self.channel.as_ref() }.fd
     }
 
-    /// Back to work after an error, under the same number. Nothing is posted afterwards.
+    /// Restarts after an error, under the same number. Nothing is posted afterwards.
     pub(super) fn restart(&mut self) -> Result<(), OpenError> {
         let mut attributes = no_attributes();
         attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RESET;
@@ -319,14 +321,14 @@ impl Library {
         self.start()
     }
 
-    /// Into the error state, as an adapter does when something fails: for tests of the way back.
+    /// Moves to the error state, as a failing adapter does: for tests of recovery.
     pub(super) fn fail(&mut self) -> Result<(), OpenError> {
         let mut attributes = no_attributes();
         attributes.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
         self.modify(&mut attributes, sys::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
-    /// From reset to ready.
+    /// From reset to ready to send.
     fn start(&mut self) -> Result<(), OpenError> {
         use sys::ibv_qp_attr_mask as mask;
         let mut attributes = no_attributes();
@@ -349,7 +351,7 @@ impl Library {
         }
     }
 
-    /// Takes the events that were raised.
+    /// Drains the completion channel.
     fn drain(&mut self) {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: a live channel that does not block, and places for the answers.

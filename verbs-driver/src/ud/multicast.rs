@@ -1,5 +1,5 @@
-//! Membership in a group: the queue pair is attached, and the link told, which for RoCE is an IGMP or MLD join of the
-//! interface. Attached alone, a queue pair gets nothing from other adapters.
+//! Multicast membership: the queue pair is attached, and the fabric joined, which for RoCE is an IGMP or MLD join of
+//! the interface. A queue pair that is only attached receives nothing from other adapters.
 
 use alloc::sync::Arc;
 use core::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use rdma_core_sys as sys;
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
-use crate::rxe::kernel::Pair;
+use super::uverbs::Pair;
 
 /// A queue pair that groups can be attached to.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(super) struct Membership {
     _link: Joined,
 }
 
-/// What told the link.
+/// The rdma_cm identifier that joined the fabric.
 #[derive(Debug)]
 struct Joined {
     channel: NonNull<sys::rdma_event_channel>,
@@ -66,7 +66,7 @@ struct Joined {
 unsafe impl Send for Membership {}
 
 impl Membership {
-    /// Joins. Waits for the link's answer, which for RoCE comes at once.
+    /// Joins a group. Waits for the fabric's answer, which for RoCE comes at once.
     pub(super) fn join(domain: &Arc<Domain>, member: Member, group: IpAddr) -> Result<Self, OpenError> {
         if group.is_ipv4() != domain.gid().gid.ipv4().is_some() {
             return Err(OpenError::code("a group of another family than the GID's", libc::EAFNOSUPPORT));
@@ -105,7 +105,7 @@ impl Membership {
         Ok(Self { member, gid, lid, _link: link })
     }
 
-    /// What datagrams to the group are addressed to.
+    /// The GID of datagrams to the group.
     pub(super) const fn gid(&self) -> Gid {
         self.gid
     }

@@ -1,4 +1,4 @@
-//! Private memory of the device, in huge pages where the system has them.
+//! Anonymous memory of the device, in huge pages where the system has them.
 
 use core::ffi::c_int;
 use core::ptr::{self, NonNull};
@@ -42,12 +42,12 @@ impl Pages {
         self.bytes
     }
 
-    /// Whether they are pages of 2 MiB that were reserved.
+    /// Whether the pages are reserved huge ones of 2 MiB.
     pub(super) const fn is_huge(&self) -> bool {
         self.huge
     }
 
-    /// Where `bytes` bytes from byte `at` on lie.
+    /// The address of `bytes` bytes from byte `at` on.
     pub(super) fn part(&self, at: usize, bytes: usize) -> Option<NonNull<u8>> {
         at.checked_add(bytes).filter(|end| *end <= self.bytes)?;
         // SAFETY: within the mapping.

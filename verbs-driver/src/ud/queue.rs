@@ -1,4 +1,4 @@
-//! A lane's queue pair, whoever writes its queues: libibverbs, or we ourselves where we know the adapter's.
+//! A lane's queue pair, written by libibverbs or, on known adapters, by the driver itself.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,33 +10,33 @@ use std::os::fd::{AsRawFd, RawFd};
 use unisono_core::device::Lane;
 
 use super::address_table::{To, Way};
-use super::bell::set_nonblocking;
+use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::library::Library;
 use super::multicast::Member;
+use super::uverbs::{self, Pair, Ring};
 use crate::raw::{Data, Fate, Got, Payload, QueuePair};
 use crate::rxe;
-use crate::rxe::kernel::{self, Pair, Ring};
 
-/// Most bytes of a work queue entry's own data.
+/// Most inline bytes of a work queue entry.
 pub(super) const INLINE_MAX: usize = 256;
 /// Pieces of a datagram: head and payload.
 pub(super) const PIECES: usize = 2;
 
-/// Who is asked to write and read a device's queues.
+/// Which writer of a device's queues is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Queues {
-    /// We, where there is a [`Provider`] and the kernel makes queues for us; else libibverbs.
+    /// The driver, where there is a [`Provider`] and the kernel creates queues for it; else libibverbs.
     #[default]
     Auto,
     /// libibverbs.
     Library,
-    /// We, directly, or there is no device.
+    /// The driver itself; opening fails where it cannot.
     Raw,
 }
 
 impl Queues {
-    /// Who is asked on an adapter with this provider, and who else if that fails. `None`: nobody can be.
+    /// The writer to try on an adapter with this provider, and the one to try if that fails. `None`: there is none.
     pub(super) const fn writers(self, provider: Option<Provider>) -> Option<(Writer, Option<Writer>)> {
         match (self, provider) {
             (Self::Auto, Some(provider)) => Some((Writer::Raw(provider), Some(Writer::Library))),
@@ -52,7 +52,7 @@ impl Queues {
 pub enum Writer {
     /// libibverbs.
     Library,
-    /// We, directly.
+    /// The driver itself.
     Raw(Provider),
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Writer {
     }
 }
 
-/// An adapter whose queues we write and read.
+/// A kind of adapter whose queues the driver writes and reads itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Provider {
     /// Soft-RoCE: [`rxe`].
@@ -73,9 +73,9 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// That of the adapter of this name.
+    /// The provider of the adapter of this name.
     pub fn of(adapter: &str) -> Option<Self> {
-        kernel::is_ours(adapter).then_some(Self::Rxe)
+        uverbs::is_ours(adapter).then_some(Self::Rxe)
     }
 }
 
@@ -92,12 +92,12 @@ impl fmt::Display for Provider {
 pub(super) struct Depth {
     pub(super) sends: u32,
     pub(super) receives: u32,
-    /// Entries of the completion queue of receives: at least `receives`, so that it cannot overrun. Those that we read have
-    /// four times as many as there are receives.
+    /// Entries of the completion queue of receives: at least `receives`, so that it cannot overrun. Those that we read
+    /// have four times as many as there are receives.
     pub(super) completions: u32,
 }
 
-/// Memory that the adapter is told of, at most [`PIECES`] to a datagram.
+/// A gather or scatter element, at most [`PIECES`] to a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) start: NonNull<u8>,
@@ -123,24 +123,24 @@ impl From<Piece> for Data {
     }
 }
 
-/// A datagram that is posted.
+/// A datagram to post.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting {
     pub(super) head: Piece,
     pub(super) payload: Option<Piece>,
-    /// Its bytes travel in the entry.
+    /// Whether it is inline.
     pub(super) inline: bool,
     pub(super) solicited: bool,
     pub(super) tag: u32,
 }
 
-/// A queue pair with its completion queues and the channel that tells of receives.
+/// A queue pair with its completion queues and the completion channel of receives.
 pub(super) enum Queue {
     Library(Box<Library>),
     Rxe(Box<Mapped>),
 }
 
-/// A queue pair whose queues we write.
+/// A queue pair whose queues are mapped and written directly.
 pub(super) struct Mapped {
     pair: Arc<Pair>,
     queues: rxe::Queues<Ring, Ring, Ring>,
@@ -158,17 +158,17 @@ impl Queue {
             Writer::Library => return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
             Writer::Raw(Provider::Rxe) => {}
         }
-        let depth = kernel::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
-        // Odd: no address of a record of libibverbs.
+        let depth = uverbs::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
+        // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
         let made = Pair::new(domain, depth, key, element).and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
             Ok(Self::Rxe(Box::new(Mapped { pair, queues })))
         });
-        made.map_err(|error| OpenError::Refused { what: "a mapped queue pair", error })
+        made.map_err(|error| OpenError::Refused { what: "creating a queue pair through uverbs", error })
     }
 
-    /// What peers call it.
+    /// The queue pair number.
     pub(super) fn number(&self) -> u32 {
         match self {
             Self::Library(library) => library.number(),
@@ -176,7 +176,7 @@ impl Queue {
         }
     }
 
-    /// Bytes of a datagram that fit in a work queue entry.
+    /// Most bytes of an inline datagram.
     pub(super) fn inline(&self) -> usize {
         match self {
             Self::Library(library) => library.inline(),
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// Whether a report about this is about one of its parts.
+    /// Whether an asynchronous event with this element is about one of its parts.
     pub(super) fn is(&self, element: usize) -> bool {
         match self {
             Self::Library(library) => library.is(element),
@@ -192,7 +192,7 @@ impl Queue {
         }
     }
 
-    /// For groups to be attached to.
+    /// The queue pair, to attach groups to.
     pub(super) fn member(&self) -> Option<Member> {
         match self {
             Self::Library(library) => library.pair().map(Member::Library),
@@ -200,7 +200,7 @@ impl Queue {
         }
     }
 
-    /// Posts a datagram, for the next flush to hand over. Says whether there was room.
+    /// Posts a datagram, which the next flush hands to the adapter. Returns whether there was room.
     ///
     /// # Safety
     /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed, and nobody writes to them. The way lives
@@ -224,7 +224,7 @@ impl Queue {
         }
     }
 
-    /// Hands all postings to the adapter; the last asks for a completion if that is wanted. Says whether all were taken.
+    /// Hands all postings to the adapter; with `signal` the last one is signalled. Returns whether all were accepted.
     ///
     /// # Safety
     /// What [`post`](Self::post) was promised still holds.
@@ -240,7 +240,7 @@ impl Queue {
         }
     }
 
-    /// The tag of a posting up to which all are done, or what became of one.
+    /// The tag of a posting that is complete with all before it, or a failure.
     pub(super) fn sent(&mut self) -> Option<Fate<u32>> {
         match self {
             Self::Library(library) => library.sent(),
@@ -248,7 +248,7 @@ impl Queue {
         }
     }
 
-    /// Lends memory for a datagram, for the next flush to hand over. Says whether there was room.
+    /// Posts a receive, which the next flush hands to the adapter. Returns whether there was room.
     pub(super) fn lend(&mut self, piece: Piece, tag: u32) -> bool {
         match self {
             Self::Library(library) => library.lend(piece, tag),
@@ -256,7 +256,7 @@ impl Queue {
         }
     }
 
-    /// Tells the adapter of all lent memory. Says whether it took all.
+    /// Hands all posted receives to the adapter. Returns whether all were accepted.
     ///
     /// # Safety
     /// The memory is live, and nobody else's until its datagram comes or the queue pair is reset or dropped.
@@ -271,7 +271,7 @@ impl Queue {
         }
     }
 
-    /// Whether a look is worth it: libibverbs is not asked before.
+    /// Whether a poll is worthwhile; always, for libibverbs.
     #[inline(always)]
     pub(super) fn may_have_news(&mut self) -> bool {
         match self {
@@ -280,7 +280,7 @@ impl Queue {
         }
     }
 
-    /// The next datagram, or what became of memory that was lent for one.
+    /// The next datagram, or a failed receive.
     #[inline(always)]
     pub(super) fn received(&mut self) -> Option<Fate<Got>> {
         match self {
@@ -289,8 +289,7 @@ impl Queue {
         }
     }
 
-    /// The next datagram of those that the look which brought the one before has found. After `None`, [`received`](Self::received)
-    /// looks again.
+    /// The next datagram of those already found. After `None`, [`received`](Self::received) polls again.
     #[inline]
     pub(super) fn received_more(&mut self) -> Option<Fate<Got>> {
         match self {
@@ -299,7 +298,7 @@ impl Queue {
         }
     }
 
-    /// Asks for an event at the next receive, or at the next one whose sender solicits it.
+    /// Arms the completion channel: an event at the next receive, or the next solicited one.
     pub(super) fn arm(&mut self, solicited: bool) {
         match self {
             Self::Library(library) => library.arm(solicited),
@@ -310,7 +309,7 @@ impl Queue {
         }
     }
 
-    /// The descriptor that becomes readable at an event.
+    /// The descriptor that is readable after an event.
     pub(super) fn descriptor(&self) -> RawFd {
         match self {
             Self::Library(library) => library.descriptor(),
@@ -318,7 +317,7 @@ impl Queue {
         }
     }
 
-    /// Back to work after an error, under the same number. Nothing is posted afterwards.
+    /// Restarts after an error, under the same number. Nothing is posted afterwards.
     pub(super) fn restart(&mut self) -> Result<(), OpenError> {
         match self {
             Self::Library(library) => library.restart(),
@@ -330,7 +329,7 @@ impl Queue {
         }
     }
 
-    /// Into the error state, as an adapter does when something fails: for tests of the way back.
+    /// Moves to the error state, as a failing adapter does: for tests of recovery.
     pub(super) fn fail(&mut self) -> Result<(), OpenError> {
         match self {
             Self::Library(library) => library.fail(),
@@ -358,7 +357,7 @@ mod tests {
         for provider in [known, None] {
             assert_eq!(Queues::Library.writers(provider), Some((library, None)));
         }
-        // What is demanded is not replaced.
+        // An explicit request is never replaced.
         assert_eq!(Queues::Raw.writers(known), Some((raw, None)));
         assert_eq!(Queues::Raw.writers(None), None);
         assert_eq!([raw, library].map(|writer| writer.to_string()), ["raw (rxe)", "library"]);

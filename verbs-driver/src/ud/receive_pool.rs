@@ -9,13 +9,13 @@ use core::mem;
 use unisono_core::device::{HEAD, Received, Slot};
 use unisono_core::ids::PeerId;
 
+use super::Lent;
 use super::address_table::{AddressTable, Source};
+use super::counters::Tally;
 use super::domain::{Domain, OpenError, Registration};
 use super::gid::Gid;
-use super::lent::Lent;
 use super::pages::Pages;
 use super::queue::{Piece, Queue};
-use super::tally::Tally;
 use crate::raw::Fate;
 
 /// Bytes of the global routing header, which precedes every datagram.
@@ -23,23 +23,23 @@ pub(super) const ROUTE: usize = 40;
 /// Where a datagram begins in its slot: a multiple of the cache line, with the header before it.
 const START: usize = 64;
 
-/// Slots that are given back to the adapter in one call. As many more are posted at first, so that those not given back yet are
-/// not missed.
+/// Slots that are posted to the adapter in one call. As many more are posted initially, to cover those that wait for
+/// the next call.
 const BATCH: u32 = 16;
 
-/// Datagrams that one look takes at most.
+/// Datagrams that one poll takes at most.
 const LOOK: usize = 16;
 
-/// Whose a slot is.
+/// The owner of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     /// The adapter, or the completion queue.
     Adapter,
-    /// Whoever received it; it takes the place of a posted one.
+    /// The caller that received it; it occupies the place of a posted slot.
     Receiver,
-    /// Whoever set it aside; another is posted in its place.
+    /// The caller that holds it; another slot is posted in its place.
     Holder,
-    /// Nobody.
+    /// No one: the slot is spare.
     Spare,
 }
 
@@ -52,38 +52,38 @@ struct Filling {
     grh: bool,
 }
 
-/// Receive slots and what is in them.
+/// Receive slots and their state.
 pub(super) struct ReceivePool {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
     memory: Pages,
     stride: usize,
-    /// The first slot's number: lanes count apart.
+    /// The first slot's number; the lanes' numbers are disjoint.
     base: u32,
     /// Bytes posted of each slot: header and the largest datagram.
     room: u32,
     fillings: Box<[Filling]>,
     spare: Vec<u32>,
-    /// Received and not handed out.
+    /// Received and not returned to the caller yet.
     waiting: VecDeque<u32>,
-    /// The adapter's again, and not posted yet: there is time for that behind what follows from a datagram.
+    /// Released and not posted yet: posting can wait until the received datagram was handled.
     returned: Vec<u32>,
     /// Slots that go to the adapter together.
     chained: u32,
     /// Whether the header is an IPv4 one, in its last 20 bytes.
     ipv4: bool,
-    /// The last look brought something, and all that there was.
+    /// Whether the last poll found datagrams, and all that there were.
     is_drained: bool,
     pub(super) failed: bool,
 }
 
 impl ReceivePool {
-    /// Slots that are posted so that `slots` datagrams can always wait.
+    /// Slots to post so that `slots` datagrams always have room.
     pub(super) const fn posted(slots: u32) -> u32 {
         slots + BATCH
     }
 
-    /// So that `slots` datagrams can wait, and `holdable` be set aside.
+    /// A pool with room for `slots` unreceived and `holdable` held datagrams.
     pub(super) fn new(domain: &Arc<Domain>, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
         let slots = Self::posted(slots);
         let refused = |what| move |error| OpenError::Refused { what, error };
@@ -124,7 +124,7 @@ impl ReceivePool {
         self.memory.bytes()
     }
 
-    /// Posts every slot that is the adapter's: at first, and after the queue was made anew.
+    /// Posts every slot that the adapter owns: initially, and after a restart of the queue pair.
     pub(super) fn post_all(&mut self, queue: &mut Queue) {
         self.failed = false;
         self.chained = 0;
@@ -137,11 +137,11 @@ impl ReceivePool {
         self.flush(queue);
     }
 
-    /// Gives a slot to the adapter, together with those after it.
+    /// Gives a slot to the adapter, in a batch with those after it.
     fn post(&mut self, slot: u32, queue: Option<&mut Queue>) {
         let Some(filling) = self.fillings.get_mut(slot as usize) else { return };
         filling.owner = Owner::Adapter;
-        // Else it is posted when the queue is made anew.
+        // Otherwise it is posted after the restart.
         let Some(queue) = queue.filter(|_| !self.failed) else { return };
         let bytes = self.room as usize;
         let start = self.memory.part(slot as usize * self.stride + START - ROUTE, bytes);
@@ -153,7 +153,7 @@ impl ReceivePool {
         }
     }
 
-    /// Posts what was given back.
+    /// Posts released slots.
     #[inline]
     pub(super) fn repost(&mut self, queue: Option<&mut Queue>) {
         if !self.returned.is_empty() {
@@ -168,7 +168,7 @@ impl ReceivePool {
         }
     }
 
-    /// Hands what was posted to the adapter.
+    /// Hands posted receives to the adapter.
     fn flush(&mut self, queue: &mut Queue) {
         self.chained = 0;
         // SAFETY: slots that nobody else uses from now on, in memory that is registered as long as the pool lives.
@@ -179,12 +179,12 @@ impl ReceivePool {
         self.fillings.get(slot as usize).is_some_and(|filling| filling.owner == owner)
     }
 
-    /// Takes what the adapter received, as many as one look brings. Says whether anything waits now.
+    /// Takes received datagrams, as many as one poll finds. Returns whether any is available now.
     #[inline(never)]
     pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
         self.is_drained = false;
         for taken in 0..LOOK {
-            // The look that brought the first has found all that there was.
+            // The poll that found the first has found all that there were.
             let found = if taken == 0 { queue.received() } else { queue.received_more() };
             let Some(fate) = found else {
                 self.is_drained = taken > 0;
@@ -194,7 +194,7 @@ impl ReceivePool {
                 break;
             };
             let Fate::Done(got) = fate else {
-                // The slot stays the adapter's, for when the queue is made anew.
+                // The slot stays the adapter's, until the restart.
                 tally.failed.add(1);
                 self.failed = true;
                 continue;
@@ -215,8 +215,8 @@ impl ReceivePool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a datagram waits, after a look if need be. Where nothing has come, and nothing is to be given back, that is seen without
-    /// a call; what the queue was read up to is then told to the adapter with what is read next.
+    /// Whether a datagram is available, after a poll if necessary. If none has arrived and no slot is to be posted,
+    /// that is found without a call; the consumer index is then published with the next poll that finds one.
     #[inline(always)]
     pub(super) fn look(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
         if self.has_waiting() {
@@ -230,29 +230,29 @@ impl ReceivePool {
         self.poll(queue, tally)
     }
 
-    /// Whether something waits that was taken from the adapter.
+    /// Whether a datagram that was taken from the adapter is available.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether nothing waits, and the look that brought the last of what was handed out found no more. Said once: then the adapter has
-    /// to be asked again.
+    /// Whether no datagram is available, and the poll that found the last one found no more. Returns true once: then
+    /// the adapter has to be polled again.
     ///
-    /// That look may be a while ago: it was made when the lane was armed, or a round ended with its last datagram because of its budget.
-    /// No datagram is missed for it. Each look that says so has brought one, so that this is said once for at least one that was handed
-    /// out: whoever makes rounds until one moves nothing makes at most one that stops early. And whoever sleeps arms the lane before,
-    /// which looks, whatever stands here.
+    /// That poll may be some time ago: it was made when the lane was armed, or a round ended with its last datagram
+    /// because of its budget. No datagram is missed: each such poll found at least one, so this returns true at most
+    /// once per returned datagram, and a caller that loops until a round moves nothing stops early at most once. A
+    /// caller that sleeps arms the lane before, which polls regardless.
     pub(super) fn is_drained(&mut self) -> bool {
         self.waiting.is_empty() && mem::take(&mut self.is_drained)
     }
 
-    /// Where what is in a slot came from.
+    /// The source of the datagram in a slot.
     #[inline]
     fn source_of(&self, slot: u32, filling: &Filling) -> Source {
         Source { gid: if filling.grh { self.gid_of(slot) } else { None }, queue: filling.queue }
     }
 
-    /// The sender's GID, as the routing header says.
+    /// The sender's GID, from the routing header.
     #[inline]
     fn gid_of(&self, slot: u32) -> Option<Gid> {
         // SAFETY: completed and not posted again: the adapter is done with it.
@@ -293,8 +293,8 @@ impl ReceivePool {
         }
     }
 
-    /// Gives a slot back. It is posted behind the next flush of what is sent, when nothing is found to have arrived, or when a batch of
-    /// slots is not the adapter's.
+    /// Releases a slot. It is posted after the next flush of sends, when a poll finds no datagram, or when a batch of
+    /// slots was released.
     pub(super) fn release(&mut self, slot: Slot, queue: Option<&mut Queue>) {
         let slot = slot.0.wrapping_sub(self.base);
         if let Some(filling) = self.fillings.get_mut(slot as usize)
@@ -325,7 +325,7 @@ impl ReceivePool {
         Datagram { slot, bytes, head: head.unwrap_or_default(), source, table }
     }
 
-    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    /// Copies from a datagram. Bytes outside the datagram or the destination are not copied.
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: impl Lent) {
         let slot = from.0.wrapping_sub(self.base);
         let Some(filling) = self.fillings.get(slot as usize) else { return };

@@ -1,4 +1,5 @@
-//! Address handles made on a thread of their own: the kernel may look for the neighbour first, which takes up to a second.
+//! Creates address handles on a thread of its own: the kernel may resolve the neighbour's link address (ARP, ND) first,
+//! which takes up to a second.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,15 +12,15 @@ use std::thread::{self, JoinHandle};
 
 use super::gid::Gid;
 
-/// Questions that can wait.
+/// Requests that can be queued.
 pub(super) const WAITING: usize = 64;
 
-/// What came of a question.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) struct Answer<T> {
     pub(super) peer: u32,
     pub(super) gid: Gid,
-    /// `None`: there is no way there.
+    /// `None`: it is unreachable.
     pub(super) made: Option<T>,
 }
 
@@ -31,7 +32,7 @@ struct Queues<T> {
 }
 
 impl<T> Queues<T> {
-    /// There is no way to this GID: answers everyone who waits to hear that of it, too.
+    /// This GID is unreachable: answers all queued requests for it, too.
     fn refuse(&mut self, gid: Gid) {
         let answers = &mut self.answers;
         self.questions.retain(|&(peer, of)| {
@@ -91,7 +92,7 @@ impl<T: Send + 'static> Resolver<T> {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Asks for a handle. `false`: too many questions wait.
+    /// Requests a handle. `false`: too many requests are queued.
     pub(super) fn ask(&self, peer: u32, gid: Gid) -> bool {
         let mut queues = self.shared.lock();
         let room = queues.questions.len() < WAITING;
@@ -115,7 +116,7 @@ impl<T: Send + 'static> Resolver<T> {
         mem::take(&mut self.shared.lock().answers)
     }
 
-    /// Ends the thread when it has answered the question at hand. Returns what nobody took.
+    /// Ends the thread after its current request. Returns the results that were not taken.
     pub(super) fn stop(&mut self) -> Vec<Answer<T>> {
         self.shared.lock().stopped = true;
         self.shared.asked.notify_one();
@@ -141,7 +142,7 @@ mod tests {
         let (found_to, found) = mpsc::channel::<Option<u8>>();
         let mut resolver = Resolver::start(move |_| found.recv().unwrap_or(None)).expect("a thread");
         assert!(resolver.ask(1, gid(1)) && resolver.ask(2, gid(2)));
-        // Nothing is found yet: the caller goes on all the same.
+        // No result yet: the caller continues without waiting.
         assert!(!resolver.has_answered());
         assert!(resolver.answers().is_empty());
         found_to.send(Some(7)).expect("the thread waits");

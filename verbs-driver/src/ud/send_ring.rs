@@ -1,8 +1,8 @@
-//! The send entries of a lane: heads and room for copied payload in registered memory. What is posted waits in the queue until the
-//! flush, which asks for one completion, if any.
+//! The send entries of a lane: headers and space for copied payload in registered memory. Postings wait in the queue
+//! until the flush, which requests one completion, if any.
 //!
-//! What travels in the work queue entry is finished when it is flushed: the adapter has a copy. So a chain of short datagrams asks for
-//! a completion only when the queue has taken a quarter of its entries since the last that did.
+//! An inline datagram is complete when it is flushed: the adapter has a copy. So a chain of short datagrams requests a
+//! completion only after a quarter of the queue's entries were used since the last one.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -15,22 +15,22 @@ use std::time::Instant;
 use unisono_core::device::{HEAD, Lane, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 
+use super::Lent;
 use super::address_table::{AddressTable, Destination, To};
+use super::counters::Tally;
 use super::domain::{Domain, OpenError, Registration};
-use super::lent::Lent;
 use super::pages::Pages;
 use super::queue::{Piece, Posting, Queue};
-use super::tally::Tally;
 use crate::raw::Fate;
 
-/// Postings under way at most.
+/// Most postings under way.
 pub(super) const ENTRIES: u32 = 256;
-/// After so many postings without a completion one is asked for.
+/// Postings after which a completion is requested.
 const QUIET: u32 = ENTRIES / 4;
-/// Short datagrams that wait for an address handle at most, and how long: they hold up what is complete.
+/// Most short datagrams that wait for an address handle, and for how long: they delay the completion of later ones.
 const PARKED: usize = 32;
 const PATIENCE: Duration = Duration::from_millis(2);
-/// Bytes of all heads.
+/// Bytes of all headers.
 const HEADS: usize = ENTRIES as usize * HEAD;
 
 /// An entry that waits for an address handle. Its bytes are the ring's own.
@@ -39,32 +39,32 @@ struct Parked {
     to: PeerId,
     at: Lane,
     head: usize,
-    /// Bytes that were copied behind the head.
+    /// Bytes of copied payload.
     copied: usize,
     solicited: bool,
     since: Instant,
 }
 
-/// Free entries, what is posted and not flushed, and the tickets of a lane.
+/// Free entries, unflushed postings, and the tickets of a lane.
 pub(super) struct SendRing {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
-    /// All heads, side by side so that short datagrams touch few pages; then for each entry room for a payload that is copied.
+    /// All headers, contiguous so that short datagrams touch few pages; then for each entry space for copied payload.
     memory: Pages,
     mtu: usize,
-    /// What each entry's payload is registered under, if the adapter reads it where it lies.
+    /// The lkey of each entry's payload, if the adapter gathers it from user memory.
     lent: Box<[Option<u32>; ENTRIES as usize]>,
     /// Tickets of postings, by their serial numbers.
     tickets: Box<[Ticket; ENTRIES as usize]>,
     last: Ticket,
     flushed: Ticket,
-    /// The last posting that asked for a completion, while it has not come.
+    /// The last posting that requested a completion, until that arrives.
     signalled: Option<u32>,
-    /// The last entry whose bytes the adapter reads from memory, while they may be read.
+    /// The last entry that the adapter gathers from memory, until it is complete.
     gathered: Option<Ticket>,
-    /// Postings that were ever in the queue, which knows each by its number. Entries that are lost have no part in it.
+    /// Serial number of the last posting in the queue. Entries that are lost have none.
     serial: u32,
-    /// How many there were at the last flush, and when a completion was asked for last; and those that the queue is done with.
+    /// Serial numbers at the last flush, at the last requested completion, and of the last complete posting.
     handed: u32,
     asked: u32,
     done: u32,
@@ -73,7 +73,7 @@ pub(super) struct SendRing {
     /// Calls of `poll`.
     looks: u32,
     completed: Ticket,
-    /// A completion or a posting failed: the queue must be made anew.
+    /// A completion or a posting failed: the queue pair must be restarted.
     pub(super) failed: bool,
 }
 
@@ -109,19 +109,19 @@ impl SendRing {
         self.memory.is_huge()
     }
 
-    /// Bytes of heads and of room for copies.
+    /// Bytes of headers and of space for copies.
     pub(super) const fn bytes(&self) -> usize {
         self.memory.bytes()
     }
 
-    /// Whether something is posted that names memory by this key.
+    /// Whether a posting references memory with this lkey.
     pub(super) fn names(&self, key: u32) -> bool {
         let under_way = self.last.0.wrapping_sub(self.completed.0);
         let mut entries = (1..=under_way).map(|later| (self.completed.0.wrapping_add(later) % ENTRIES) as usize);
         entries.any(|entry| self.lent.get(entry) == Some(&Some(key)))
     }
 
-    /// Whether an entry is free, after a look at the completions if need be.
+    /// Whether an entry is free, after a poll of completions if necessary.
     pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
         let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.serial.wrapping_sub(ring.done));
         if used(self) >= ENTRIES {
@@ -130,12 +130,12 @@ impl SendRing {
         used(self) < ENTRIES
     }
 
-    /// Where the next head is built.
+    /// The next header.
     pub(super) fn head(&mut self) -> &mut [u8; HEAD] {
         let at = self.next() * HEAD;
         // SAFETY: the entry is free: nothing that names it is posted.
         let head = unsafe { self.memory.get_mut(at, HEAD) };
-        head.and_then(|head| head.try_into().ok()).expect("the ring has as many heads as entries")
+        head.and_then(|head| head.try_into().ok()).expect("the ring has as many headers as entries")
     }
 
     pub(super) const fn ticket(&self) -> Ticket {
@@ -146,7 +146,7 @@ impl SendRing {
         (self.last.next().0 % ENTRIES) as usize
     }
 
-    /// Waits for its peer's handle, with a copy of its payload.
+    /// Parks the posting until its peer's handle exists, with a copy of its payload.
     #[cold]
     #[inline(never)]
     fn park<A: Lent>(&mut self, transmit: &Transmit, head: usize, payload: Option<(A, usize)>, tally: &Tally) {
@@ -163,7 +163,7 @@ impl SendRing {
         });
     }
 
-    /// Posts the entry. Without a destination it is lost, and has a ticket all the same.
+    /// Posts the entry. Without a destination it is lost, but still has a ticket.
     #[inline(always)]
     pub(super) fn post<A: Lent>(
         &mut self,
@@ -233,13 +233,13 @@ impl SendRing {
         Some(Piece { start: self.memory.part(entry * HEAD, bytes)?, bytes, key: self.registration.key() })
     }
 
-    /// What was copied behind an entry's head.
+    /// The copied payload of an entry.
     fn copied(&self, entry: usize, bytes: usize) -> Option<Piece> {
         let start = self.memory.part(HEADS + entry * self.mtu, bytes)?;
         Some(Piece { start, bytes, key: self.registration.key() })
     }
 
-    /// Copies a payload to a free entry's room.
+    /// Copies a payload to the space of a free entry.
     fn copy<A: Lent>(&self, entry: usize, payload: A, bytes: usize, tally: &Tally) -> Option<Piece> {
         let room = self.copied(entry, bytes)?;
         tally.sent_copied.add(1);
@@ -248,7 +248,7 @@ impl SendRing {
         Some(room)
     }
 
-    /// Gives a posting to the queue.
+    /// Posts to the queue pair.
     #[inline(always)]
     fn hand(
         &mut self,
@@ -266,16 +266,16 @@ impl SendRing {
         // SAFETY: the entry's own memory, used by nothing else until it is complete; lent payload stays as the caller of
         // `post` promised; ways outlive what is posted with them.
         let taken = unsafe { queue.post(to, &Posting { head, payload, inline, solicited, tag: self.serial }) };
-        // There is room for all entries, unless the adapter is at odds with itself.
+        // There is room for all entries unless the adapter misbehaves.
         self.failed |= !taken;
     }
 
-    /// Whether something waits for an address handle.
+    /// Whether a posting waits for an address handle.
     pub(super) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// Posts what waited for a handle that there is now. What waited in vain, or too long, is lost.
+    /// Posts parked datagrams whose handle exists now. Those whose handle failed, or that waited too long, are lost.
     pub(super) fn unpark(
         &mut self,
         failed: &[PeerId],
@@ -307,7 +307,8 @@ impl SendRing {
         self.settle();
     }
 
-    /// Hands what was posted to the adapter. The last asks for a completion when memory is read, or when none was asked for in a while.
+    /// Hands postings to the adapter. The last requests a completion if memory is gathered, or if none was requested
+    /// for a while.
     #[inline(always)]
     pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
         if self.flushed == self.last {
@@ -332,7 +333,7 @@ impl SendRing {
                 if unsafe { queue.flush(signal) } {
                     tally.sent.add(count.into());
                 } else {
-                    // Some may have been taken. The queue is made anew, after which none is.
+                    // Some may have been accepted. The queue pair is restarted, after which none is outstanding.
                     self.failed = true;
                     tally.lost_in_error.add(count.into());
                 }
@@ -346,8 +347,8 @@ impl SendRing {
         self.settle();
     }
 
-    /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all the same, which
-    /// is looked for now and then.
+    /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all
+    /// the same, which is looked for now and then.
     pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
         self.looks = self.looks.wrapping_add(1);
         let expected = self.signalled.is_some() || self.behind() > 0 && self.looks.is_multiple_of(QUIET);
@@ -381,19 +382,19 @@ impl SendRing {
         self.completed
     }
 
-    /// Postings behind the last that asked for a completion.
+    /// Postings since the last that requested a completion.
     const fn behind(&self) -> u32 {
         self.serial.wrapping_sub(self.asked)
     }
 
-    /// What is flushed is complete when nothing of it is read from memory.
+    /// Flushed postings are complete if none of them is gathered from memory.
     fn settle(&mut self) {
         if self.gathered.is_none() && !self.failed {
             self.completed = self.bound(self.flushed);
         }
     }
 
-    /// What is parked is not complete, nor what came after it.
+    /// Parked postings are not complete, nor are later ones.
     fn bound(&self, ticket: Ticket) -> Ticket {
         match self.parked.front() {
             Some(first) if first.ticket.is_within(ticket) => Ticket(first.ticket.0.wrapping_sub(1)),
@@ -401,7 +402,7 @@ impl SendRing {
         }
     }
 
-    /// The queue was made anew, or is gone: nothing is under way, and what was to be handed over is lost.
+    /// Follows a restart or the end of the queue pair: no posting is under way, and unflushed ones are lost.
     pub(super) fn forget(&mut self, tally: &Tally) {
         let left = self.serial.wrapping_sub(self.handed);
         tally.lost_in_error.add(u64::from(left) + self.parked.len() as u64);
@@ -437,7 +438,7 @@ impl<A: Lent> Token for UdToken<'_, A> {
         self.ring.head()
     }
 
-    /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    /// Payload is truncated to the length of its memory and to the MTU, which the caller promised not to exceed.
     #[inline(always)]
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let queue = self.queue.map(|queue| (queue, self.inline));

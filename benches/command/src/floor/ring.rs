@@ -4,7 +4,7 @@ use core::hint::black_box;
 use std::io;
 use std::os::fd::AsFd;
 
-use unisono_shmem::file::{Mapping, SegmentFile};
+use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 use unisono_shmem::ring::{Consumer, Producer};
 

@@ -8,8 +8,8 @@ use unisono_mps2::{clock::Clock, heartbeat::Heart, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::member::{JoinError, Member};
 use unisono_node::messages::{MessageError, Messages, Mode, Store};
-use unisono_shmem::note;
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::am_header;
+use unisono_shmem::rank_slot::Sitter;
 
 /// Of the node: two processes and this board, which comes last.
 const RANKS: usize = 3;
@@ -19,7 +19,7 @@ const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d33, process: 0 };
 const LONGEST: usize = 40_000;
 
 /// All but 500 KB of the board's memory.
-static STORE: ConstStaticCell<Store<'static, RANKS, { note::headers(3) as usize * RANKS }, 4, 4>> =
+static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::headers(3) as usize * RANKS }, 4, 4>> =
     ConstStaticCell::new(Store::new());
 static BUFFER: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);
 

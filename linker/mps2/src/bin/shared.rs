@@ -8,9 +8,9 @@ use unisono_node::group::{Group, GroupError};
 use unisono_node::member::{JoinError, Member};
 use unisono_node::raw_ring::{Mailbox, ReceiveError};
 use unisono_node::self_check::collectives;
-use unisono_shmem::kernel::Operation;
+use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::reduction_ops::Operation;
 use unisono_shmem::ring::PutError;
-use unisono_shmem::seat::Sitter;
 
 /// The seat of this rank. Static: a board knows its place.
 const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d32, process: 0 };

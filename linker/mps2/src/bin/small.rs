@@ -24,10 +24,10 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::self_check::collectives;
 use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::kernel;
-use unisono_shmem::lent::Lent;
-use unisono_shmem::seat::Sitter;
+use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::reduction_ops;
 use unisono_shmem::segment::Site;
+use unisono_shmem::user_memory::Lent;
 
 /// Of the segment: 16 peers and this one, which comes last.
 const RANKS: usize = 17;
@@ -303,9 +303,9 @@ fn collectives(node: &mut Node) -> Option<()> {
         let root = round % OWN;
         group.broadcast(&mut data, root, &mut idle).ok()?;
         let mut sums = collectives::contribution(round, OWN);
-        group.all_reduce(&mut sums, kernel::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut sums, reduction_ops::Operation::Sum, &mut idle).ok()?;
         let mut floats = collectives::contribution(round, OWN).map(|number| number as f32);
-        group.all_reduce(&mut floats, kernel::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut floats, reduction_ops::Operation::Sum, &mut idle).ok()?;
         let right = collectives::sum(round, RANKS as u32);
         if data != collectives::contribution(round, root)
             || sums != right

@@ -1,7 +1,7 @@
 //! The rings to and from one rank.
 
 use heapless::VecView;
-use unisono_shmem::note::{BYE, EAGER_LIMIT, Settled};
+use unisono_shmem::am_header::{BYE, EAGER_LIMIT, Settled};
 use unisono_shmem::ring::{Consumer, Producer};
 
 use super::MessageError;

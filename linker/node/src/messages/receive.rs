@@ -3,7 +3,7 @@
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{self, Head, Lost, Outcome, Place};
 use unisono_core::message::{Context, Tag};
-use unisono_shmem::note::{
+use unisono_shmem::am_header::{
     ABORT, BYE, EAGER, EAGER_IN, FRAGMENT, HEAD, HEADED, HELLO, KIND, SHORT, STEP, STEP_ANNOUNCE, WORD, parted,
 };
 use unisono_shmem::ring::Entry;

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use heapless::{Vec, VecView};
 use unisono_core::message::matching::{self, Body, Kept, Posted};
 use unisono_core::message::point_to_point::{self, Message, Peer, Receive};
-use unisono_shmem::note::SHORT;
+use unisono_shmem::am_header::SHORT;
 
 use super::Channel;
 use super::request::Record;
@@ -49,7 +49,7 @@ pub struct Lent<'a> {
 }
 
 /// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` untaken ones, at least
-/// [`headers`](unisono_shmem::note::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent or received; `SLOTS` longer
+/// [`headers`](unisono_shmem::am_header::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent or received; `SLOTS` longer
 /// ones that wait for their receives.
 ///
 /// All zeros as long as nobody uses it, so that a static takes no room in the image. It is lent for as long as it lives.

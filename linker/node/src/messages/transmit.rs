@@ -2,7 +2,7 @@
 
 use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::point_to_point::{Action, Head};
-use unisono_shmem::note::{self, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, Place};
+use unisono_shmem::am_header::{self, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, Place};
 use unisono_shmem::ring::PutError;
 use unisono_shmem::segment::Cells;
 
@@ -158,13 +158,13 @@ impl<'a> Messages<'a> {
             }
             let shown = head.as_ref();
             let put = match payload {
-                None => channel.outward.put([HEAD, note::check(shown)], shown),
+                None => channel.outward.put([HEAD, am_header::check(shown)], shown),
                 Some(request) => {
                     let bytes = requests.get(request).map_or(0, |record| record.bytes);
                     let from = requests.payload(request, held);
-                    note::put_with(
+                    am_header::put_with(
                         &mut channel.outward,
-                        [HEADED, note::check(shown)],
+                        [HEADED, am_header::check(shown)],
                         shown,
                         u32::try_from(bytes).unwrap_or(u32::MAX),
                         |front| front.iter_mut().zip(from).for_each(|(into, byte)| *into = *byte),

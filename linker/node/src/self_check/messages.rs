@@ -2,7 +2,7 @@
 //! other one, of all lengths, tags and modes, before it receives any, and receives them in one of five ways. What a letter is follows from
 //! burst, sender, receiver and number, so that everybody knows what has to come, and in which order.
 
-use unisono_shmem::note::SHORT;
+use unisono_shmem::am_header::SHORT;
 
 use crate::Idle;
 use crate::messages::{MessageError, Messages, Mode, Request};

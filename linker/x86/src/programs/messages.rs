@@ -5,14 +5,14 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::messages::{Messages, Store};
 use unisono_node::self_check::messages::{self, Desk, LONGEST, POSTED, POSTED_LONGEST, QUARRY, RANKS};
-use unisono_shmem::note;
+use unisono_shmem::am_header;
 
 use super::Trouble;
 
 /// Requests of a burst, and those that are received at a time.
 const REQUESTS: usize = messages::BURST as usize * RANKS + POSTED;
 
-static STORE: ConstStaticCell<Store<'static, RANKS, { note::headers(1) as usize * RANKS }, REQUESTS, 64>> =
+static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::headers(1) as usize * RANKS }, REQUESTS, 64>> =
     ConstStaticCell::new(Store::new());
 static QUARRY_BYTES: ConstStaticCell<[u8; QUARRY]> = ConstStaticCell::new([0; QUARRY]);
 static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);

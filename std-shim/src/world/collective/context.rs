@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use unisono_core::collective::Verb;
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 
-use unisono_shmem::board::Boards;
+use unisono_shmem::collective_area::Boards;
 
 use super::CollectiveError;
 use super::node_group::CLOSED;

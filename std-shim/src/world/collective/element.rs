@@ -1,7 +1,7 @@
 //! Element types of the system operations.
 
 use half::{bf16, f16};
-use unisono_shmem::kernel;
+use unisono_shmem::reduction_ops;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Complex, Located};
@@ -15,14 +15,14 @@ mod sealed {
 /// bits, [`Complex`] numbers of the latter two, and values with an index ([`Located`]) of all but the 16-bit floats.
 pub trait Element: sealed::Sealed + Copy + IntoBytes + FromBytes + Immutable {
     #[doc(hidden)]
-    const ELEMENT: kernel::Element;
+    const ELEMENT: reduction_ops::Element;
 }
 
 macro_rules! elements {
     ($($type:ty: $element:ident,)*) => { $(
         impl sealed::Sealed for $type {}
         impl Element for $type {
-            const ELEMENT: kernel::Element = kernel::Element::$element;
+            const ELEMENT: reduction_ops::Element = reduction_ops::Element::$element;
         }
     )* };
 }

@@ -2,7 +2,7 @@
 //! in any order. Buffers are borrowed until the scope ends.
 
 use unisono_core::collective::Verb;
-use unisono_shmem::payload::{Moves, Operate};
+use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;

@@ -12,15 +12,15 @@ use std::time::Instant;
 use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
-use unisono_shmem::board::Boards;
-use unisono_shmem::choice::{Way, fits_room, grain_max};
-use unisono_shmem::flags::{Flags, Passed};
-use unisono_shmem::kernel::{Element, Operation};
+use unisono_shmem::collective_area::Boards;
+use unisono_shmem::host::store_policy::Storing;
+use unisono_shmem::host::wait_strategy::{Here, Look, Rest};
 use unisono_shmem::layout::Waiting;
-use unisono_shmem::payload::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
-use unisono_shmem::rest::{Here, Look, Rest};
+use unisono_shmem::reduction_ops::{Element, Operation};
 use unisono_shmem::segment::Site;
-use unisono_shmem::storing::Storing;
+use unisono_shmem::slot_collectives::data_executor::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
+use unisono_shmem::slot_collectives::selection::{Way, fits_room, grain_max};
+use unisono_shmem::slot_collectives::{Flags, Passed};
 
 use super::CollectiveError;
 use super::context::WORLD;
@@ -519,7 +519,7 @@ impl NodeGroup {
         };
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
         if let Some(least) = Builtin::new(Operation::Min, Element::U8) {
-            let plan = of(Verb::Allreduce, 1, unisono_shmem::kernel::kind(Operation::Min, Element::U8));
+            let plan = of(Verb::Allreduce, 1, unisono_shmem::reduction_ops::kind(Operation::Min, Element::U8));
             self.complete(communicator, state, &plan, Places::Both(&mut can), least)?;
         }
         tracing::debug!(single_copy = can[0] == 1, "collectives");

@@ -5,8 +5,8 @@ use core::mem::size_of;
 use core::ptr::NonNull;
 
 use unisono_core::collective::Order;
-use unisono_shmem::kernel;
-use unisono_shmem::payload::{Builtin, Operate};
+use unisono_shmem::reduction_ops;
+use unisono_shmem::slot_collectives::data_executor::{Builtin, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Element;
@@ -30,11 +30,11 @@ pub trait Operation<T> {
 /// maximum of a NaN and another value, with or without an index, is one of the two, and may depend on the order in
 /// which ranks are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SystemOperation(kernel::Operation);
+pub struct SystemOperation(reduction_ops::Operation);
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident $operation:ident;)*) => {
-        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(kernel::Operation::$operation) })* }
+        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(reduction_ops::Operation::$operation) })* }
     };
 }
 
@@ -71,7 +71,7 @@ impl<T: Element> Operation<T> for SystemOperation {
     }
 
     fn kind(&self) -> u32 {
-        kernel::kind(self.0, T::ELEMENT)
+        reduction_ops::kind(self.0, T::ELEMENT)
     }
 
     fn operate(self) -> Option<impl Operate + Send> {

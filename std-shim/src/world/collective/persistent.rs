@@ -8,7 +8,7 @@ use core::num::NonZero;
 use core::ptr::NonNull;
 
 use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::payload::{Moves, Operate};
+use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;

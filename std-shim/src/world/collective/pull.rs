@@ -4,9 +4,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
 use unisono_core::ids::Rank as Member;
-use unisono_shmem::board::Seats;
-use unisono_shmem::payload::{Refused, Remote};
-use unisono_shmem::storing::Storing;
+use unisono_shmem::collective_area::Seats;
+use unisono_shmem::host::store_policy::Storing;
+use unisono_shmem::slot_collectives::data_executor::{Refused, Remote};
 
 use crate::node::Node;
 

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::mem::transmute;
 use core::ptr::NonNull;
 
-use unisono_shmem::payload::Operate;
+use unisono_shmem::slot_collectives::data_executor::Operate;
 
 use super::CollectiveError;
 use super::call::Call;

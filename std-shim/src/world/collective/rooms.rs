@@ -7,7 +7,7 @@
 
 use alloc::sync::Arc;
 
-use unisono_shmem::board::Boards;
+use unisono_shmem::collective_area::Boards;
 use unisono_shmem::layout::ROOMS;
 use unisono_shmem::segment::Site;
 

@@ -9,8 +9,8 @@ use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Schedule as _, Span};
 use unisono_core::span::{Region, Span as Bytes};
-use unisono_shmem::flags::Passed;
-use unisono_shmem::payload::Operate;
+use unisono_shmem::slot_collectives::Passed;
+use unisono_shmem::slot_collectives::data_executor::Operate;
 
 use super::CollectiveError;
 use super::partition::Tables;

@@ -1,7 +1,7 @@
 //! Vector collectives (MPI's v-variants), whose blocks differ in length. They use messages, on one node, too.
 
 use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked, Lent};

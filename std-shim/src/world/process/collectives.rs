@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use unisono_core::collective::{Cause, Plan, Turn};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_core::schedule::Executor;
-use unisono_shmem::flags::Passed;
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::Passed;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 
 use super::Process;
 use super::retire::{PATIENCE, Word};

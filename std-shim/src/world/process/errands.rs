@@ -4,7 +4,7 @@ use unisono_core::endpoint::GrantError;
 use unisono_core::endpoint::operation::SendError;
 use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::point_to_point::Action;
-use unisono_shmem::note::Place;
+use unisono_shmem::am_header::Place;
 
 use super::messages::failure;
 use super::{Granted, Process, Use, put};

@@ -10,7 +10,7 @@ use unisono_core::message::point_to_point::{Credit, Head, Leaves, Mode, Outgoing
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEAD;
-use unisono_shmem::note::{Place, SHORT};
+use unisono_shmem::am_header::{Place, SHORT};
 
 use super::{INLINE_MOST, Process, Use};
 use crate::world::collective::store::Kept;

@@ -13,7 +13,7 @@ use unisono_core::message::collective_transport::header::named;
 use unisono_core::message::point_to_point::{Credit, Head as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
 use unisono_core::span::Span;
-use unisono_shmem::note::{
+use unisono_shmem::am_header::{
     ABORT, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, KIND, Place, SHORT, STEP, STEP_ANNOUNCE,
     WORD, parted, private,
 };

@@ -13,7 +13,7 @@
 
 use unisono_core::collective::Cause;
 use unisono_core::ids::PeerId;
-use unisono_shmem::note;
+use unisono_shmem::am_header;
 
 use super::Process;
 use super::steps::living;
@@ -151,7 +151,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &said));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([note::WORD, 0], &said).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([am_header::WORD, 0], &said).is_err()) {
             self.disown(to);
         }
     }

@@ -10,7 +10,7 @@ use unisono_core::message::collective_transport::{Action, Head, Key, Posted, Rec
 use unisono_core::schedule::{Operation, Span};
 use unisono_core::span::Span as Bytes;
 use unisono_core::wire::MESSAGE_HEAD;
-use unisono_shmem::note::{self, Place};
+use unisono_shmem::am_header::{self, Place};
 use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
@@ -298,7 +298,7 @@ impl Process {
             let announced = Announced { sending, bytes, place };
             living(&mut self.near, to).map(|neighbour| neighbour.announce_step(head, announced))
         } else {
-            living(&mut self.near, to).map(|neighbour| neighbour.tell([note::STEP, 0], head.as_ref()))
+            living(&mut self.near, to).map(|neighbour| neighbour.tell([am_header::STEP, 0], head.as_ref()))
         };
         if told.is_some_and(|told| told.is_err()) {
             self.disown(to);

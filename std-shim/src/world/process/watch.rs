@@ -2,7 +2,7 @@
 
 use unisono_core::collective::{Cause, Verb};
 use unisono_core::ids::PeerId;
-use unisono_shmem::note;
+use unisono_shmem::am_header;
 
 use super::Process;
 use super::retire::PATIENCE;
@@ -82,7 +82,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &words));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([note::STEP, 0], &words).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([am_header::STEP, 0], &words).is_err()) {
             self.disown(to);
         }
     }

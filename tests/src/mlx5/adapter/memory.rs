@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::registered::Registered;
+use unisono_verbs::registered_memory::Registered;
 
 use super::network::Network;
 

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use unisono_udp::fault::{Delayed, Injector};
-use unisono_verbs::order::{Barrier, Event};
+use unisono_verbs::queue_memory::{Barrier, Event};
 
 use super::completion::{Completions, Entry};
 use super::datagram::{self, Address, Fault, Frame};

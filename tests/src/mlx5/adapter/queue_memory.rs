@@ -3,7 +3,7 @@
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_verbs::order::{
+use unisono_verbs::queue_memory::{
     BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word,
 };
 

@@ -3,8 +3,8 @@
 use unisono_verbs::mlx5::{
     BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
 };
-use unisono_verbs::order::Violation;
-use unisono_verbs::order::recorded::Memory;
+use unisono_verbs::queue_memory::Violation;
+use unisono_verbs::queue_memory::recorded::Memory;
 use unisono_verbs::raw::{Data, Payload};
 
 /// A barrier that was left out.

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::{io, os::unix::process::CommandExt, process::Command};
 
 use serde::Serialize;
-use unisono_shmem::file::{FileError, SegmentFile};
+use unisono_shmem::host::file::{FileError, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
 /// As it is found by making a segment and using it.

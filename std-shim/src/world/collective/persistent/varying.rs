@@ -1,6 +1,6 @@
 //! Persistent vector collectives: block lengths and places are fixed, the contents are new at each start.
 
-use unisono_shmem::payload::Moves;
+use unisono_shmem::slot_collectives::data_executor::Moves;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Outline, Prepared};

@@ -14,9 +14,9 @@ use unisono_bench::Bytes;
 use unisono_core::collective::{Order, Plan, Verb};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Choice, Link};
-use unisono_shmem::board::Boards;
-use unisono_shmem::choice::{Way, way};
+use unisono_shmem::collective_area::Boards;
 use unisono_shmem::layout::{Layout, RANKS_MAX, ROOMS, Sizes, Waiting};
+use unisono_shmem::slot_collectives::selection::{Way, way};
 
 /// The job whose collectives are asked for.
 #[derive(Args, Clone, Debug)]

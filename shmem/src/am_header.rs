@@ -1,0 +1,289 @@
+//! The active-message headers that two ranks of a node exchange over their rings, between processes and bare-metal
+//! nodes alike.
+//!
+//! A header is two words: the kind of message, and a tag or number. A message to be sent takes the first of these forms
+//! that fits:
+//! ```text
+//! eager     tag        short message of the first context. The first word also carries credit for the peer's messages:
+//!                      newly acknowledged (8 bits), freed (16 bits). Payload in the entry or in the bulk
+//! eager in  tag        the same for another context, which is immediate data
+//! headed    checksum   other eager messages: payload; full header of the core as immediate data
+//! head      checksum   any other header of the core, without payload
+//! fragment  number     payload of a message, in order, for memory that was granted under that number
+//! hello     0          address of a nonce, to test `process_vm_readv`; empty from a rank without a process
+//! bye       0          the rank leaves in order
+//! abort     0          the rank aborts the job
+//! ```
+//! The receiver of an announced message (RTS) copies it once, if it can reach the sender's buffer, and reports
+//! completion (FIN). Otherwise it grants memory under a number of its own (CTS), and the sender fills the bulk with
+//! fragments. Where an announced message is: [`Place`].
+//!
+//! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
+//! ```text
+//! step           0      eager: header of a collective's message · payload, in the entry or in the bulk
+//! step announce  0      RTS: header · the sender's number · kind of location · bytes · checksum ·
+//!                       address or offset (64 bits)
+//! go        number     CTS: the number for the fragments of the announced message
+//! done      number     FIN: the message was read
+//! word           0      notification about a communicator (`std-shim`, `world/process`)
+//! ```
+
+use unisono_core::message::point_to_point::{Credit, Head};
+
+use crate::ring::{Entry, INLINE, Producer, PutError};
+use crate::segment::Cells;
+
+/// The message kind: the lowest 8 bits of the first word.
+pub const KIND: u32 = 0xff;
+/// A short message of the first context; the kinds are explained above.
+pub const EAGER: u32 = 0;
+/// A short message of another context.
+pub const EAGER_IN: u32 = 1;
+/// CTS of a collective: send fragments.
+pub const GO: u32 = 2;
+/// A fragment of a message.
+pub const FRAGMENT: u32 = 3;
+/// FIN of a collective: the message was read.
+pub const DONE: u32 = 4;
+/// A message header of the core without payload: RTS, CTS, FIN and others.
+pub const HEAD: u32 = 5;
+/// Hello: the sender is ready.
+pub const HELLO: u32 = 6;
+/// Bye: the sender leaves in order.
+pub const BYE: u32 = 7;
+/// The sender aborts the job.
+pub const ABORT: u32 = 8;
+/// A notification about a communicator.
+pub const WORD: u32 = 9;
+/// An eager message of a collective.
+pub const STEP: u32 = 11;
+/// RTS of a collective: a message too long for a ring.
+pub const STEP_ANNOUNCE: u32 = 12;
+/// An eager message with its full header.
+pub const HEADED: u32 = 13;
+
+/// Most bytes of an unexpected payload that is kept with its header. Equal on all ranks.
+pub const SHORT: usize = 1024;
+/// Bytes of the longest eager message; longer ones are announced by an RTS.
+pub const EAGER_LIMIT: usize = 1 << 14;
+/// Bytes of a fragment, if the ring's bulk has room for it. The receiver takes any length.
+pub const FRAGMENT_BYTES: u32 = 1 << 15;
+/// Unexpected messages in all, and the bounds for one peer.
+const HEADERS: u32 = 1 << 14;
+const HEADERS_MOST: u32 = 1024;
+const HEADERS_LEAST: u32 = 8;
+
+/// Most unexpected messages that are kept for one peer, in a job of `ranks` ranks. Equal on all ranks.
+pub const fn headers(ranks: u32) -> u16 {
+    let each = match HEADERS.checked_div(ranks) {
+        Some(each) if each <= HEADERS_MOST => each,
+        _ => HEADERS_MOST,
+    };
+    if each < HEADERS_LEAST { HEADERS_LEAST as u16 } else { each as u16 }
+}
+
+/// Where the payload of an announced message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At this address of the sender's process.
+    Private(u64),
+    /// At this offset of the segment.
+    Shared(u64),
+}
+
+impl Place {
+    /// As one word: doubled, plus 1 for an offset.
+    pub const fn to_word(self) -> u64 {
+        match self {
+            Self::Private(at) => at << 1,
+            Self::Shared(at) => at << 1 | 1,
+        }
+    }
+
+    /// The location in such a word.
+    pub const fn of_word(word: u64) -> Self {
+        if word & 1 == 0 { Self::Private(word >> 1) } else { Self::Shared(word >> 1) }
+    }
+}
+
+/// The last acknowledged message numbers, received and sent: the headers of short messages carry the difference.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Settled {
+    heard: u32,
+    said: u32,
+}
+
+impl Settled {
+    /// The header of a short message that carries this credit. `None`: the difference does not fit, and it takes a full
+    /// header.
+    #[inline(always)]
+    pub const fn note(&mut self, what: u32, credit: Credit, tag: u32) -> Option<[u32; 2]> {
+        let more = credit.settled.wrapping_sub(self.said);
+        if more > 0xff {
+            return None;
+        }
+        self.said = credit.settled;
+        Some([what | more << 8 | (credit.freed as u32) << 16, tag])
+    }
+
+    /// The credit in such a header.
+    #[inline(always)]
+    pub const fn credit(&mut self, note: u32) -> Credit {
+        self.heard = self.heard.wrapping_add(note >> 8 & 0xff);
+        Credit { freed: (note >> 16) as u16, settled: self.heard }
+    }
+
+    /// Records the acknowledgement in a full header that is sent.
+    pub fn say(&mut self, head: &Head) {
+        self.said = settled(head.as_ref());
+    }
+
+    /// Records the acknowledgement in a full header that has arrived. `None`: its checksum is wrong.
+    #[inline]
+    pub fn hear(&mut self, note: u32, shown: &[u8]) -> Option<()> {
+        if check(shown) != note {
+            return None;
+        }
+        self.heard = settled(shown);
+        Some(())
+    }
+}
+
+/// The checksum of a header: a header that another process overwrote is not parsed, since a wrong one would make its
+/// sender wait for ever.
+#[inline]
+pub fn check(head: &[u8]) -> u32 {
+    let mix = |sum: u32, word: u32| (sum ^ word).wrapping_mul(0x9e37_79b9).rotate_left(13);
+    let (words, rest) = head.as_chunks();
+    let sum = words.iter().fold(head.len() as u32, |sum, word| mix(sum, u32::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| mix(sum, u32::from(*byte)))
+}
+
+/// The acknowledged message number in a full header.
+fn settled(head: &[u8]) -> u32 {
+    head.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Puts a payload of `bytes` bytes and the immediate data `back`. `fill` writes the payload to the entry, or
+/// `fill_piece` to the bulk.
+///
+/// # Errors
+/// [`PutError`]; then nothing has changed.
+#[inline]
+pub fn put_with<'a>(
+    ring: &mut Producer<'a>,
+    note: [u32; 2],
+    back: &[u8],
+    bytes: u32,
+    fill: impl FnOnce(&mut [u8]),
+    fill_piece: impl FnOnce(Cells<'a>),
+) -> Result<(), PutError> {
+    let (length, total) = (bytes as usize, (bytes as usize).saturating_add(back.len()));
+    if total > INLINE {
+        return ring.put_piece_beside(note, back, bytes, fill_piece);
+    }
+    let mut entry = [0; INLINE];
+    let (front, rest) = entry.split_at_mut(length);
+    fill(front);
+    rest.iter_mut().zip(back).for_each(|(into, byte)| *into = *byte);
+    ring.put(note, entry.get(..total).unwrap_or_default())
+}
+
+/// The payload and the immediate data of an entry.
+#[inline(always)]
+pub fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [u8; BYTES])> {
+    if let Some(beside) = entry.beside.part(0, BYTES) {
+        return Some((entry.payload, private(beside)?));
+    }
+    let length = entry.payload.bytes().checked_sub(BYTES)?;
+    Some((entry.payload.part(0, length)?, private(entry.payload.part(length, BYTES)?)?))
+}
+
+/// A copy of a payload of exactly `BYTES` bytes.
+pub fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    if payload.bytes() != BYTES {
+        return None;
+    }
+    payload.read(&mut bytes)?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Area;
+    use crate::ring::Consumer;
+    use crate::segment::Segment;
+    use core::ptr::NonNull;
+    use unisono_core::message::{Context, Tag};
+
+    #[test]
+    fn places_are_told_from_each_other() {
+        for place in [Place::Private(0), Place::Shared(0), Place::Private(0x7fff_ffff_f000), Place::Shared(1 << 29)] {
+            assert_eq!(Place::of_word(place.to_word()), place);
+        }
+        assert_ne!(Place::Private(5).to_word(), Place::Shared(5).to_word());
+    }
+
+    #[test]
+    fn every_job_has_headers_that_fit_the_count() {
+        assert_eq!([0, 1, 3, 16, 17, 256, 1 << 20].map(headers), [1024, 1024, 1024, 1024, 963, 64, 8]);
+    }
+
+    #[test]
+    fn notes_count_on_from_heads() {
+        let (mut here, mut there) = (Settled::default(), Settled::default());
+        let credit = |freed, settled| Credit { freed, settled };
+        let note = |side: &mut Settled, credit| side.note(EAGER, credit, 7).map(|[note, _]| note);
+        let first = note(&mut here, credit(3, 200)).expect("few are new");
+        assert_eq!((first & KIND, there.credit(first)), (EAGER, credit(3, 200)));
+        assert_eq!(note(&mut here, credit(4, 456)), None, "256 acknowledgements do not fit in a header");
+        let head = Head::short(Context(0), Tag(7), credit(4, 456));
+        here.say(&head);
+        assert_eq!(there.hear(check(head.as_ref()), head.as_ref()), Some(()));
+        let next = note(&mut here, credit(5, 457)).expect("one is new");
+        assert_eq!(there.credit(next), credit(5, 457));
+    }
+
+    #[test]
+    fn an_altered_head_is_not_heard() {
+        let head = Head::short(Context(9), Tag(1), Credit { freed: 2, settled: 3 });
+        let (note, mut bytes) = (check(head.as_ref()), [0; Head::EAGER]);
+        bytes.copy_from_slice(head.as_ref());
+        for bit in 0..8 * Head::EAGER {
+            let mut altered = bytes;
+            altered[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Settled::default().hear(note, &altered), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_is_parted_at_every_length() {
+        let mut memory = vec![0_u64; 1024];
+        // SAFETY: the vector outlives the segment and is used through it alone.
+        let segment = unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), 8192) };
+        let area = Area { at: 0, bytes: 8192 };
+        let mut producer = Producer::new(segment, area, 8, 4096, 0).expect("a ring");
+        let mut consumer = Consumer::new(segment, area, 8, 4096, 0).expect("a ring");
+        let payload: Vec<u8> = (0..200).collect();
+        for bytes in 0..200 {
+            let from = &payload[..bytes];
+            let put = put_with(
+                &mut producer,
+                [HEADED, 1],
+                &[5, 6, 7, 8],
+                bytes as u32,
+                |front| front.copy_from_slice(from),
+                |piece| piece.write(from).expect("as long as it"),
+            );
+            assert_eq!(put, Ok(()));
+            let entry = consumer.look().expect("sound").expect("an entry");
+            let (seen, beside) = parted::<4>(&entry).expect("both");
+            let mut copy = vec![0; seen.bytes()];
+            seen.read(&mut copy).expect("all of it");
+            assert_eq!((copy.as_slice(), beside), (from, [5, 6, 7, 8]), "{bytes} bytes");
+            consumer.take();
+        }
+    }
+}

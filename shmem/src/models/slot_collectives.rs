@@ -1,0 +1,232 @@
+//! loom models of the slots: payload is read as it was published, and overwritten only after every rank has read it.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use loom::model::Builder;
+use unisono_core::collective::{Basic as _, Order, Payload, Piece, Place, Plan, Turn, Verb};
+use unisono_core::ids::{CollectiveId, Rank};
+
+use super::assert_ranks_need;
+#[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
+use super::in_ranks;
+use crate::collective_area::{Boards, Seats};
+use crate::segment::{Memory, Segment, Site};
+use crate::slot_collectives::Flags;
+use crate::slot_collectives::data_op::Wish;
+use crate::slot_collectives::selection::Way;
+
+/// Polls of a word before a rank stops for good, as if it were killed.
+const LOOKS: u32 = 2;
+/// The number of steps before the first: it wraps at once.
+const FIRST: u32 = u32::MAX;
+
+/// One slot: every step uses it again.
+fn boards(ranks: u32) -> Boards {
+    Boards {
+        ranks,
+        seats: Seats::ALL,
+        at: 0,
+        stride: 32,
+        line: 4,
+        slots: 1,
+        inline: 16,
+        bulk: 32,
+        chunk: 0,
+        crowded: false,
+    }
+}
+
+/// Two slots, whose payload lies in chunks.
+fn boards_with_chunks(ranks: u32) -> Boards {
+    Boards { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..boards(ranks) }
+}
+
+/// One number in, one out; they are combined by adding.
+struct Number<'a> {
+    segment: Segment<'a>,
+    input: u32,
+    output: u32,
+    lent: usize,
+}
+
+impl Number<'_> {
+    fn read(&self, piece: Piece) -> u32 {
+        let mut bytes = [0; 4];
+        match piece.place {
+            Place::Input => return self.input,
+            Place::Output => return self.output,
+            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().read(&mut bytes).unwrap(),
+        }
+        u32::from_le_bytes(bytes)
+    }
+
+    fn write(&mut self, piece: Piece, value: u32) {
+        match piece.place {
+            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().write(&value.to_le_bytes()).unwrap(),
+            Place::Input | Place::Output => self.output = value,
+        }
+    }
+}
+
+impl Payload<Wish> for Number<'_> {
+    type Error = Wish;
+
+    fn carry_out(&mut self, wish: Wish) -> Result<(), Wish> {
+        match wish {
+            Wish::Copy { from, into } => self.write(into, self.read(from)),
+            Wish::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
+            Wish::Lend { .. } => {}
+            // The exposed buffers follow the areas.
+            Wish::Pull { of, into, .. } => {
+                let lent = Piece::new(Place::Shared, self.lent + 4 * of.0 as usize, 4);
+                self.write(into, self.read(lent));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a collective; `None`: the others did not arrive in time.
+fn complete(
+    flags: &mut Flags<'_>,
+    (verb, bytes): (Verb, usize),
+    root: u32,
+    input: u32,
+    segment: Segment<'_>,
+    rank: u32,
+) -> Option<u32> {
+    let (size, mut number) = (flags.size(), Number { segment, input, output: 0, lent: flags.boards().end() });
+    let (rank, root) = (Rank(rank), Rank(root));
+    let plan = Plan { verb, rank, size, root, bytes, grain: 4, order: Order::Any, in_place: false, kind: 0 };
+    let may_be_short = flags.is_short(bytes, 0, root.0);
+    if may_be_short && let Some(cells) = flags.short_payload() {
+        let mut number = input.to_le_bytes();
+        if rank == root { cells.write(&number) } else { cells.read(&mut number) }.unwrap();
+        flags.end_short();
+        return Some(u32::from_le_bytes(number));
+    }
+    flags.start(CollectiveId::default(), &plan);
+    let mut looks = u32::from(may_be_short);
+    loop {
+        match flags.poll() {
+            Turn::Do(step, wish) => {
+                number.carry_out(wish).unwrap();
+                flags.handle_done(step);
+                looks = 0;
+            }
+            Turn::Pending if looks < LOOKS => looks += 1,
+            Turn::Pending => return None,
+            Turn::Final => return Some(number.output),
+            Turn::Failed(failure) => panic!("{failure}"),
+        }
+    }
+}
+
+/// The model's builder and body; and whether any reader completed.
+type Model = (Builder, Arc<AtomicBool>);
+
+fn model(
+    preemptions: Option<usize>,
+    epochs: u32,
+    verb: Verb,
+    boards: Boards,
+) -> (Model, impl Fn(&Memory, u32) + Clone + Sync + Send + 'static) {
+    let through = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&through);
+    let body = move |memory: &Memory, rank: u32| {
+        let segment = memory.segment();
+        let mut flags = Flags::new(segment, boards, rank, false, FIRST).unwrap();
+        let (ranks, bytes) = (boards.ranks, if boards.chunk > 0 { boards.chunk } else { 4 });
+        for epoch in 1..=epochs {
+            let input = epoch * 10 + rank;
+            let Some(output) = complete(&mut flags, (verb, bytes), 0, input, segment, rank) else { return };
+            match verb {
+                Verb::Broadcast if rank == 0 => {}
+                Verb::Broadcast => assert_eq!(output, epoch * 10),
+                _ => assert_eq!(output, (0..ranks).map(|rank| epoch * 10 + rank).sum()),
+            }
+        }
+        if rank > 0 {
+            through.store(true, Ordering::Relaxed);
+        }
+    };
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    ((builder, seen), body)
+}
+
+fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Verb, boards: Boards) {
+    let ((builder, seen), body) = model(preemptions, epochs, verb, boards);
+    let mut sites = vec![Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
+    // The first one does not take the fast path.
+    if verb == Verb::Broadcast && epochs > 1 {
+        sites.extend([Site::ShortShow, Site::ShortLook]);
+    }
+    // The next one waits until all have finished it.
+    if verb == Verb::Broadcast && epochs > 2 {
+        sites.push(Site::ShortDone);
+    }
+    assert_ranks_need(name, &builder, &sites, (boards.ranks, boards.end(), FIRST), body);
+    assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");
+}
+
+#[test]
+fn broadcast_slot_of_two() {
+    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards(2));
+}
+
+#[test]
+fn broadcast_slot_of_three() {
+    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, Verb::Broadcast, boards(3));
+}
+
+#[cfg(not(any(mutant = "chunk_untimely", mutant = "chunk_retaken")))]
+#[test]
+fn broadcast_chunks_of_two() {
+    explore("broadcast chunks, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards_with_chunks(2));
+}
+
+/// The mutants: the first chunk is used before all have read it, or in turn while it is used out of turn.
+#[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
+#[test]
+fn chunks_written_too_early_are_noticed() {
+    let boards = boards_with_chunks(2);
+    let ((builder, _), body) = model(None, 3, Verb::Broadcast, boards);
+    assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
+}
+
+/// Slots of addresses, and words for pulled steps.
+fn boards_with_taken(ranks: u32) -> Boards {
+    let bulk = 2 * 4 + 4 * 24 + 4 * ranks as usize;
+    Boards { stride: bulk, slots: 4, bulk, crowded: true, ..boards(ranks) }
+}
+
+/// A rank's exposed buffer is its own again as soon as every other rank has pulled from it.
+#[test]
+fn lent_blocks_of_two() {
+    let boards = boards_with_taken(2);
+    let (through, mut builder) = (Arc::new(AtomicBool::new(false)), Builder::new());
+    let seen = Arc::clone(&through);
+    let body = move |memory: &Memory, rank: u32| {
+        let segment = memory.segment();
+        let mut flags = Flags::new(segment, boards, rank, true, FIRST).unwrap();
+        flags.force(Some(Way::Pull));
+        let lent = segment.cells(boards.end() + 4 * rank as usize, 4).unwrap();
+        let input = 10 + rank;
+        lent.write(&input.to_le_bytes()).unwrap();
+        let Some(output) = complete(&mut flags, (Verb::Alltoall, 4), 0, input, segment, rank) else { return };
+        assert!([10, 11].contains(&output));
+        lent.write(&[0; 4]).unwrap();
+        through.store(true, Ordering::Relaxed);
+    };
+    builder.preemption_bound = Some(3);
+    let sites = [Site::SlotShow, Site::SlotLook, Site::LentDone, Site::LentFree];
+    assert_ranks_need("exposed blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
+    assert!(seen.load(Ordering::Relaxed), "no rank completes");
+}
+
+#[test]
+fn contributions_of_two() {
+    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, Verb::Allreduce, boards(2));
+}

@@ -1,0 +1,72 @@
+//! Allreduce: the same bits on every rank.
+//!
+//! Flat: every rank combines all contributions, in rank order. Parallel and cyclic (Mamidala §9.2.2), in pairs of
+//! rounds: every rank writes its contribution, combines its share of all of them into its next slot, then reads all
+//! shares. Pulled: the same without slots, once; of two ranks each combines both contributions, so that neither writes
+//! what the other has to read.
+
+use unisono_core::collective::{Order, Place};
+
+use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
+
+impl Course {
+    pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
+        match self.way() {
+            Way::Flat | Way::Elsewhere => {
+                let (at, bytes) = self.span(lap);
+                // The output may be the input: it is written with the second operand.
+                let own = |p| p == self.rank && p < 2;
+                let operand = |p| if own(p) { input(at, bytes) } else { self.slot(p, lap, 0, bytes) };
+                Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, lap))
+            }
+            Way::Parallel => self.take_exchange(lap, item),
+            Way::Pull if self.is_whole() => Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item),
+            Way::Pull => {
+                if lap == 0 {
+                    let (at, bytes) = self.share(self.rank, self.bytes);
+                    return self.fold_pulled(at, bytes, at, item);
+                }
+                if item + 1 >= self.size {
+                    return None;
+                }
+                let of = self.after(item + 1);
+                let (at, bytes) = self.share(of, self.bytes);
+                Some(match bytes {
+                    0 => Item::NOTHING,
+                    _ => self.pull(of, Place::Output, at, output(at, bytes)).after(of, 1),
+                })
+            }
+        }
+    }
+
+    /// Even rounds: the contribution. Odd rounds: this rank's share of all contributions.
+    pub(super) fn make_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.span(lap / 2);
+        if lap.is_multiple_of(2) {
+            return (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)));
+        }
+        let (first, count) = self.share(self.rank, bytes);
+        if count == 0 {
+            return None;
+        }
+        Self::fold(self.size, item, self.slot(self.rank, lap, 0, count), |p| {
+            let of = self.operand(p);
+            (self.slot(of, lap - 1, first, count), of, lap - 1)
+        })
+    }
+
+    /// Odd rounds: the shares of all ranks.
+    pub(super) fn take_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+        if lap.is_multiple_of(2) || item >= self.size {
+            return None;
+        }
+        let (of, (at, bytes)) = (self.after(item), self.span(lap / 2));
+        let (first, count) = self.share(of, bytes);
+        let item = match count {
+            0 => Item::NOTHING,
+            _ => Item::copy(self.slot(of, lap, 0, count), output(at + first, count)),
+        };
+        Some(item.after(of, lap))
+    }
+}

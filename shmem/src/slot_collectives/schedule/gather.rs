@@ -1,0 +1,26 @@
+//! Gather: all but the root write and return.
+
+use unisono_core::collective::Place;
+
+use super::{Course, Item, input, output};
+use crate::slot_collectives::selection::Way;
+
+impl Course {
+    pub(super) fn take_gather(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.rank != self.root { None } else { self.take_block(lap, item) }
+    }
+
+    /// Reads the block of rank `rank + item` into its place in the output.
+    pub(super) fn take_block(&self, lap: u32, item: u32) -> Option<Item> {
+        if item >= self.size {
+            return None;
+        }
+        let (of, (at, bytes)) = (self.after(item), self.span(lap));
+        let into = output(of as usize * self.bytes + at, bytes);
+        Some(match self.way() {
+            _ if item == 0 => Item::copy(input(at, bytes), into),
+            Way::Pull => self.pull(of, Place::Input, at, into).after(of, lap),
+            _ => Item::copy(self.slot(of, lap, 0, bytes), into).after(of, lap),
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Copies between the segment and user buffers. Raw pointers on both sides: other processes may write to either at any
+//! time, so there can be no references.
+
+use core::ptr::NonNull;
+
+use crate::segment::Cells;
+
+/// A piece of a user buffer.
+///
+/// It can be copied and kept, and devices copy to and from it in safe code. So safe code must not come by one unless somebody promised all
+/// of this for as long as any copy of it is used.
+///
+/// # Safety
+/// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that they are no cells
+/// of a ring, that nobody has a reference to them which a copy would break, and that of two uses of the same bytes, one of them a write,
+/// one ends before the other begins, on whichever threads.
+pub unsafe trait Lent: Copy {
+    /// Its first byte.
+    fn start(self) -> NonNull<u8>;
+    /// Its length.
+    fn bytes(self) -> usize;
+}
+
+/// Copies from a user buffer to shared memory: the shorter of both lengths.
+#[inline]
+pub fn to_cells(from: impl Lent, to: Cells<'_>) {
+    let bytes = from.bytes().min(to.bytes());
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
+    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+}
+
+/// Copies from shared memory to a user buffer: the shorter of both lengths.
+#[inline]
+pub fn from_cells(from: Cells<'_>, to: impl Lent) {
+    let bytes = from.bytes().min(to.bytes());
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
+    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+}
+
+/// Copies from a user buffer to a private one: the shorter of both lengths.
+#[inline]
+pub fn to_private(from: impl Lent, to: &mut [u8]) {
+    let bytes = from.bytes().min(to.len());
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid and nobody writes them now; a private buffer is
+    // exclusive, so that it is not lent.
+    unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
+}
+
+/// Copies from a private buffer to a user buffer: the shorter of both lengths.
+#[inline]
+pub fn from_private(from: &[u8], to: impl Lent) {
+    let bytes = from.len().min(to.bytes());
+    // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, not in use, and not referred to, so that the
+    // private buffer lies elsewhere.
+    unsafe { to.start().copy_from_nonoverlapping(NonNull::from(from).cast(), bytes) };
+}

@@ -1,0 +1,135 @@
+//! Queue memory for tests, here and elsewhere (feature `recorded`): plain memory that records and checks every event,
+//! and can omit one barrier.
+
+use alloc::vec::Vec;
+
+use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word};
+
+/// A queue in plain memory.
+#[derive(Clone, Default, Debug)]
+pub struct Memory {
+    /// Its bytes; a test that plays the adapter may write them.
+    pub entries: Vec<u8>,
+    /// Its doorbell records.
+    pub records: [u32; 2],
+    /// The adapter's index.
+    pub progress: u32,
+    /// Stores to the registers, in order.
+    pub rung: Vec<(usize, Vec<u8>)>,
+    /// All events.
+    pub events: Vec<Event>,
+    checker: Checker,
+    violation: Option<Violation>,
+    barriers: usize,
+    /// The index of the barrier to omit.
+    omitted: Option<usize>,
+}
+
+impl Memory {
+    /// Memory of `bytes` zeros.
+    pub fn new(bytes: usize) -> Self {
+        Self { entries: alloc::vec![0; bytes], ..Self::default() }
+    }
+
+    /// As [`new`](Self::new), but omits its n-th barrier.
+    pub fn without(bytes: usize, omitted: Option<usize>) -> Self {
+        Self { omitted, ..Self::new(bytes) }
+    }
+
+    /// Number of barriers, including an omitted one.
+    pub const fn barriers(&self) -> usize {
+        self.barriers
+    }
+
+    /// Clears entries, register stores and events. The checker keeps its state.
+    pub fn clear(&mut self) {
+        self.entries.fill(0);
+        self.rung.clear();
+        self.events.clear();
+    }
+
+    /// The first violation of the order.
+    pub fn violation(&self) -> Option<Violation> {
+        self.violation.or_else(|| self.checker.flushed().err())
+    }
+
+    fn note(&mut self, event: Event) {
+        self.events.push(event);
+        let found = self.checker.note(event).err();
+        self.violation = self.violation.or(found);
+    }
+
+    fn at(&self, at: usize) -> usize {
+        at & (self.entries.len() - 1)
+    }
+}
+
+impl Seam for Memory {
+    fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn store(&mut self, at: usize, unit: Unit) {
+        self.note(Event::Store);
+        let at = self.at(at);
+        self.entries[at..at + UNIT].copy_from_slice(&unit);
+    }
+
+    fn store_words(&mut self, at: usize, words: &[Word]) {
+        for (at, word) in (at..).step_by(size_of::<Word>()).zip(words) {
+            self.note(Event::Store);
+            let at = self.at(at);
+            self.entries[at..at + size_of::<Word>()].copy_from_slice(word);
+        }
+    }
+
+    fn progress(&mut self, what: Progress) -> u32 {
+        self.note(Event::Progress);
+        match what {
+            Progress::Owner(at) => self.entries[self.at(at)].into(),
+            Progress::Index => self.progress,
+        }
+    }
+
+    fn load(&mut self, at: usize) -> Block {
+        self.note(Event::Load);
+        let at = self.at(at);
+        self.entries[at..at + BLOCK].try_into().expect("a block")
+    }
+
+    fn record(&mut self, record: Record, value: u32) {
+        self.note(Event::Record(record));
+        self.records[record as usize] = value;
+    }
+
+    fn doorbell(&mut self, at: usize, value: [u8; 8]) {
+        self.note(Event::Doorbell { at, bytes: 8 });
+        self.rung.push((at, value.to_vec()));
+    }
+
+    fn blue_flame(&mut self, at: usize, block: &Block) {
+        self.note(Event::Doorbell { at, bytes: BLOCK });
+        self.rung.push((at, block.to_vec()));
+    }
+
+    fn barrier(&mut self, barrier: Barrier) {
+        let this = self.barriers;
+        self.barriers += 1;
+        if self.omitted != Some(this) {
+            self.note(Event::Barrier(barrier));
+        }
+    }
+}
+
+/// Runs `play` as it is, then once without each of its barriers: the events must be in order, and out of order each
+/// time. Returns the violations found.
+#[cfg(test)]
+pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(Memory) -> Memory) -> Vec<Violation> {
+    let whole = play(Memory::new(bytes));
+    assert_eq!(whole.violation(), None, "{:?}", whole.events);
+    let found = (0..whole.barriers).map(|omitted| {
+        let memory = play(Memory::without(bytes, Some(omitted)));
+        memory.violation().unwrap_or_else(|| panic!("barrier {omitted} is not missed: {:?}", memory.events))
+    });
+    found.collect()
+}

@@ -1,0 +1,86 @@
+//! Registered memory: raw pointers and the lkey under which the adapter knows them.
+
+use core::ptr::NonNull;
+
+/// A piece of registered memory.
+///
+/// # Safety
+/// Whoever makes one promises that its bytes are valid for reads and writes as long as it is used, that the adapter has them
+/// registered under its key meanwhile, and that nobody has a reference to them which a copy would break.
+pub unsafe trait Registered: Copy {
+    /// Its first byte.
+    fn start(self) -> NonNull<u8>;
+    /// Its length.
+    fn bytes(self) -> usize;
+    /// The lkey; `None` for memory that is not registered, which is copied before it is sent.
+    fn key(self) -> Option<u32>;
+}
+
+/// Registered memory of the driver, divided into equal pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Slab {
+    start: NonNull<u8>,
+    bytes: usize,
+    key: u32,
+}
+
+// SAFETY: a slab is a number with a length; whoever made it answers for the bytes, and its methods copy within them.
+unsafe impl Send for Slab {}
+
+impl Slab {
+    /// `bytes` bytes from `start` on, registered under `key`.
+    ///
+    /// # Safety
+    /// As long as the slab or a copy of it is used, the bytes are valid for reads and writes and registered under the key, and
+    /// nobody else but the adapter touches them.
+    pub const unsafe fn new(start: NonNull<u8>, bytes: usize, key: u32) -> Self {
+        Self { start, bytes, key }
+    }
+
+    /// How many bytes.
+    pub const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// `bytes` bytes from byte `at` on.
+    pub fn part(self, at: usize, bytes: usize) -> Option<Self> {
+        if at.checked_add(bytes)? > self.bytes {
+            return None;
+        }
+        // SAFETY: within the slab, or one past its end.
+        let start = unsafe { self.start.add(at) };
+        Some(Self { start, bytes, ..self })
+    }
+}
+
+// SAFETY: `Slab::new` demands it.
+unsafe impl Registered for Slab {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    fn key(self) -> Option<u32> {
+        Some(self.key)
+    }
+}
+
+/// Copies from registered memory to a private buffer: the shorter of both lengths, which is returned.
+#[inline]
+pub fn read(from: impl Registered, to: &mut [u8]) -> usize {
+    let bytes = from.bytes().min(to.len());
+    // SAFETY: both have so many bytes; a private buffer is exclusive, so that it is not registered memory.
+    unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
+    bytes
+}
+
+/// Copies between two pieces of registered memory: the shorter of both lengths.
+#[inline]
+pub fn copy(from: impl Registered, to: impl Registered) {
+    let bytes = from.bytes().min(to.bytes());
+    // SAFETY: both have so many bytes. They may be one memory.
+    unsafe { to.start().copy_from(from.start(), bytes) };
+}

@@ -1,0 +1,237 @@
+//! Soft-RoCE's work queue and completion queue entries. Layouts: `rxe_send_wqe`, `rxe_recv_wqe`, `ib_uverbs_wc`.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
+
+use crate::queue_memory::{Block, UNIT, Unit};
+use crate::raw::{Data, Failure};
+
+/// Bytes of a send entry in front of its pieces or inline bytes.
+pub const SEND: usize = 208;
+/// Bytes of a receive entry in front of its pieces.
+pub const RECEIVE: usize = 40;
+/// Bytes of a completion.
+pub const COMPLETION: usize = 48;
+
+/// `ibv_wr_opcode` and `ibv_send_flags`.
+pub(super) const OPCODE_SEND: u32 = 2;
+pub(super) const SIGNALLED: u32 = 1 << 1;
+pub(super) const SOLICITED: u32 = 1 << 2;
+pub(super) const INLINE: u32 = 1 << 3;
+/// The unit of a send entry that its flags lie in.
+pub(super) const FLAGS: usize = 1;
+/// `RXE_NETWORK_TYPE_*`.
+pub(super) const NETWORK: [u8; 2] = [1, 2];
+/// `ib_wc_flags`.
+const WITH_GRH: u32 = 1;
+
+/// Payload bytes in a send entry of this size.
+pub const fn send_room(entry: usize) -> usize {
+    entry.saturating_sub(SEND)
+}
+
+/// The adapter's progress through the pieces (`rxe_dma_info`).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub(super) struct Progress {
+    length: u32,
+    left: u32,
+    piece: u32,
+    pieces: u32,
+    offset: u32,
+    reserved: u32,
+}
+
+impl Progress {
+    const fn new(length: u32, pieces: u32) -> Self {
+        Self { length, left: length, piece: 0, pieces, offset: 0, reserved: 0 }
+    }
+}
+
+/// The address vector of a receiver (`rxe_av`).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub(super) struct Vector {
+    pub(super) port: u8,
+    pub(super) network: u8,
+    pub(super) mac: [u8; 6],
+    pub(super) gid: [u8; 16],
+    pub(super) flow_label: u32,
+    pub(super) gid_index: u8,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+    pub(super) padding: u8,
+    pub(super) from: [u8; 28],
+    pub(super) to: [u8; 28],
+}
+
+/// The front of a send entry (`rxe_send_wqe` of an unreliable datagram).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Send {
+    tag: u64,
+    reserved: u32,
+    opcode: u32,
+    flags: u32,
+    immediate: [u8; 4],
+    qpn: u32,
+    qkey: u32,
+    partition: u16,
+    reserved_handle: u16,
+    /// 0: the address vector is in the entry.
+    handle: u32,
+    reserved_way: [u32; 4],
+    way: Vector,
+    kernel: [u32; 10],
+    progress: Progress,
+}
+
+/// Units at either end of a send entry's front that differ for each datagram, and the units between them, which only
+/// depend on the path.
+pub(super) const OWN: usize = 2;
+pub(super) const COMMON: usize = SEND / UNIT - 2 * OWN;
+/// The units that all entries on the same path have in common.
+pub(super) type Front = [Unit; COMMON];
+
+impl Send {
+    /// The entry of an empty datagram without flags.
+    pub(super) fn new(qkey: u32, way: Vector) -> Self {
+        Self {
+            tag: 0,
+            reserved: 0,
+            opcode: OPCODE_SEND,
+            flags: 0,
+            immediate: [0; 4],
+            qpn: 0,
+            qkey,
+            partition: 0,
+            reserved_handle: 0,
+            handle: 0,
+            reserved_way: [0; 4],
+            way,
+            kernel: [0; 10],
+            progress: Progress::new(0, 0),
+        }
+    }
+
+    /// The units that only depend on the path.
+    pub(super) fn front(self) -> Front {
+        let units: [Unit; SEND / UNIT] = transmute!(self);
+        let [_, _, front @ .., _, _] = units;
+        front
+    }
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Tagged {
+    tag: u64,
+    reserved: u32,
+    opcode: u32,
+}
+
+/// The units of one datagram before the common ones.
+#[inline]
+pub(super) fn own_first(tag: u32, flagged: Unit) -> [Unit; OWN] {
+    [transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND }), flagged]
+}
+
+/// The units of one datagram after the common ones.
+#[inline]
+pub(super) fn own_last(length: u32, pieces: u32) -> [Unit; OWN] {
+    // Two words of the kernel precede the progress.
+    let Progress { length, left, piece, pieces, offset, reserved } = Progress::new(length, pieces);
+    transmute!([0, 0, length, left, piece, pieces, offset, reserved])
+}
+
+/// The unit at [`FLAGS`].
+#[inline]
+pub(super) fn flagged(flags: u32, (qpn, qkey): (u32, u32)) -> Unit {
+    transmute!([flags, 0, qpn, qkey])
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Piece {
+    address: u64,
+    bytes: u32,
+    key: u32,
+}
+
+pub(super) fn piece(data: Data) -> Unit {
+    transmute!(Piece { address: data.address, bytes: data.bytes, key: data.key })
+}
+
+/// A receive entry of one piece, padded to whole units.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Receive {
+    tag: u64,
+    reserved: [u32; 2],
+    progress: Progress,
+    piece: Piece,
+    padding: u64,
+}
+
+pub(super) fn receive(data: Data, tag: u32) -> [Unit; 4] {
+    let piece = Piece { address: data.address, bytes: data.bytes, key: data.key };
+    let progress = Progress::new(data.bytes, 1);
+    transmute!(Receive { tag: tag.into(), reserved: [0; 2], progress, piece, padding: 0 })
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Layout {
+    tag: u64,
+    status: u32,
+    opcode: u32,
+    vendor: u32,
+    bytes: u32,
+    immediate: [u8; 4],
+    qpn: u32,
+    source: u32,
+    flags: u32,
+    partition: u16,
+    lid: u16,
+    level: u8,
+    path_bits: u8,
+    port: u8,
+    reserved: u8,
+    padding: [u8; 16],
+}
+
+/// A completion. Untrusted: every value is checked by the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Completion {
+    /// `None`: the driver posts no such tag.
+    pub(super) tag: Option<u32>,
+    pub(super) failure: Option<Failure>,
+    pub(super) bytes: u32,
+    pub(super) source: u32,
+    pub(super) grh: bool,
+}
+
+impl Completion {
+    pub(super) fn parse(block: Block) -> Self {
+        let layout: Layout = transmute!(block);
+        Self {
+            tag: u32::try_from(layout.tag).ok(),
+            failure: Failure::of(layout.status),
+            bytes: layout.bytes,
+            source: layout.source,
+            grh: layout.flags & WITH_GRH != 0,
+        }
+    }
+}
+
+const _: () = {
+    use core::mem::offset_of;
+
+    assert!(offset_of!(Send, opcode) == offset_of!(Tagged, opcode));
+    assert!(size_of::<Send>() == SEND && size_of::<Vector>() == 88 && size_of::<Receive>() == 64);
+    assert!(offset_of!(Send, flags) == 16 && offset_of!(Send, qpn) == 24 && offset_of!(Send, handle) == 36);
+    assert!(offset_of!(Send, way) == 56 && offset_of!(Send, progress) == 184);
+    assert!(offset_of!(Vector, gid_index) == 28 && offset_of!(Vector, from) == 32 && offset_of!(Vector, to) == 60);
+    assert!(offset_of!(Receive, piece) == RECEIVE);
+    assert!(offset_of!(Layout, bytes) == 20 && offset_of!(Layout, flags) == 36);
+    assert!(offset_of!(Layout, padding) == COMPLETION);
+};
