@@ -187,8 +187,8 @@ pub trait Device {
     fn completed(&mut self, lane: Lane) -> Ticket;
     /// The next datagram. It stays valid after the borrow ends, until [`release`](Self::release).
     fn receive(&mut self, lane: Lane) -> Option<Self::Received<'_>>;
-    /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that `start
-    /// + bytes` is at most the datagram's length.
+    /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that the
+    /// datagram has at least `start + bytes` bytes.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
     /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its value.
     /// The caller holds at most [`Limits::holdable`] at a time.

@@ -21,7 +21,8 @@
 //! | alltoall | one per rank | one per rank | both the same |
 //! | reduce-scatter | one per rank | one block | the output overlays the start of the input |
 //!
-//! A barrier has no blocks: its messages are signals. A fan-in is a reduce of an empty vector, a fan-out a broadcast of one.
+//! A barrier has no blocks: its messages are signals. A fan-in is a reduce of an empty vector, a fan-out a broadcast of
+//! one.
 //!
 //! [`Place::Input`] is never written unless it is also the output.
 //!
@@ -34,7 +35,7 @@
 //! | allreduce | k-nomial, doubling, standard exchange, halving, ring | ring | |
 //! | gather, scatter | k-nomial, direct | | k-nomial |
 //! | allgather | doubling, standard exchange, Bruck, direct, ring | | |
-//! | alltoall | pairwise, direct, Bruck; doubling, standard exchange if the size is a power | | all but pairwise, direct |
+//! | alltoall | pairwise, direct, Bruck; doubling, standard exchange if a power | | all but pairwise, direct |
 //! | scan, exscan | dissemination, ring | | |
 //!
 //! Every allreduce combines in one order, the same on all ranks, so that all ranks get the same bits. In a

@@ -36,7 +36,7 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     fn is_due(now: Self::Instant, deadline: Self::Instant) -> bool;
     /// The instant as a tick of the timer wheel (about 1 µs); wraps.
     fn tick(at: Self::Instant) -> u32;
-    /// The instant of a tick less than 2³¹ ticks away from `near`.
+    /// The instant of a tick less than 2³¹ ticks away from that instant.
     fn at_tick(near: Self::Instant, tick: u32) -> Self::Instant;
 }
 

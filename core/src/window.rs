@@ -1,4 +1,5 @@
-//! One peer's sliding windows: the sending half with repair, congestion control and its probe timer, and the receiving half.
+//! One peer's sliding windows: the sending half with repair, congestion control and its probe timer, and the receiving
+//! half.
 
 pub mod congestion;
 pub mod receive_state;

@@ -171,7 +171,7 @@ pub enum Outcome {
         /// Length of the header.
         start: usize,
     },
-    /// The message matches this receive; a [`Action::Pull`] follows.
+    /// The message matches this receive; an [`Action::Pull`] follows.
     Coming {
         /// The receive, by its `user` value.
         user: u32,
@@ -248,7 +248,7 @@ pub enum Met {
         /// The message's envelope and length.
         status: Status,
     },
-    /// The payload is at the sender; a [`Action::Pull`] follows.
+    /// The payload is at the sender; an [`Action::Pull`] follows.
     Coming(Status),
     /// The message is longer than the receive's buffer.
     Truncated(Status),

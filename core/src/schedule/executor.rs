@@ -36,7 +36,6 @@ impl Schedule for Plan {
 /// Each poll returns a step whose dependencies are complete; any number of steps may be in progress, and they complete
 /// in any order. It needs no memory beyond this value. A step is computed twice in total, and its dependencies are
 /// checked once for each step that completes while it is among the 64 that may be in progress.
-/// it is among the 64 that may be under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Executor<S = Plan> {
     plan: S,
