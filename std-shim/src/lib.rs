@@ -1,13 +1,14 @@
-//! Messaging and collective communication on clusters: the library, and what the `unisono` launcher is made of.
+//! Messaging and collective communication on clusters: the library, and the parts of the `unisono` launcher.
 //!
-//! A program joins its job with [`World::join`](world::World::join), and talks to the other ranks by [`world`]: messages by rank and tag,
-//! collectives, groups that shrink when a rank has died. [`environment`] says which job that is: [`launch`] sets it, or any other starter.
+//! A program joins its job with [`World::join`](world::World::join) and communicates through [`world`]: point-to-point
+//! messages by rank and tag, collectives, and communicators that shrink after a rank has failed. [`environment`] reads
+//! the job's settings, which [`launch`] or any other launcher sets.
 //!
-//! What they stand on:
-//! - [`rank`]: what a rank is called; [`fault`]: faults injected on purpose; [`region`]: memory that is lent to an endpoint.
-//! - [`udp`]: datagrams of the operating system; [`records`]: the memory of an endpoint.
-//! - [`bootstrap`]: how the ranks find each other.
-//! - [`node`]: the memory that the ranks of one host share.
+//! The layers below:
+//! - [`rank`]: rank numbers; [`fault`]: fault injection for tests; [`region`]: memory registered with a device.
+//! - [`udp`]: the device over UDP sockets; [`records`]: the storage of an endpoint.
+//! - [`bootstrap`]: the rendezvous through which the ranks find each other.
+//! - [`node`]: the shared-memory segment of a node.
 
 extern crate alloc;
 
