@@ -1,4 +1,4 @@
-//! Waiting for arrivals outside the device's lock.
+//! Blocking wait for arrivals on a queue, without holding the device's lock.
 
 use alloc::sync::Arc;
 use core::{ffi::c_int, ptr, time::Duration};
@@ -9,20 +9,20 @@ use std::{
 
 use super::socket::Socket;
 
-/// What ended a wait.
+/// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Woken {
-    /// Something arrived on the lane, or its socket has an error to report.
+    /// A datagram arrived on the queue, or its socket reports an error.
     Arrived,
     /// [`Bell::ring`] was called.
     Rung,
-    /// Neither within the time.
+    /// The timeout expired, or a signal interrupted the wait.
     TimedOut,
 }
 
-/// Waits for the arrivals of one lane. Clones share it; the device need not be held meanwhile.
+/// Waits for the arrivals of one queue. Clones share its state; the device need not be held during the wait.
 ///
-/// Arrivals that the device already took from the kernel are not seen here: ask
+/// Datagrams that the device has already taken from the kernel do not end a wait: call
 /// [`Device::arm`](unisono_core::device::Device::arm) first.
 #[derive(Clone, Debug)]
 pub struct Bell {
@@ -42,8 +42,8 @@ impl Bell {
         Ok(Self { socket, rung: Arc::new(rung) })
     }
 
-    /// Blocks until something arrives, somebody rings or the time is over; `None` is for ever. A signal ends it as time does.
-    /// Rings that came before are not lost; one wait takes them all.
+    /// Blocks until a datagram arrives, [`ring`](Self::ring) is called or the timeout expires (`None`: never). A signal
+    /// counts as a timeout. Earlier calls of `ring` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> Woken {
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut entries = [entry(self.socket.fd()), entry(self.rung.as_raw_fd())];
@@ -69,7 +69,7 @@ impl Bell {
         }
     }
 
-    /// Ends the present wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub fn ring(&self) {
         let once = 1_u64;
         // SAFETY: an open descriptor and eight live bytes. It fails only when 2⁶⁴ − 2 rings wait already.
