@@ -1,4 +1,4 @@
-//! The server that rank 0 runs under a starter that brings none.
+//! The rendezvous server inside rank 0, for jobs whose launcher runs none.
 
 use super::{
     host_port::HostPort,
@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-/// The server that rank 0 runs under a starter that brings none.
+/// The rendezvous server inside rank 0, and whether its job has finished.
 #[derive(Debug)]
 pub(super) struct Host {
     finished: Arc<(Mutex<bool>, Condvar)>,
@@ -43,7 +43,8 @@ impl Host {
             assembly: settings.assembly(),
         };
         let resolved = resolve(place)?;
-        // The name may stand for an address that this host does not have itself: then any of its addresses serves.
+        // The name may resolve to an address that this host does not have itself (NAT): then listen on all its
+        // addresses.
         let anywhere = match resolved.first() {
             Some(address) if address.is_ipv6() => IpAddr::from(Ipv6Addr::UNSPECIFIED),
             _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -59,7 +60,7 @@ impl Host {
         Err(refused(last))
     }
 
-    /// Waits until every rank has left or died, at most until the deadline.
+    /// Waits until every rank has finished or failed, at most until the deadline.
     pub(super) fn wait(&self, deadline: Instant) {
         let mut finished = self.finished.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !*finished {

@@ -1,4 +1,4 @@
-//! Joining a job.
+//! Joining a job: connect to the rendezvous server, send this process's record and receive the table of all ranks.
 
 use super::Membership;
 use crate::{
@@ -23,54 +23,54 @@ use std::{io, time::Instant};
 /// Why a process could not join its job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JoinError {
-    /// A setting is missing.
+    /// A setting is missing or wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The rendezvous server's name cannot be resolved.
-    #[error("{place} cannot be resolved: {reason}")]
+    #[error("the rendezvous server's address {place} cannot be resolved ({reason}): check UNISONO_BOOTSTRAP")]
     Resolve {
-        /// Its name.
+        /// The address.
         place: HostPort,
         /// Why.
         reason: io::ErrorKind,
     },
-    /// Rank 0 cannot serve there.
-    #[error("rank 0 cannot listen at {place}: {reason}")]
+    /// Rank 0 cannot listen at the address.
+    #[error("rank 0 cannot listen at {place} for the rendezvous ({reason}): check UNISONO_BOOTSTRAP")]
     Serve {
         /// Where.
         place: HostPort,
         /// Why.
         reason: io::ErrorKind,
     },
-    /// The rendezvous server could not be reached, or is not ours.
-    #[error("the rendezvous server at {place}: {reason}")]
+    /// The rendezvous server could not be reached, or is of another job.
+    #[error("cannot join through the rendezvous server at {place}: {reason}")]
     Connect {
         /// Where.
         place: HostPort,
-        /// Why, at the last attempt.
+        /// The error of the last attempt.
         reason: LinkError,
     },
     /// The server refused this process.
-    #[error("the rendezvous server refuses rank {rank}: {refusal}")]
+    #[error("rank {rank} may not join the job: {refusal}")]
     Refused {
         /// This process.
         rank: Rank,
         /// Why.
         refusal: Refusal,
     },
-    /// Another rank asked for the end of the job meanwhile.
-    #[error("rank {rank} ended the job with code {code}")]
+    /// Another rank aborted the job meanwhile.
+    #[error("rank {rank} aborted the job with exit code {code}")]
     Aborted {
-        /// Who.
+        /// The rank that aborted.
         rank: Rank,
-        /// With which exit code.
+        /// The exit code of the job.
         code: i32,
     },
 }
 
 impl Membership {
-    /// Joins the job that the settings name and waits until all its ranks have. Blocks, at most for
-    /// [`Settings::assembly`] once a rank has come.
+    /// Joins the job of the settings and waits until all its ranks have joined. Blocks, at most for
+    /// [`Settings::assembly`] after the first rank has joined.
     pub fn join(settings: &Settings, offer: Offer) -> Result<Self, JoinError> {
         let deadline = Instant::now() + settings.assembly();
         let seat = settings.seat.unwrap_or(Seat { rank: Rank(0), size: 1 });
@@ -93,7 +93,8 @@ impl Membership {
             connection: Some(connection),
             host,
         };
-        // The server, whose clock starts with the first rank, says who is missing: it is given the time to.
+        // The server, whose join timeout starts with the first rank, reports the missing ranks: allow time for its
+        // answer.
         let deadline = deadline + Duration::from_secs(2);
         let outcome = membership.assemble(settings, offer, deadline);
         match outcome {
@@ -148,8 +149,8 @@ impl Membership {
     }
 }
 
-/// What tells hosts apart where no launcher numbers the nodes: the name, the boot so that clones of one name differ, and the
-/// network namespace, outside of which nobody is found by the name of a socket.
+/// An identity of this host for jobs whose launcher does not number the nodes: the host name, the boot ID (clones may
+/// share a name) and the network namespace (abstract sockets do not cross it).
 fn host_identity() -> String {
     let name = rustix::system::uname();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
