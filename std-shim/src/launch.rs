@@ -1,9 +1,10 @@
-//! The launcher: starts the processes of a job here and on other hosts, and sees them to their end.
+//! The launcher: starts the processes of a job on this host and on others, forwards signals and output, and collects
+//! their exit codes.
 //!
-//! The launching process runs the rendezvous server and is the agent of its own host. On every other host the remote
-//! shell starts an agent (`unisono agent`), which gets its order with the job's secret on its standard input and
-//! connects back. Whatever dies, its children do not survive it: processes are bound to who started them, agents to
-//! their connection.
+//! The launching process runs the rendezvous server and acts as the agent of its own host. On every other host the
+//! remote shell starts an agent (`unisono agent`), which reads its launch specification, with the job's secret, from
+//! its standard input and connects back. No child outlives its parent: processes are killed with the process that
+//! started them, and agents end with their connection.
 
 mod affinity;
 pub mod agent;
@@ -30,51 +31,51 @@ use core::{net::SocketAddr, time::Duration};
 use std::{ffi::OsString, io};
 use unisono_shmem::file::FileError;
 
-/// Time between SIGTERM and SIGKILL unless said otherwise.
+/// Default time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is to be run.
+/// A job to launch.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program, looked for as the shell does. `unisono` stands for this program if there is no other.
+    /// The program, searched for as a shell does. `unisono` falls back to this program if it is not found.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Which rank runs where.
     pub layout: Layout,
-    /// What the ranks are told, and how they are launched.
+    /// The settings of the ranks and of the launcher.
     pub settings: Settings,
-    /// Ranks that run an image instead.
+    /// Bare-metal ranks, if there are any.
     pub bare_metal: Option<BareMetal>,
 }
 
 /// Why a job could not be launched.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// A setting that the launcher cannot use.
+    /// A setting is not valid for the launcher.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A device whose feature this version was built without.
-    #[error("this unisono was built without the feature {0} (docs/verbs.md)")]
+    /// The device needs a feature that this version was built without.
+    #[error("the device {0} is not available: this unisono was built without the feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
-    /// A device that needs all ranks on one node.
-    #[error("the shm device needs all ranks on one node, not on {nodes}")]
+    /// The device needs all ranks on one node.
+    #[error("the device shm needs all ranks on one node, but the job has {nodes} nodes: use the device auto or udp")]
     Apart {
         /// Nodes of the job.
         nodes: u32,
     },
-    /// The shared memory that the device needs cannot be had.
-    #[error("no shared memory: {0}")]
+    /// The shared-memory segment that the device needs cannot be created.
+    #[error("the shared-memory segment cannot be created: {0}")]
     Segment(FileError),
-    /// The system has no random bits.
-    #[error("no random bits: {0}")]
+    /// The system cannot provide random bits.
+    #[error("the system cannot provide random bits: {0}")]
     Random(#[from] getrandom::Error),
     /// The rendezvous server cannot listen.
-    #[error("cannot listen at {at}: {error}")]
+    #[error("the rendezvous server cannot listen at {at}: {error}")]
     Serve {
-        /// Where.
+        /// The address.
         at: SocketAddr,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// A part of the launcher itself cannot be started.
@@ -85,21 +86,21 @@ pub enum LaunchError {
     Start {
         /// The rank.
         rank: Rank,
-        /// What it should run.
+        /// Its program.
         program: String,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The remote shell cannot be started.
     #[error("cannot start the remote shell for {host}: {error}")]
     Rsh {
-        /// Whither.
+        /// The host.
         host: String,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// A program, argument or directory that cannot be told to another host.
-    #[error("{0:?} is not UTF-8, so it cannot be told to another host")]
+    /// A program, argument or directory cannot be sent to another host.
+    #[error("{0:?} is not UTF-8, so it cannot be sent to another host")]
     Text(OsString),
 }
 
@@ -115,12 +116,12 @@ impl LaunchError {
     }
 }
 
-/// What begins every line of a rank.
+/// The prefix of every line of a rank's output.
 fn mark(rank: Rank) -> String {
     format!("[{rank}] ")
 }
 
-/// The settings that one process gets, with their whole names.
+/// The variables of one process's settings, with their whole names.
 fn variables(settings: &Settings) -> Vec<(String, String)> {
     settings.variables().into_iter().map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
 }

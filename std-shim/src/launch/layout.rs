@@ -1,4 +1,4 @@
-//! Which rank runs where.
+//! The placement of ranks on hosts and nodes.
 
 use crate::{
     environment::{Locality, SIZE_MAX},
@@ -6,10 +6,10 @@ use crate::{
 };
 use core::{fmt, str::FromStr};
 
-/// The host that needs no remote shell.
+/// The name of this host, which needs no remote shell.
 const HERE: &str = "localhost";
 
-/// Hosts with the number of ranks each takes: `a:4,b:4`. A host without a number takes one.
+/// Hosts with the number of ranks that each takes: `a:4,b:4`. A host without a number takes one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostList(Vec<(String, u32)>);
 
@@ -21,7 +21,7 @@ impl FromStr for HostList {
         let mut total = 0_u32;
         for part in text.split(',') {
             let (name, slots) = match part.rsplit_once(':') {
-                // An IPv6 address stands in brackets.
+                // An IPv6 address is written in brackets.
                 Some((name, slots)) if !slots.ends_with(']') => {
                     (name, slots.parse().ok().filter(|slots| *slots > 0).ok_or(HostListError::Slots)?)
                 }
@@ -32,7 +32,7 @@ impl FromStr for HostList {
                 letter.is_ascii_alphanumeric() || "-._@%".contains(letter) || (letter == ':' && bracketed.is_some())
             };
             let name = bracketed.unwrap_or(name);
-            // A name is an argument of the remote shell: it must not look like an option.
+            // The name becomes an argument of the remote shell: it must not look like an option.
             if name.is_empty() || name.starts_with('-') || name.len() > 255 || !name.chars().all(allowed) {
                 return Err(HostListError::Name);
             }
@@ -46,21 +46,21 @@ impl FromStr for HostList {
     }
 }
 
-/// Why a text is no list of hosts.
+/// Why a text is not a list of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostListError {
-    /// A name is missing or has letters that no name has.
-    #[error("hosts with their ranks are expected, such as a:4,b:4")]
+    /// A name is missing or has characters that no host name has.
+    #[error("expected hosts with their numbers of ranks, such as a:4,b:4")]
     Name,
-    /// A number of ranks is zero, too large or no number.
-    #[error("a host takes 1 or more ranks, {SIZE_MAX} in all at most")]
+    /// A number of ranks is zero, too large or not a number.
+    #[error("a host must take at least 1 rank, and all hosts together at most {SIZE_MAX}")]
     Slots,
-    /// A host stands there twice.
-    #[error("a host is named twice")]
+    /// A host is listed twice.
+    #[error("a host is listed twice")]
     Twice,
 }
 
-/// Where one rank runs.
+/// The placement of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Berth {
     /// The rank.
@@ -76,13 +76,13 @@ pub struct Berth {
 }
 
 impl Berth {
-    /// As the process itself is told.
+    /// The position on the node, as passed to the process.
     pub const fn locality(&self) -> Locality {
         Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size), segment: None }
     }
 }
 
-/// Which rank runs where.
+/// The placement of all ranks of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     hosts: Vec<Option<String>>,
@@ -90,7 +90,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// All ranks on this host, as if it were several nodes: neighbouring ranks share one.
+    /// All ranks on this host, divided into `nodes` nodes of consecutive ranks.
     pub fn here(size: u32, nodes: u32) -> Result<Self, LayoutError> {
         if !(1..=SIZE_MAX).contains(&size) {
             return Err(LayoutError::Size);
@@ -99,11 +99,11 @@ impl Layout {
             return Err(LayoutError::Nodes { size });
         }
         let first = |node: u32| (u64::from(node) * u64::from(size)).div_ceil(u64::from(nodes)) as u32;
-        let berths = (0..nodes).flat_map(|node| berths(0, node, first(node), first(node + 1) - first(node)));
+        let berths = (0..nodes).flat_map(|node| consecutive_ranks(0, node, first(node), first(node + 1) - first(node)));
         Ok(Self { hosts: vec![None], berths: berths.collect() })
     }
 
-    /// Over the hosts, filled one after the other; all their places unless `size` says fewer.
+    /// Ranks on the hosts of a list, which are filled in order; `size` ranks, or as many as the hosts take.
     pub fn over(list: &HostList, size: Option<u32>) -> Result<Self, LayoutError> {
         let slots: u32 = list.0.iter().map(|(_, slots)| slots).sum();
         let size = size.unwrap_or(slots);
@@ -120,7 +120,7 @@ impl Layout {
                 break;
             }
             let node = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-            all.extend(berths(hosts.len(), node, next, here));
+            all.extend(consecutive_ranks(hosts.len(), node, next, here));
             hosts.push((name != HERE).then(|| name.clone()));
             next += here;
         }
@@ -132,7 +132,7 @@ impl Layout {
         &self.hosts
     }
 
-    /// Where each rank runs, by rank.
+    /// The placement of each rank, by rank.
     pub fn berths(&self) -> &[Berth] {
         &self.berths
     }
@@ -152,7 +152,7 @@ impl Layout {
         self.berths.last().map_or(0, |last| last.node + 1)
     }
 
-    /// The name of a rank's host, for people.
+    /// The name of a rank's host, for messages.
     pub fn host_name(&self, rank: Rank) -> &str {
         let berth = usize::try_from(rank.0).ok().and_then(|rank| self.berths.get(rank));
         let host = berth.and_then(|berth| self.hosts.get(berth.host));
@@ -160,29 +160,29 @@ impl Layout {
     }
 }
 
-fn berths(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = Berth> {
+fn consecutive_ranks(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = Berth> {
     let berth = move |local_rank| Berth { rank: Rank(first + local_rank), host, node, local_rank, local_size: count };
     (0..count).map(berth)
 }
 
-/// Why ranks cannot be placed.
+/// Why a placement is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// No ranks or too many.
-    #[error("a job has 1 to {SIZE_MAX} ranks")]
+    /// The number of ranks is 0 or too large.
+    #[error("a job must have 1 to {SIZE_MAX} ranks")]
     Size,
-    /// No nodes, or more than ranks.
-    #[error("1 to {size} nodes can share {size} ranks")]
+    /// The number of nodes is 0, or larger than that of ranks.
+    #[error("{size} ranks can be on 1 to {size} nodes")]
     Nodes {
-        /// Ranks.
+        /// Ranks of the job.
         size: u32,
     },
     /// More ranks than the hosts take.
-    #[error("the hosts take {slots} ranks, not {size}")]
+    #[error("the hosts take {slots} ranks in all, not {size}: reduce -n or extend --hosts")]
     TooFewPlaces {
-        /// Ranks asked for.
+        /// Requested ranks.
         size: u32,
-        /// Places there are.
+        /// Ranks that the hosts take.
         slots: u32,
     },
 }

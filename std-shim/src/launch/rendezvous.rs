@@ -1,4 +1,4 @@
-//! Where the launcher's server listens, and where others may find it.
+//! Addresses of the launcher's rendezvous server: where it listens, and where other hosts may reach it.
 
 use super::{LaunchError, layout::Layout};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io;
 
-/// Listens where the agents can reach it: on the loopback if there are none.
+/// Starts the server: on all addresses if there are remote agents, otherwise on the loopback.
 pub(super) fn serve(
     layout: &Layout,
     hosting: Hosting,
@@ -28,7 +28,7 @@ pub(super) fn serve(
     Err(refused)
 }
 
-/// Where the server may be reached, the likeliest first.
+/// The addresses at which the server may be reachable, the most likely first.
 pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
     let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
     let remote = layout.hosts().iter().any(Option::is_some);
@@ -48,7 +48,7 @@ pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
     hosts.into_iter().map(|host| SocketAddr::new(host, port).into()).collect()
 }
 
-/// A name that no other job has.
+/// A random job name.
 pub(super) fn random_name() -> Result<JobName, LaunchError> {
     let name = format!("{:016x}", getrandom::u64()?);
     name.parse().map_err(|error| LaunchError::Setup(io::Error::other(error)))
