@@ -1,5 +1,5 @@
-//! What a process of a job, or the launcher, is told by `UNISONO_*` variables: the grammar of the command line, the same
-//! names. An unknown name is an error, so that a mistyped one is not silently without effect.
+//! The settings of a process of a job, or of the launcher, from `UNISONO_*` variables: the same names and values as the
+//! command-line options. An unknown name is an error, so that a mistyped variable is not silently ignored.
 
 mod choice;
 mod host_list;
@@ -30,12 +30,12 @@ use unisono_udp::fault::Faults;
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
 const OFFSET: u32 = 0x811c_9dc5;
 
-/// FNV-1a over what was mixed before, a text, and its end.
+/// FNV-1a: continues the hash `before` with a text and a terminating zero byte.
 fn fnv(before: u32, text: &str) -> u32 {
     text.bytes().chain([0]).fold(before, |digest, byte| (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What every variable begins with.
+/// The prefix of every variable.
 pub const PREFIX: &str = "UNISONO_";
 /// Where this process stands on its node. Known when the launcher started it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,40 +46,40 @@ pub struct Locality {
     pub rank: Option<u32>,
     /// Ranks of the node.
     pub size: Option<u32>,
-    /// The node's segment of shared memory. `None`: its ranks make one themselves.
+    /// The node's shared-memory segment. `None`: the ranks of the node create one themselves.
     pub segment: Option<GivenSegment>,
 }
 
-/// How messages move.
+/// The settings of message transport.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Transport {
     /// The device.
     pub device: DeviceChoice,
-    /// Who makes progress.
+    /// The progress mode.
     pub progress: Progress,
-    /// Largest datagram, if it is not to be found out.
+    /// Largest datagram. `None`: from the link.
     pub mtu: Option<Mtu>,
-    /// Segmentation by the kernel, if it is not to be found out.
+    /// Whether to use segmentation offload (GSO). `None`: if the kernel supports it.
     pub gso: Option<Switch>,
-    /// Who writes an adapter's work queues, if not the default.
+    /// How work queues of an RDMA adapter are written. `None`: the default.
     pub queues: Option<QueuesChoice>,
-    /// Memory for messages that came before their receives, if not the usual 1 MiB.
+    /// Memory for unexpected messages. `None`: 1 MiB.
     pub eager_pool: Option<EagerPool>,
-    /// What the injector does to datagrams.
+    /// Faults injected into outgoing datagrams.
     pub faults: Faults,
-    /// What happens when a rank dies.
+    /// The policy when a rank fails.
     pub on_death: OnDeath,
-    /// Silence that counts as death, if that is to be decided by silence alone.
+    /// Silence of a peer after which it is considered failed. `None`: its process's liveness is queried instead.
     pub silence: Option<Silence>,
-    /// Waiting after which it is said who is missing.
+    /// Time in a collective after which the missing ranks are reported. `None`: never.
     pub watchdog: Option<Watchdog>,
-    /// Bytes of a long message that memory is granted for at a time, if not 2³¹: for tests, which no variable sets.
+    /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
 
 impl Transport {
-    /// Whether so many ranks of a node share memory, in a job of `size`. Faults are asked for to see them: then datagrams carry
-    /// everything, unless there are other nodes.
+    /// Whether `ranks` ranks of a node share memory, in a job of `size` ranks. With fault injection they do so only if
+    /// there are other nodes, since faults apply to datagrams only.
     pub fn shares(&self, ranks: usize, size: usize) -> bool {
         match self.device {
             DeviceChoice::Auto => ranks > 1 && (self.faults.is_none() || ranks < size),
@@ -88,71 +88,71 @@ impl Transport {
         }
     }
 
-    /// Whether the settings fit together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// A device that is said, and settings that only another has.
+    /// The device is set explicitly, and other settings apply to another device.
     pub fn check(&self) -> Result<(), SettingsError> {
         if !matches!(self.device, DeviceChoice::Shm | DeviceChoice::Verbs) {
             return Ok(());
         }
         let faults = !self.faults.is_none() || self.faults.seed != 0;
         let reason = match (faults, self.mtu, self.gso) {
-            (true, ..) => "faults are injected into datagrams of the device udp",
-            (_, Some(_), _) => "the largest datagram is chosen for the device udp",
-            (.., Some(_)) => "datagrams are segmented by the kernel for the device udp",
+            (true, ..) => "fault injection applies to the device udp",
+            (_, Some(_), _) => "the MTU applies to the device udp",
+            (.., Some(_)) => "segmentation offload (GSO) applies to the device udp",
             (false, None, None) => return Ok(()),
         };
-        let reason = format!("{reason}, not for this one");
+        let reason = format!("{reason}, not to this one");
         Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
     }
 }
 
-/// What only the launcher reads.
+/// The settings that only the launcher reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Launching {
-    /// Give each rank processors of its own.
+    /// Whether to pin each rank to processors of its own.
     pub pin: Option<Switch>,
-    /// Begin every line of output with its rank.
+    /// Whether to prefix every line of output with its rank.
     pub tag_output: Option<Switch>,
-    /// The command that starts a command on another host: `ssh` unless said otherwise.
+    /// The remote shell that starts a command on another host. `None`: `ssh`.
     pub rsh: Option<String>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Option<Grace>,
-    /// Nodes that this host counts as.
+    /// Number of nodes that this host is treated as.
     pub nodes: Option<u32>,
-    /// Hosts to run on instead of this one.
+    /// The hosts to run on. `None`: this one.
     pub hosts: Option<HostList>,
-    /// Ranks, the last ones, that have no operating system.
+    /// Number of bare-metal ranks; they are the last ranks of the job.
     pub bare_metal: Option<u32>,
-    /// What those run.
+    /// The image that the bare-metal ranks run.
     pub image: Option<PathBuf>,
-    /// What runs that.
+    /// The emulator that runs the image.
     pub emulator: Option<String>,
 }
 
 /// All settings of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Which process this is. `None`: a job of its own.
+    /// The rank of this process. `None`: a job of one process.
     pub seat: Option<Seat>,
-    /// Where the rendezvous server listens. Without a launcher, rank 0 serves there.
+    /// The address of the rendezvous server. Without a launcher, rank 0 runs it.
     pub bootstrap: Option<HostPort>,
-    /// Whether rank 0 hosts the rendezvous server. The launcher, which hosts it itself, says `off`.
+    /// Whether rank 0 runs the rendezvous server. A launcher that runs it itself sets `off`.
     pub serve: Option<Switch>,
-    /// The job's key.
+    /// The job's secret.
     pub secret: Option<Secret>,
     /// The job's name, empty if it has none.
     pub job: JobName,
-    /// Where this process stands on its node.
+    /// The position of this process on its node.
     pub locality: Locality,
-    /// How messages move.
+    /// The settings of message transport.
     pub transport: Transport,
-    /// How collectives over messages are done.
+    /// The algorithm choices of collectives over messages.
     pub tuning: Tuning,
-    /// What only the launcher reads.
+    /// The settings that only the launcher reads.
     pub launching: Launching,
-    /// Time that the job has to assemble.
+    /// Join timeout: time from the first rank to the last.
     pub assembly: Option<Assembly>,
 }
 
@@ -162,7 +162,7 @@ impl Settings {
         Self::from_variables(env::vars_os())
     }
 
-    /// Reads variables; those without the [`PREFIX`] are passed over.
+    /// Reads variables; ignores those without the [`PREFIX`].
     pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, SettingsError> {
         let mut reading = Reading::default();
         for (name, value) in variables {
@@ -173,7 +173,7 @@ impl Settings {
         reading.finish()
     }
 
-    /// The variables, without prefix, that make another process read these settings.
+    /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let Self { seat, bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly } = self;
         let faults = &transport.faults;
@@ -255,13 +255,13 @@ impl Settings {
         Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
     }
 
-    /// Time that the job has to assemble: a minute unless said otherwise.
+    /// The join timeout: one minute by default.
     pub fn assembly(&self) -> Duration {
         self.assembly.map_or(Duration::from_secs(60), Period::duration)
     }
 }
 
-/// A job's name: up to 64 letters, digits, `.`, `_` and `-`.
+/// A job's name: up to 64 alphanumeric characters, `.`, `_` and `-`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobName(String);
 
@@ -288,30 +288,30 @@ impl fmt::Display for JobName {
     }
 }
 
-/// No job's name.
+/// The text is not a job name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a name of 1 to 64 letters, digits, `.`, `_` and `-` is expected")]
+#[error("expected a name of 1 to 64 alphanumeric characters, `.`, `_` and `-`")]
 pub struct JobNameError;
 
 /// Why the settings cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// A `UNISONO_*` name that means nothing.
-    #[error("{name} is no setting of unisono{}", like.map(|like| format!("; did you mean {PREFIX}{like}?")).unwrap_or_default())]
+    /// A `UNISONO_*` variable that does not exist.
+    #[error("{name} is not a setting of unisono{}", like.map(|like| format!("; did you mean {PREFIX}{like}?")).unwrap_or_default())]
     Unknown {
         /// The whole name.
         name: String,
         /// A similar name that exists, without prefix.
         like: Option<&'static str>,
     },
-    /// A value that its setting cannot have.
+    /// A value that is not valid for its setting.
     #[error("{PREFIX}{name}={value}: {reason}")]
     Invalid {
         /// The setting, without prefix.
         name: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What is expected.
+        /// The expected values.
         reason: String,
     },
     /// The secret cannot be used. Its value is not shown.
@@ -319,19 +319,19 @@ pub enum SettingsError {
     Secret {
         /// `SECRET` or `SECRET_FILE`.
         name: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: SecretError,
     },
-    /// A setting without another that it needs.
-    #[error("{PREFIX}{name} is set but {PREFIX}{needs} is not")]
+    /// A setting that needs another one, which is not set.
+    #[error("{PREFIX}{name} needs {PREFIX}{needs}, which is not set")]
     Missing {
         /// The setting.
         name: &'static str,
-        /// What it needs.
+        /// The setting that it needs.
         needs: &'static str,
     },
     /// Two settings that exclude each other.
-    #[error("{PREFIX}{name} and {PREFIX}{other} exclude each other")]
+    #[error("{PREFIX}{name} and {PREFIX}{other} cannot both be set")]
     Conflict {
         /// One.
         name: &'static str,
@@ -400,7 +400,7 @@ impl Reading {
         "TUNING",
         "SHARING",
     ];
-    /// What launchers tell ranks: nobody writes these by hand.
+    /// Variables that launchers set for ranks: not suggested for mistyped names, since users do not set them.
     const TOLD: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
 
     fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
@@ -422,7 +422,7 @@ impl Reading {
             value: if name == "SECRET" { "…".to_owned() } else { value.to_string_lossy().into_owned() },
             reason: reason.to_string(),
         };
-        let value = value.to_str().ok_or_else(|| invalid(&"text in UTF-8 is expected"))?;
+        let value = value.to_str().ok_or_else(|| invalid(&"expected UTF-8 text"))?;
         let Settings { bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly, .. } =
             &mut self.settings;
         let faults = &mut transport.faults;
@@ -470,10 +470,10 @@ impl Reading {
                     tuning.set_sharing(ranks);
                     None
                 }
-                _ => Some("a number of ranks from 1 to 65535 is expected".to_owned()),
+                _ => Some("expected a number of ranks from 1 to 65535".to_owned()),
             },
             "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
-            // Read where the log is set up.
+            // Read when logging is initialized.
             "LOG" => None,
             _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {
                 Some(Ok(wanted)) => {
@@ -518,17 +518,17 @@ impl Reading {
 
 fn seat(rank: u32, size: u32) -> Result<Seat, SettingsError> {
     if !(1..=SIZE_MAX).contains(&size) {
-        let reason = format!("1 to {SIZE_MAX} ranks are expected");
+        let reason = format!("expected 1 to {SIZE_MAX} ranks");
         return Err(SettingsError::Invalid { name: "SIZE", value: size.to_string(), reason });
     }
     let refused = || {
-        let reason = format!("a rank below {PREFIX}SIZE={size} is expected");
+        let reason = format!("expected a rank below {PREFIX}SIZE={size}");
         SettingsError::Invalid { name: "RANK", value: rank.to_string(), reason }
     };
     Seat::new(Rank(rank), size).ok_or_else(refused)
 }
 
-/// Parses into `to`; otherwise says why not.
+/// Parses the value into `to`. Returns the error message if it is not valid.
 fn replace<T: FromStr<Err: fmt::Display>>(to: &mut T, value: &str) -> Option<String> {
     match value.parse() {
         Ok(parsed) => {

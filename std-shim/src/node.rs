@@ -1,7 +1,9 @@
-//! A process's part in the shared memory of its node: one segment per node and job, a seat for each of its ranks.
+//! A process's attachment to the shared-memory segment of its node: one segment per node and job, with a slot for each
+//! local rank.
 //!
-//! `unisono run` makes the segment and hands it to the ranks as a descriptor (`UNISONO_SEGMENT`); under another starter the
-//! first rank of the node does. It has no name anywhere, and goes with its last process.
+//! `unisono run` creates the segment and passes it to the ranks as a file descriptor (`UNISONO_SEGMENT`); under another
+//! launcher the lowest rank of the node does. The segment has no name in the file system, and is freed when its last
+//! process ends.
 
 mod arrivals;
 mod handover;
@@ -25,74 +27,77 @@ use handover::{Giver, Taken, Taker};
 use crate::environment::{DeviceChoice, GivenSegment, Settings};
 use unisono_bootstrap::{Incarnation, Membership, Rank};
 
-/// Time that the first rank of a node has to make a segment and hand it over, once all ranks have joined the job.
+/// Time limit for the first rank of a node to create the segment and pass it on, once all ranks have joined the job.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// Time that the others of the node have to come for a segment before it is made.
+/// Time that the first rank waits for the other ranks of the node to ask for the segment before it creates the segment.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// Why a process has no part in the shared memory of its node.
+/// Why a process is not attached to the shared memory of its node.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// There is no segment, or it cannot be used.
-    #[error("shared memory: {0}")]
+    /// The segment cannot be created, or cannot be mapped.
+    #[error("the shared-memory segment cannot be used: {0}")]
     File(#[from] FileError),
-    /// The system refuses something.
-    #[error("shared memory: {0}")]
+    /// A system call failed.
+    #[error("the shared-memory segment cannot be set up: {0}")]
     System(#[from] std::io::Error),
     /// The device is `shm`, and the job has several nodes.
-    #[error("the device shm needs all ranks on one node, not on {nodes}")]
+    #[error("the device shm needs all ranks on one node, but the job has {nodes} nodes: use the device auto or udp")]
     Apart {
-        /// How many.
+        /// Nodes of the job.
         nodes: usize,
     },
-    /// The device is `shm`, and whoever should have made a segment gave none.
-    #[error("the device shm needs shared memory, and nobody gave any")]
+    /// The device is `shm`, and the launcher or the first rank of the node provided no segment.
+    #[error("the device shm needs a shared-memory segment, and none was provided: use the device auto or udp")]
     NotGiven,
     /// A node has too many ranks.
-    #[error("{ranks} ranks of a node cannot share memory: at most {RANKS_MAX} can")]
+    #[error("{ranks} ranks on one node are too many to share memory: at most {RANKS_MAX} can")]
     TooMany {
-        /// How many.
+        /// Ranks of the node.
         ranks: usize,
     },
-    /// The segment is not that of this node.
-    #[error("the segment that was given has {seats} seats for {ranks} ranks")]
+    /// The segment was made for another number of ranks.
+    #[error("the provided shared-memory segment has {seats} rank slots, but the node has {ranks} ranks")]
     Seats {
-        /// Of the segment.
+        /// Slots of the segment.
         seats: u32,
-        /// Of the node.
+        /// Ranks of the node.
         ranks: usize,
     },
-    /// Another process sits on this one's seat.
-    #[error("another process sits on the seat of rank {0}")]
+    /// Another process holds the slot of this rank.
+    #[error("another process holds the shared-memory slot of rank {0}: start each rank once")]
     Taken(Rank),
-    /// An earlier life of this rank sat on its seat: nobody follows it there. With the device `auto` this one does without.
-    #[error("an earlier life of rank {0} has its seat")]
+    /// An earlier incarnation of this rank used the slot, which is not reused. With the device `auto` the rank works
+    /// without shared memory.
+    #[error(
+        "an earlier incarnation of rank {0} used its shared-memory slot, which cannot be reused: use the device auto"
+    )]
     Former(Rank),
-    /// Whoever sits on a rank's seat is not the one that joined the job.
-    #[error("the seat of rank {0} is not its own")]
+    /// The process in a rank's slot is not the one that joined the job.
+    #[error("the shared-memory slot of rank {0} is held by a process that is not this job's rank {0}")]
     Stranger(Rank),
-    /// A rank has not come in time.
-    #[error("rank {0} has not taken its seat in time")]
+    /// A rank did not attach in time.
+    #[error("rank {0} did not attach to the shared-memory segment in time")]
     Absent(Rank),
-    /// The job was ended meanwhile.
-    #[error("rank {rank} ended the job with code {code}")]
+    /// A rank aborted the job meanwhile.
+    #[error("rank {rank} aborted the job with exit code {code}")]
     Aborted {
-        /// Who asked for it.
+        /// The rank that aborted.
         rank: Rank,
-        /// The exit code to end with.
+        /// The exit code of the job.
         code: i32,
     },
 }
 
-/// What is known of a rank of the node.
+/// The state of a rank of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Standing {
-    /// It lives.
+    /// It runs.
     Alive,
     /// It has finished.
     Left,
-    /// It has died or given up.
+    /// It has failed.
     Dead,
 }
 
@@ -107,11 +112,11 @@ struct Neighbour {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Presence {
-    /// A process of its own, whose life its lock tells.
+    /// Another process; the lock on its slot shows whether it is alive.
     Elsewhere,
     /// A thread of this process.
     Here,
-    /// This life of it has no seat.
+    /// This incarnation of it has no slot.
     Never,
 }
 
@@ -121,7 +126,7 @@ impl Neighbour {
     }
 }
 
-/// A process's part in the shared memory of its node.
+/// A process's attachment to the shared-memory segment of its node.
 pub struct Node {
     segment: Segment<'static>,
     _mapping: Mapping,
@@ -130,7 +135,7 @@ pub struct Node {
     own: Own<'static>,
     sleepers: Sleepers<'static>,
     neighbours: Box<[Neighbour]>,
-    // Closed last: with it goes the lock that says that this process lives.
+    // Dropped last: closing it releases the lock that shows that this process is alive.
     life: Life,
 }
 
@@ -141,8 +146,9 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Takes this process's seat and waits until all ranks of the node have, or are known to be dead. `None`: its ranks do
-    /// not share memory, since there is only one, or another device was chosen, or there is no memory to share.
+    /// Claims this process's slot and waits until all ranks of the node have attached or are known to have failed.
+    /// `None`: the ranks do not share memory, since there is only one, another device was chosen, or no segment is
+    /// available.
     pub(crate) fn join(settings: &Settings, membership: &mut Membership) -> Result<Option<Self>, NodeError> {
         let (device, own) = (settings.transport.device, membership.rank());
         let node_of = |rank: Rank| membership.table().get(rank.0 as usize).map(|entry| entry.node);
@@ -237,7 +243,7 @@ impl Node {
         self.segment
     }
 
-    /// Where everything lies in it.
+    /// The layout of the segment.
     pub const fn layout(&self) -> Layout {
         self.layout
     }
@@ -252,7 +258,7 @@ impl Node {
         self.layout.sizes().ranks
     }
 
-    /// The rank with this number on the node; the largest number there is if there is none.
+    /// The rank with this number on the node; `Rank(u32::MAX)` if there is none.
     pub fn rank_of(&self, local: u32) -> Rank {
         self.neighbours.get(local as usize).map_or(Rank(u32::MAX), |neighbour| neighbour.rank)
     }
@@ -263,12 +269,12 @@ impl Node {
         u32::try_from(found).ok()
     }
 
-    /// Whether a rank of the node lives and has not given up. One system call.
+    /// Whether a rank of the node is running. One system call.
     pub fn is_alive(&self, local: u32) -> bool {
         self.standing(local) == Standing::Alive
     }
 
-    /// How it stands with a rank of the node, as the system sees it and the rank says. One system call.
+    /// The state of a rank of the node, from its lock and from its slot. One system call.
     pub fn standing(&self, local: u32) -> Standing {
         let Some(neighbour) = self.neighbours.get(local as usize) else { return Standing::Dead };
         let said = || Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
@@ -283,19 +289,20 @@ impl Node {
             Presence::Elsewhere => match self.life.holder(local) {
                 Ok(Holder::Nobody) => ended(),
                 Ok(Holder::Process(_)) | Err(_) if matches!(said(), Some(Occupant::Failed(_))) => Standing::Dead,
-                // Who cannot be asked is not declared dead here.
+                // A failed query does not declare the rank failed.
                 Ok(Holder::Process(_)) | Err(_) => Standing::Alive,
             },
         }
     }
 
-    /// The process of a rank of the node, as this one sees it. `None`: it never came, or is out of sight.
+    /// The process ID of a rank of the node, in this process's PID namespace. `None`: it never attached, or is in
+    /// another namespace.
     pub fn pid(&self, local: u32) -> Option<u32> {
         let neighbour = self.neighbours.get(local as usize)?;
         (neighbour.process != 0).then_some(neighbour.process)
     }
 
-    /// Whether every rank of the node is a process, as it says itself. All ranks say the same.
+    /// Whether every rank of the node has recorded a process ID in its slot. Equal on all ranks.
     pub fn has_processes(&self) -> bool {
         let sits = |local| Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
         (0..self.size()).all(|local| match sits(local) {
@@ -306,49 +313,51 @@ impl Node {
         })
     }
 
-    /// The life of a rank that shares memory; none of a later life does.
+    /// The incarnation of a rank that shares memory; later incarnations do not.
     pub fn incarnation(&self, local: u32) -> Option<Incarnation> {
         let neighbour = self.neighbours.get(local as usize)?;
         (neighbour.presence != Presence::Never).then_some(neighbour.incarnation)
     }
 
-    /// Whether this process's own seat is as it was written. If not, somebody writes where he should not, and nothing in the
-    /// segment can be trusted.
+    /// Whether this process's own slot is unchanged. If not, another process wrote where it must not, and nothing in
+    /// the segment can be trusted.
     pub fn is_intact(&self) -> bool {
         self.own.is_intact()
     }
 
-    /// How the ranks of the node wait.
+    /// Whether waiting ranks of the node spin or sleep.
     pub const fn waiting(&self) -> Waiting {
         self.layout.sizes().waiting
     }
 
-    /// Who sleeps on what: to wake them.
+    /// The sleeping ranks, to wake them.
     pub const fn sleepers(&self) -> Sleepers<'static> {
         self.sleepers
     }
 
-    /// A wait that begins.
+    /// The wait strategy for a new wait.
     pub const fn rest(&self) -> Rest<'static> {
         Rest::new(self.sleepers)
     }
 
-    /// Whether a rank takes part in no collective any more, since one of its failed, or it finishes or gives up. One load.
+    /// Whether a rank has left the collectives for good, since one of its collectives failed, or it finishes or fails.
+    /// One load.
     pub fn has_retired(&self, local: u32) -> bool {
         Seat::of(self.segment(), &self.layout, local).is_some_and(|seat| seat.has_retired())
     }
 
-    /// Tells the others that this rank takes part in no collective any more.
+    /// Announces to the other ranks that this rank takes part in no further collective.
     pub(crate) fn retire(&self) {
         self.own.retire();
     }
 
-    /// Gives up, since what this rank wrote was overwritten: the others take it for dead.
+    /// Marks this rank failed, since its data in the segment was overwritten: the other ranks treat it as failed.
     pub(crate) fn give_up(&self) {
         self.own.fail();
     }
 
-    /// Says farewell to the others: the end of this process will be no death. Without it, it is one.
+    /// Announces that this rank finishes: the other ranks do not treat its end as a failure. Without this call, they
+    /// do.
     pub(crate) fn leave(&self) {
         self.own.leave();
     }
@@ -356,7 +365,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Threads of this process do not see the lock go.
+        // Other ranks that are threads of this process do not see the lock released.
         let said = Seat::of(self.segment(), &self.layout, self.local).map(|seat| seat.occupant());
         if !matches!(said, Some(Occupant::Left(_))) {
             self.own.fail();
@@ -364,7 +373,8 @@ impl Drop for Node {
     }
 }
 
-/// The segment of ranks that no launcher gave one: the first of them makes it, the others get it from that one.
+/// The segment of ranks whose launcher provided none: the first of them creates it, and the others receive it from that
+/// one.
 fn without_launcher(
     settings: &Settings,
     ranks: &[Rank],
@@ -388,7 +398,7 @@ fn without_launcher(
         Err(error) => {
             let patience = Patience::new(membership, Instant::now() + HANDOVER);
             decline(&mut giver, ranks, patience)?;
-            tracing::warn!("no shared memory: {error}");
+            tracing::warn!("no shared memory on this node: {error}");
             if auto { Ok(None) } else { Err(error.into()) }
         }
     }
@@ -410,14 +420,14 @@ fn take(
         match patience.rest(first)? {
             Word::Wait => {}
             Word::Dead | Word::Late => {
-                tracing::warn!(%first, "the first rank of the node gives no shared memory");
+                tracing::warn!(%first, "the first rank of the node provided no shared memory in time: using messages");
                 return Ok(None);
             }
         }
     }
 }
 
-/// Tells the other ranks of the node that there is nothing to share.
+/// Reports to the other ranks of the node that there is no segment.
 fn decline(giver: &mut Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<(), NodeError> {
     let mut left = ranks.len().saturating_sub(1);
     while left > 0 && patience.rest(ranks[0])? == Word::Wait {
@@ -426,8 +436,8 @@ fn decline(giver: &mut Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Res
     Ok(())
 }
 
-/// Processors of all ranks of the node together, each of which its starter may have pinned to some. Who does not come soon is not
-/// asked.
+/// The number of processors of all ranks of the node together; the launcher may have pinned each rank to some. Ranks
+/// that do not connect within [`GATHERING`] are left out.
 fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> Result<u32, NodeError> {
     let mut patience = Patience::new(membership, Instant::now() + GATHERING);
     while giver.gather() + 1 < ranks.len() && patience.rest(ranks[0])? == Word::Wait {}
@@ -440,7 +450,7 @@ fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> R
     Ok(processors().max(all.count()))
 }
 
-/// A segment for ranks that no launcher gave one.
+/// Creates a segment for ranks whose launcher provided none.
 fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
     let waiting = Waiting::of(ranks, processors as usize);
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
@@ -449,8 +459,8 @@ fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
     Ok(made.into())
 }
 
-/// Processors that the ranks of this node share, as far as this process knows: its own, or those of its parent, which may have
-/// pinned it to some.
+/// The number of processors that the ranks of this node share, as visible to this process: its own or its parent's,
+/// since the parent may have pinned this process to some.
 pub(crate) fn processors() -> u32 {
     let of = |process| sched_getaffinity(process).map_or(1, |processors| processors.count());
     of(None).max(of(rustix::process::getppid()))

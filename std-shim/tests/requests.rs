@@ -1,4 +1,4 @@
-//! Requests that are waited for together, taken back, and asked again.
+//! Requests: wait and test for one, any, some or all; cancel; and test again after completion.
 
 mod job;
 
@@ -14,12 +14,12 @@ use unisono::{
     wait_some,
 };
 
-/// Words of a message in the entry, in the bulk, announced.
+/// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
 const KINDS: [usize; 3] = [1, 700, 40_000];
 const GO: Tag = Tag(99);
 
-/// The messages that rank 0 sends, as soon as it is told to.
-fn send_when_told(world: &World, words: usize, tags: impl IntoIterator<Item = u32>) {
+/// Rank 0 sends a message with each tag, each after a word from rank 1.
+fn send_on_request(world: &World, words: usize, tags: impl IntoIterator<Item = u32>) {
     for tag in tags {
         world.receive_into(&mut [0_u8], Rank(1), GO).expect("arrives");
         world.send(&data(tag as usize, words), Rank(1), Tag(tag)).expect("sent");
@@ -36,7 +36,7 @@ fn one_after_the_other_ends_in_the_order_of_the_messages() {
         const ORDER: [u32; 4] = [2, 0, 3, 1];
         for words in KINDS {
             if world.rank() == Rank(0) {
-                send_when_told(world, words, ORDER);
+                send_on_request(world, words, ORDER);
                 continue;
             }
             let mut buffers = vec![vec![0; words]; ORDER.len()];
@@ -48,12 +48,12 @@ fn one_after_the_other_ends_in_the_order_of_the_messages() {
                     .collect();
                 for tag in ORDER {
                     let all = loans.iter().map(|(_, loan)| loan);
-                    assert_eq!(test_any(all.clone()), None, "nobody was told to send");
+                    assert_eq!(test_any(all.clone()), None, "nothing has been sent");
                     world.send(&[1_u8], Rank(0), GO).expect("sent");
                     let (index, status) = wait_any(all.clone()).expect("arrives").expect("one is left");
                     assert_eq!((loans[index].0, status), (tag, Some(of_rank_0(tag as usize, words))));
                     let (again, buffer) = loans.swap_remove(index).1.wait();
-                    assert_eq!(again, Ok(None), "it was told");
+                    assert_eq!(again, Ok(None), "its completion was returned before");
                     assert_eq!(buffer, data(tag as usize, words));
                 }
                 assert_eq!(wait_any(loans.iter().map(|(_, loan)| loan)), Ok(None));
@@ -67,8 +67,8 @@ fn some_are_those_that_have_ended() {
     everywhere(2, |world| {
         for words in KINDS {
             if world.rank() == Rank(0) {
-                send_when_told(world, words, [1]);
-                send_when_told(world, words, [0, 2]);
+                send_on_request(world, words, [1]);
+                send_on_request(world, words, [0, 2]);
                 continue;
             }
             let mut buffers = vec![vec![0; words]; 3];
@@ -79,7 +79,11 @@ fn some_are_those_that_have_ended() {
                 assert_eq!(test_some(&requests), None);
                 world.send(&[1_u8], Rank(0), GO).expect("sent");
                 assert_eq!(wait_some(&requests), Ok(vec![(1, Some(of_rank_0(1, words)))]));
-                assert_eq!(test_some(&requests), None, "the others are under way, and that was told");
+                assert_eq!(
+                    test_some(&requests),
+                    None,
+                    "the others are in progress, and the completed one was returned before"
+                );
                 world.send(&[1_u8; 1], Rank(0), GO).expect("sent");
                 world.send(&[1_u8; 1], Rank(0), GO).expect("sent");
                 let mut found = Vec::new();
@@ -97,7 +101,7 @@ fn some_are_those_that_have_ended() {
 }
 
 #[test]
-fn all_are_told_in_their_order() {
+fn all_complete_in_their_order() {
     everywhere(2, |world| {
         let other = Rank(1 - world.rank().0);
         for words in KINDS {
@@ -126,7 +130,7 @@ fn all_are_told_in_their_order() {
                     assert_eq!(*status, Some(expected));
                 }
                 assert_eq!(statuses.len(), 10);
-                assert_eq!(wait_all(&receives), Ok(vec![None; 5]), "they were told");
+                assert_eq!(wait_all(&receives), Ok(vec![None; 5]), "their completions were returned before");
                 assert_eq!((test_all(&sends), wait_any(&sends)), (Some(Ok(vec![None; 5])), Ok(None)));
                 receives.into_iter().chain(sends).for_each(|request| assert_eq!(request.wait(), Ok(None)));
             });
@@ -136,7 +140,7 @@ fn all_are_told_in_their_order() {
 }
 
 #[test]
-fn of_none_nothing_is_told_at_once() {
+fn empty_sets_complete_at_once() {
     job(1, &[], |world| {
         let none: [&Request<'_>; 0] = [];
         assert_eq!((wait_any(none), test_any(none)), (Ok(None), Some(Ok(None))));
@@ -147,7 +151,7 @@ fn of_none_nothing_is_told_at_once() {
 }
 
 #[test]
-fn a_send_that_ended_at_once_is_told_once_and_one_request_may_stand_twice() {
+fn a_send_that_completes_at_once_is_returned_once_and_a_request_may_be_listed_twice() {
     job(1, &[], |world| {
         let own = world.rank();
         let (mut first, mut second) = ([0_u32], [0_u32]);
@@ -166,10 +170,10 @@ fn a_send_that_ended_at_once_is_told_once_and_one_request_may_stand_twice() {
     });
 }
 
-/// Whether it tells of one that ended well.
+/// Whether it reports the success of one request.
 type TestOfOne = fn(&[Flipping<'_>; 1]) -> Option<bool>;
 
-/// Each is `[under way, ended]` by turns.
+/// Returns `[in progress, completed]` by turns.
 struct Flipping<'scope>(Cell<usize>, [Loan<'scope, u32>; 2]);
 
 impl<'scope> AsRef<Request<'scope>> for Flipping<'scope> {
@@ -180,7 +184,7 @@ impl<'scope> AsRef<Request<'scope>> for Flipping<'scope> {
 }
 
 #[test]
-fn who_says_another_request_each_time_is_asked_once() {
+fn an_as_ref_that_changes_is_called_once() {
     job(1, &[], |world| {
         let own = world.rank();
         for turn in 0..2 {
@@ -190,16 +194,16 @@ fn who_says_another_request_each_time_is_asked_once() {
                 |one| test_all(one).map(|ended| ended.is_ok_and(|ended| ended[0].is_some())),
             ];
             for test in tests {
-                let (mut never, mut met) = ([7_u32], [0_u32]);
+                let (mut never, mut matched) = ([7_u32], [0_u32]);
                 world.scope(|scope| {
                     let under_way = scope.lend(&mut never, own, Tag(1)).expect("started");
-                    let ended = scope.lend(&mut met, own, Tag(2)).expect("started");
+                    let ended = scope.lend(&mut matched, own, Tag(2)).expect("started");
                     world.send(&[5_u32], own, Tag(2)).expect("sent");
                     let one = [Flipping(Cell::new(turn), [under_way, ended])];
                     assert_eq!(test(&one), [None, Some(true)][turn]);
-                    assert_eq!(one[0].0.get(), turn + 1, "asked once");
+                    assert_eq!(one[0].0.get(), turn + 1, "called once");
                     let [Flipping(_, [under_way, ended])] = one;
-                    assert!(!under_way.is_done() && under_way.cancel(), "its buffer is still lent");
+                    assert!(!under_way.is_done() && under_way.cancel(), "its buffer is still in use");
                     assert_eq!((under_way.wait().1, ended.wait().1), (&mut [7][..], &mut [5][..]));
                 });
             }
@@ -209,10 +213,10 @@ fn who_says_another_request_each_time_is_asked_once() {
 }
 
 #[test]
-fn an_iterator_may_ask_the_requests_themselves_and_be_no_clone() {
+fn an_iterator_may_test_the_requests_and_need_not_be_clone() {
     everywhere(2, |world| {
         if world.rank() == Rank(0) {
-            send_when_told(world, 9, [1, 0, 2]);
+            send_on_request(world, 9, [1, 0, 2]);
             return;
         }
         let mut buffers = [[0_u32; 9]; 3];
@@ -260,7 +264,7 @@ fn requests_of_two_worlds_are_refused() {
 }
 
 #[test]
-fn what_fails_is_named_and_the_others_stand() {
+fn a_failed_request_is_named_and_the_others_remain() {
     for over in EVERY_WAY {
         for progress in ["engine", "hybrid"] {
             let survivors = AtomicU32::new(0);
@@ -275,9 +279,9 @@ fn what_fails_is_named_and_the_others_stand() {
                         }
                         _ => {
                             world.receive_into(&mut [0_u8], Rank(0), GO).expect("arrives");
-                            // Give the other time to wait.
+                            // Give the other rank time to wait.
                             thread::sleep(Duration::from_millis(30));
-                            std::panic::resume_unwind(Box::new("given up"));
+                            std::panic::resume_unwind(Box::new("failed"));
                         }
                     }
                     world.finish().expect("the others finish");
@@ -301,9 +305,9 @@ fn survive_a_death(world: &World) {
         world.send(&[1_u8], dead, GO).expect("sent");
         let failed = |index| RequestFailed { index, failure: Failure::PeerFailed(dead) };
         assert_eq!(wait_all(&requests), Err(failed(1)));
-        assert_eq!(wait_some(&requests), Err(failed(2)), "this is told before what has ended well");
+        assert_eq!(wait_some(&requests), Err(failed(2)), "a failure is returned before successes");
         assert_eq!(wait_any(&requests), Ok(Some((0, Some(Status { source: other, tag: Tag(0), bytes: 36 })))));
-        assert_eq!(test_all(&requests), None, "one is under way");
+        assert_eq!(test_all(&requests), None, "one is in progress");
         world.send(&[1_u8], other, GO).expect("sent");
         let last = Some(Status { source: other, tag: Tag(3), bytes: 160_000 });
         assert_eq!(wait_all(&requests), Ok(vec![None, None, None, last]));
@@ -312,7 +316,7 @@ fn survive_a_death(world: &World) {
 }
 
 #[test]
-fn revocation_fails_those_that_are_under_way() {
+fn revocation_fails_requests_in_progress() {
     EVERY_WAY.into_iter().for_each(|over| {
         job_over(over, 2, &[("PROGRESS", "hybrid")], |world| {
             let (team, other) = (world.duplicate().expect("another communicator"), Rank(1 - world.rank().0));
@@ -323,22 +327,22 @@ fn revocation_fails_those_that_are_under_way() {
                 world.finish().expect("everybody finishes");
                 return;
             }
-            let (mut met, mut never, mut apart) = ([0_u32], [0_u32], [0_u32]);
+            let (mut matched, mut never, mut apart) = ([0_u32], [0_u32], [0_u32]);
             world.scope(|scope| {
                 let on_team = scope.on(&team);
                 let send = on_team.immediate_send(&[1_u32; 60_000], other, Tag(1)).expect("started");
                 let never = on_team.immediate_receive_into(&mut never, other, Tag(2)).expect("started");
-                let met = on_team.immediate_receive_into(&mut met, other, Tag(1)).expect("started");
+                let matched = on_team.immediate_receive_into(&mut matched, other, Tag(1)).expect("started");
                 let apart = scope.immediate_receive_into(&mut apart, other, Tag(1)).expect("started");
-                let all = [&send, &never, &met, &apart];
-                // It has met its message before.
+                let all = [&send, &never, &matched, &apart];
+                // It matched its message before the revocation.
                 let (index, status) = wait_any(all).expect("arrives").expect("one is left");
                 assert_eq!((index, status.map(|status| status.bytes)), (2, Some(4)));
                 world.send(&[1_u8], other, GO).expect("sent");
                 let failed = [wait_all(all), wait_all(all)].map(|ended| ended.expect_err("revoked"));
                 assert_eq!(failed.map(|failed| failed.failure), [Failure::Revoked; 2], "{over:?}");
                 assert_eq!(failed[0].index + failed[1].index, 1, "each once; {over:?}");
-                assert_eq!(test_all(all), None, "another communicator's goes on");
+                assert_eq!(test_all(all), None, "the request of another communicator continues");
                 assert!(apart.cancel());
                 assert_eq!(wait_all(all), Ok(vec![None; 4]));
             });
@@ -348,13 +352,13 @@ fn revocation_fails_those_that_are_under_way() {
 }
 
 #[test]
-fn a_loan_is_taken_back_and_its_buffer_lent_again() {
+fn a_receive_is_cancelled_and_its_buffer_posted_again() {
     everywhere(2, |world| {
         let other = Rank(1 - world.rank().0);
         for words in KINDS {
             if world.rank() == Rank(0) {
                 world.receive_into(&mut [0_u8], other, GO).expect("arrives");
-                world.synchronous_send(&data(3, words), other, Tag(1)).expect("met");
+                world.synchronous_send(&data(3, words), other, Tag(1)).expect("received");
                 continue;
             }
             let mut memory = vec![7; words];
@@ -368,9 +372,9 @@ fn a_loan_is_taken_back_and_its_buffer_lent_again() {
                 let loan = scope.lend(buffer, other, Tag(1)).expect("started");
                 world.send(&[1_u8], other, GO).expect("sent");
                 while !loan.is_done() {}
-                assert!(!loan.cancel(), "it has met its message");
+                assert!(!loan.cancel(), "it has matched its message");
                 assert_eq!(loan.test(), Some(Ok(Some(of_rank_0(1, words)))));
-                assert_eq!(loan.test(), Some(Ok(None)), "it was told");
+                assert_eq!(loan.test(), Some(Ok(None)), "its completion was returned before");
                 let (ended, buffer) = loan.wait();
                 assert!(ended == Ok(None) && buffer == data(3, words));
             });
@@ -379,7 +383,7 @@ fn a_loan_is_taken_back_and_its_buffer_lent_again() {
 }
 
 #[test]
-fn a_collective_tells_once_how_it_has_ended() {
+fn a_collective_returns_its_outcome_once() {
     everywhere(2, |world| {
         let team = world.duplicate().expect("another communicator");
         let (own, mut sums) = ([1_u64; 3], [[0; 3]; 2]);
@@ -397,10 +401,14 @@ fn a_collective_tells_once_how_it_has_ended() {
             if world.rank() == Rank(0) {
                 let scope = scope.on(&team);
                 let request = scope.immediate_all_reduce_into(&own, never, SystemOperation::sum()).expect("begun");
-                assert_eq!(request.test(), None, "the other has not begun it");
+                assert_eq!(request.test(), None, "the other rank has not called it");
                 team.revoke();
                 assert_eq!(request.test(), Some(Err(CollectiveError::Revoked)));
-                assert_eq!((request.test(), request.wait()), (Some(Ok(())), Ok(())), "it was told");
+                assert_eq!(
+                    (request.test(), request.wait()),
+                    (Some(Ok(())), Ok(())),
+                    "its completion was returned before"
+                );
             }
         });
         assert_eq!(sums[0], [2; 3]);

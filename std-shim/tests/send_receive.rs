@@ -1,4 +1,4 @@
-//! A send and a receive at once.
+//! Combined send-receive.
 
 mod job;
 
@@ -10,7 +10,7 @@ use job::{EVERY_WAY, Over, data, everywhere, job, job_over};
 use unisono::{Failure, Rank, Tag, World};
 
 const TAG: Tag = Tag(1);
-/// Words of a message in the entry, in the bulk, announced, and read in parts.
+/// Message lengths in words: in a ring entry, in the bulk area, by rendezvous, and by rendezvous in parts.
 const KINDS: [usize; 5] = [0, 1, 700, 40_000, 600_000];
 
 #[test]
@@ -95,7 +95,7 @@ fn what_is_shorter_leaves_the_rest_and_what_is_longer_is_an_error() {
                     assert_eq!((&both[..words], both[words]), (&*data(0, words), data(1, words + 1)[words]));
                 }
             }
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     });
 }
@@ -112,12 +112,12 @@ fn what_cannot_be_sent_takes_no_message() {
             assert_eq!(world.send_receive_replace_into(&mut got, nobody, TAG, other, TAG), unknown);
             world.send_receive_into(&[2_u32], other, TAG, &mut got, other, TAG).expect("arrives");
             assert_eq!(got, [2]);
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     });
 }
 
-/// Runs `survive` on ranks 0 and 1 while rank 2 dies, which has heard from both.
+/// Runs `survive` on ranks 0 and 1 while rank 2 fails, which has received from both.
 fn beside_a_death(over: Over, progress: &str, survive: impl Fn(&World) + Sync) {
     let survivors = AtomicU32::new(0);
     let outcome = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
@@ -127,7 +127,7 @@ fn beside_a_death(over: Over, progress: &str, survive: impl Fn(&World) + Sync) {
                 world.receive_into(&mut [0_u8], Rank(1), Tag(9)).expect("arrives");
                 // Give the others time to wait.
                 thread::sleep(Duration::from_millis(30));
-                std::panic::resume_unwind(Box::new("given up"));
+                std::panic::resume_unwind(Box::new("failed"));
             }
             world.send(&[1_u8], Rank(2), Tag(9)).expect("sent");
             survive(&world);
@@ -147,11 +147,11 @@ fn death_of_either_side_ends_it() {
             beside_a_death(over, progress, |world| {
                 let (other, mut got) = (Rank(1 - world.rank().0), vec![0; long.len()]);
                 if world.rank() == Rank(0) {
-                    // Nobody sends it what it receives before it says so.
+                    // Its receive is not matched before this message.
                     let failed = world.send_receive_into(&long, dead, TAG, &mut got, other, TAG);
                     assert_eq!(failed, Err(Failure::PeerFailed(dead)), "{over:?}");
                     world.send(&[1_u8], other, Tag(2)).expect("sent");
-                    // What comes later is for another receive.
+                    // A later message matches another receive.
                     world.receive_into(&mut got, other, TAG).expect("arrives");
                     assert_eq!(got, long);
                 } else {
@@ -185,7 +185,7 @@ fn revocation_ends_it() {
             }
             let failed = team.send_receive_replace_into(&mut got, other, TAG, other, TAG);
             assert_eq!(failed, Err(Failure::Revoked), "{over:?}");
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     });
 }
@@ -198,6 +198,6 @@ fn a_rank_at_its_end_ends_it() {
             let failed = world.send_receive_into(&long, other, TAG, &mut got, other, TAG);
             assert_eq!(failed, Err(Failure::Parted(other)));
         }
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }

@@ -1,4 +1,4 @@
-//! Requests that one thread begins and others wait for.
+//! Requests that one thread starts and others wait for.
 
 mod job;
 
@@ -19,13 +19,13 @@ assert_impl_all!(Loan<'static, u32>: Send);
 assert_impl_all!(CollectiveRequest<'static>: Send);
 assert_impl_all!(PersistentRequest<'static, u32>: Send);
 assert_impl_all!(Communicator: Send, Sync);
-// Nobody waits twice at once; a buffer goes only where its elements may.
+// A request is not waited for concurrently; a buffer may move only to threads that its elements may move to.
 assert_not_impl_any!(Request<'static>: Sync);
 assert_not_impl_any!(CollectiveRequest<'static>: Sync);
 assert_not_impl_any!(Loan<'static, PhantomData<*const u8>>: Send);
 assert_not_impl_any!(PersistentRequest<'static, PhantomData<*const u8>>: Send);
 
-/// Words of a message in the entry, in the bulk, announced.
+/// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
 const KINDS: [usize; 3] = [1, 700, 40_000];
 
 #[test]
@@ -85,7 +85,7 @@ fn threads_share_a_scope(world: &World) {
                 let elsewhere = &elsewhere;
                 threads.spawn(move || {
                     let tag = Tag(number as u32);
-                    // The other scope comes to be in whichever thread is first.
+                    // The other scope is created by the first thread that gets here.
                     let scope = if number == 0 { scope } else { scope.on(elsewhere) };
                     let mut buffer = buffer.as_mut_slice();
                     for words in (1..=ROUNDS).map(|round| round * 28) {
@@ -155,19 +155,19 @@ fn begin_collectives_here_and_wait_there(world: &World) {
 }
 
 #[test]
-fn threads_that_sleep_hear_at_once_what_another_gives_up() {
+fn sleeping_threads_wake_at_once_for_a_revocation() {
     job(1, &[], |world| {
         for receives in [true, false] {
             let mut took: Vec<Duration> = (0..9).map(|_| revoke_beside_a_sleeper(&world, receives)).collect();
             took.sort_unstable();
-            // By itself it looks every 20 ms.
+            // Without a wakeup it polls every 20 ms.
             assert!(took[4] < Duration::from_millis(3), "receives: {receives}; {took:?}");
         }
         world.finish().expect("a good end");
     });
 }
 
-/// From the revocation of a communicator until a thread knows that slept in a receive or a probe.
+/// Time from the revocation of a communicator until a thread returns that slept in a receive or a probe.
 fn revoke_beside_a_sleeper(world: &World, receives: bool) -> Duration {
     let other = world.duplicate().expect("another communicator");
     thread::scope(|threads| {
@@ -187,7 +187,7 @@ fn revoke_beside_a_sleeper(world: &World, receives: bool) -> Duration {
 }
 
 #[test]
-fn threads_that_sleep_hear_at_once_what_another_does() {
+fn sleeping_threads_wake_at_once_for_other_threads() {
     let (own, tag, done) = (Rank(0), Tag(1), Tag(2));
     wake_sleepers(
         "receives",
@@ -220,7 +220,7 @@ fn threads_that_sleep_hear_at_once_what_another_does() {
     );
 }
 
-/// One thread wakes another one again and again, which sleeps by then: that looks by itself every 20 ms.
+/// One thread wakes another, sleeping one repeatedly; without a wakeup that one polls every 20 ms.
 fn wake_sleepers(
     what: &str,
     wake: impl Fn(&World) -> Result<(), Failure> + Sync,

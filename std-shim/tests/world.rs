@@ -1,4 +1,4 @@
-//! What one World does, with the others of its job on threads of the same process.
+//! Point-to-point messages of a World, with the other ranks of its job on threads of the same process.
 
 mod job;
 
@@ -24,7 +24,8 @@ const FAULTS: [(&str, &str); 5] = [("LOSS", "5%"), ("REORDER", "5%"), ("DUP", "2
 /// Every rank sends messages of all sizes to every other one.
 fn everyone_to_everyone(world: World) {
     let (rank, size) = (world.rank().0, world.size());
-    // Across every threshold: the entry, the bulk, fragments, another process's memory, and more than one part of it.
+    // Across every threshold: ring entry, bulk area, fragments, single copy from another process, and single copy in
+    // parts.
     let lengths = [0, 1, 2, 9, 10, 12, 13, 300, 4_095, 4_097, 5_000, 16_383, 16_385, 40_000, 600_000];
     for (round, words) in lengths.into_iter().enumerate() {
         let sent = data(rank as usize * 100 + round, words);
@@ -46,7 +47,7 @@ fn everyone_to_everyone(world: World) {
             assert_eq!(*buffer, data(from * 100 + round, words), "round {round}, {from} to {rank}");
         }
     }
-    world.finish().expect("everybody finishes");
+    world.finish().expect("all ranks finish");
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn tags_select_and_order_holds_within_a_tag_over(over: Over) {
             let status = world.receive_into(&mut value, Rank(0), None).expect("arrives");
             assert_eq!((status.source, status.tag, value), (Rank(0), Tag(8), [8]));
         }
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }
 
@@ -123,7 +124,7 @@ fn receive_from_anyone_names_the_source_over(over: Over) {
             let own = world.rank().0;
             world.send(&[own], Rank(0), Tag(own + 7)).expect("sent");
         }
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }
 
@@ -142,7 +143,7 @@ fn message_longer_than_its_receive_is_an_error_at_both_ends_or_at_the_receiver()
                     assert_eq!(failed, Err(Failure::Truncated { bytes: words as u64 * 4 }));
                 }
             }
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     }
 }
@@ -157,11 +158,11 @@ fn misuse_is_a_typed_error() {
 }
 
 #[test]
-fn test_tells_the_end_once() {
-    EVERY_WAY.into_iter().for_each(test_tells_the_end_once_over);
+fn test_returns_the_completion_once() {
+    EVERY_WAY.into_iter().for_each(test_returns_the_completion_once_over);
 }
 
-fn test_tells_the_end_once_over(over: Over) {
+fn test_returns_the_completion_once_over(over: Over) {
     job_over(over, 2, &[], |world| {
         let mut value = [0_u64];
         if world.rank() == Rank(0) {
@@ -187,12 +188,12 @@ fn test_tells_the_end_once_over(over: Over) {
                 }
             });
         }
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }
 
 #[test]
-fn lent_buffers_come_back_and_are_lent_again() {
+fn buffers_are_returned_and_posted_again() {
     const ROUNDS: u32 = 40;
     job(2, &FAULTS, |world| {
         if world.rank() == Rank(0) {
@@ -222,11 +223,11 @@ fn lent_buffers_come_back_and_are_lent_again() {
 }
 
 #[test]
-fn rank_that_gives_up_is_reported_to_those_who_wait_for_it() {
-    EVERY_WAY.into_iter().for_each(rank_that_gives_up_is_reported_to_those_who_wait_for_it_over);
+fn failed_rank_is_reported_to_ranks_that_wait_for_it() {
+    EVERY_WAY.into_iter().for_each(failed_rank_is_reported_to_ranks_that_wait_for_it_over);
 }
 
-fn rank_that_gives_up_is_reported_to_those_who_wait_for_it_over(over: Over) {
+fn failed_rank_is_reported_to_ranks_that_wait_for_it_over(over: Over) {
     for progress in ["engine", "thread", "hybrid"] {
         let survivors = AtomicU32::new(0);
         let outcome = std::panic::catch_unwind(|| {
@@ -236,7 +237,7 @@ fn rank_that_gives_up_is_reported_to_those_who_wait_for_it_over(over: Over) {
                     thread::sleep(Duration::from_millis(30));
                     world.send(&[1_u8], Rank(0), Tag(9)).expect("sent");
                     world.send(&[1_u8], Rank(1), Tag(9)).expect("sent");
-                    std::panic::resume_unwind(Box::new("given up"));
+                    std::panic::resume_unwind(Box::new("failed"));
                 }
                 world.receive_into(&mut [0_u8], Rank(2), Tag(9)).expect("arrives");
                 let started = Instant::now();
@@ -275,7 +276,7 @@ fn world_is_used_from_several_threads_over(over: Over) {
                 });
             }
         });
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }
 
@@ -293,7 +294,7 @@ fn panic_within_a_scope_ends_although_its_requests_cannot_over(over: Over) {
                 world.scope(|scope| {
                     let _never = scope.immediate_receive_into(&mut value, Rank(1), TAG).expect("started");
                     let _waits = scope.immediate_send(&[7_u8; 200_000], Rank(1), TAG).expect("started");
-                    std::panic::resume_unwind(Box::new("given up"));
+                    std::panic::resume_unwind(Box::new("failed"));
                 });
             } else {
                 let failed = world.receive_into(&mut value, Rank(0), Tag(9));
@@ -318,18 +319,18 @@ fn death_before_a_receive_from_anyone_ends_it_once_over(over: Over) {
         job_over(over, 3, &[("PROGRESS", "hybrid"), ("ON_DEATH", "tell")], |world| {
             if world.rank() == Rank(2) {
                 world.receive_into(&mut [0_u8], Rank(0), TAG).expect("arrives");
-                std::panic::resume_unwind(Box::new("given up"));
+                std::panic::resume_unwind(Box::new("failed"));
             }
             if world.rank() == Rank(0) {
                 world.send(&[1_u8], Rank(2), TAG).expect("sent");
-                // The death is known before anything waits for it.
+                // The failure is known before anything waits for the rank.
                 let started = Instant::now();
                 while started.elapsed() < Duration::from_millis(300) {
                     world.is_flushed();
                 }
                 let failed = world.receive_any_into(&mut [0_u8], None);
                 assert_eq!(failed, Err(Failure::PeerFailed(Rank(2))));
-                // Who was told goes on with those who live.
+                // After the error, the rank continues with the live ranks.
                 world.send(&[1_u8], Rank(1), TAG).expect("sent");
                 let status = world.receive_any_into(&mut [0_u8], None).expect("arrives");
                 assert_eq!(status.source, Rank(1));
@@ -359,7 +360,7 @@ fn a_process_joins_again_when_it_has_finished() {
     let settings = Settings::from_variables(settings).expect("settings");
     for _ in 0..2 {
         let world = World::join_as(&settings).expect("a world");
-        assert!(matches!(World::join_as(&settings), Err(WorldError::Joined)), "it has that seat");
+        assert!(matches!(World::join_as(&settings), Err(WorldError::Joined)), "its rank is taken");
         world.finish().expect("a good end");
     }
 }
@@ -393,7 +394,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
 }
 
 #[test]
-fn what_lies_in_the_segment_is_sent_from_there() {
+fn buffers_in_the_segment_are_sent_from_there() {
     for over in EVERY_WAY {
         job_over(over, 3, &[], |world| {
             let (rank, size) = (world.rank().0, world.size());
@@ -413,13 +414,13 @@ fn what_lies_in_the_segment_is_sent_from_there() {
                     assert_eq!(*into, data(source as usize, words));
                 }
             }
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     }
 }
 
 #[test]
-fn pool_gives_what_it_has_and_takes_it_back() {
+fn pool_allocates_all_it_has_and_frees_it() {
     job_over(Over::Memory(Waiting::Shared), 1, &[("DEVICE", "shm")], |world| {
         for _ in 0..3 {
             let whole = world.allocate::<u8>(1 << 20).expect("the whole pool");
@@ -438,7 +439,7 @@ fn pool_gives_what_it_has_and_takes_it_back() {
 }
 
 #[test]
-fn memory_that_the_system_has_not_is_an_error() {
+fn out_of_memory_is_an_error() {
     job(1, &[], |world| {
         let bytes = isize::MAX as usize - 15;
         assert!(matches!(world.allocate::<u8>(bytes), Err(AllocateError::NoMemory { bytes: all }) if all == bytes));
@@ -450,7 +451,7 @@ fn memory_that_the_system_has_not_is_an_error() {
     });
 }
 
-/// More than rings and bulk hold, in both directions, before anything is received.
+/// More messages than rings and bulk areas hold, in both directions, before anything is received.
 #[test]
 fn many_outstanding_messages_arrive_in_order() {
     const MESSAGES: usize = 600;
@@ -471,12 +472,13 @@ fn many_outstanding_messages_arrive_in_order() {
                 }
                 requests.into_iter().for_each(|request| assert!(request.wait().is_ok()));
             });
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     }
 }
 
-/// Of which many wait to be granted: they are not asked about in every round. Time of this thread, whatever else runs.
+/// Many sends wait for their clear-to-send: they are not scanned in every round. CPU time of this thread, independent
+/// of other load.
 #[test]
 fn many_sends_to_posted_receives_take_time_in_proportion() {
     const MESSAGES: usize = 12_000;
@@ -495,7 +497,7 @@ fn many_sends_to_posted_receives_take_time_in_proportion() {
         let taken = now() - started;
         assert!(received.iter().all(|into| *into == sent));
         assert!(taken < Duration::from_secs(4), "{taken:?}");
-        world.finish().expect("everybody finishes");
+        world.finish().expect("all ranks finish");
     });
 }
 
@@ -509,13 +511,13 @@ fn message_to_oneself_arrives() {
                 world.receive_into(&mut into, world.rank(), TAG).expect("arrives");
                 assert_eq!(into, data(3, words));
             }
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     }
 }
 
 #[test]
-fn probes_look_take_out_and_cancel_takes_back() {
+fn probes_peek_and_match_and_cancel_withdraws() {
     for over in EVERY_WAY {
         job_over(over, 2, &[], |world| {
             let other = Rank(1 - world.rank().0);
@@ -528,7 +530,7 @@ fn probes_look_take_out_and_cancel_takes_back() {
                         first.wait().expect("sent");
                         second.wait().expect("sent");
                     });
-                    world.synchronous_send(&data(3, words), other, Tag(2)).expect("met");
+                    world.synchronous_send(&data(3, words), other, Tag(2)).expect("received");
                 } else {
                     let mut never = [0_u32];
                     world.scope(|scope| {
@@ -544,13 +546,13 @@ fn probes_look_take_out_and_cancel_takes_back() {
                     world.receive_into(&mut into, other, Tag(1)).expect("the second");
                     assert_eq!(into, data(2, words));
                     assert_eq!(message.receive_into(&mut into), Ok(status));
-                    assert_eq!(into, data(1, words), "nobody else had it");
+                    assert_eq!(into, data(1, words), "it was matched once");
                     assert!(world.immediate_probe(other, Tag(5)).expect("it lives").is_none());
                     world.receive_into(&mut into, other, Tag(2)).expect("the third");
                     assert_eq!(into, data(3, words));
                 }
             }
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     }
 }
@@ -563,15 +565,15 @@ fn long_messages_arrive_in_many_grants() {
 }
 
 #[test]
-fn ranks_that_grant_differently_are_told() {
+fn ranks_with_different_grants_get_an_error() {
     let (half, whole) = (Settings::default(), Settings::default());
     let half = Settings { transport: Transport { grant: NonZero::new(1000), ..half.transport }, ..half };
     assert_ne!(half.digests(), whole.digests());
 }
 
-/// What waits for a rank that has come to its end is told, after all that this one sent.
+/// Requests that wait for a finished rank fail, after all its sends were received.
 #[test]
-fn who_waits_for_a_rank_at_its_end_hears_of_it() {
+fn requests_that_wait_for_a_finished_rank_fail() {
     let messages = 2000;
     for over in EVERY_WAY {
         job_over(over, 3, &[], |world| {
@@ -588,7 +590,7 @@ fn who_waits_for_a_rank_at_its_end_hears_of_it() {
                     let status = world.receive_into(&mut longer, left, TAG).expect("sent before");
                     assert_eq!(longer[..status.bytes / 4], data(number, 1 + number % 900));
                 }
-                // The others are there.
+                // The other ranks are running.
                 world.send(&word, Rank(1), TAG).expect("sent");
             } else {
                 world.receive_into(&mut word, last, TAG).expect("sent");

@@ -1,4 +1,4 @@
-//! Collectives and barriers, timed by the same loop as the peers' (`benches/`).
+//! Timing of collectives and barriers, by the same loop as the benchmarks of other libraries (`benches/`).
 
 use std::time::Instant;
 
@@ -6,38 +6,38 @@ use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{Communicator, Rank};
 use zerocopy::IntoBytes;
 
-/// Calls before the clock starts.
+/// Untimed calls at the start.
 const WARM_UP: usize = 3;
-/// Timed calls: as many as fill this time, within bounds.
+/// Duration of the timed calls in nanoseconds, within bounds of their number.
 const TIME_NS: f64 = 2e8;
 const LEAST: u64 = 5;
 const MOST: u64 = 1000;
-/// The root of rooted ones.
+/// The root of rooted collectives.
 const ROOT: Rank = Rank(0);
 
-/// Which collective.
+/// The collectives.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Name {
-    /// The root's data to everyone
+    /// The root's data to all ranks
     Broadcast,
-    /// Everyone's data to the root
+    /// The data of all ranks to the root
     Gather,
-    /// A part of the root's data to everyone
+    /// A part of the root's data to each rank
     Scatter,
-    /// Everyone's data to everyone
+    /// The data of all ranks to all ranks
     AllGather,
-    /// A part of everyone's data to everyone
+    /// A part of each rank's data to each rank
     AllToAll,
-    /// The sum at the root
+    /// The sum over all ranks, at the root
     Reduce,
-    /// The sum everywhere
+    /// The sum over all ranks, at all ranks
     AllReduce,
-    /// A part of the sum everywhere
+    /// A part of the sum over all ranks, at each rank
     ReduceScatter,
-    /// The sum of all ranks up to one's own
+    /// The sum over all ranks up to one's own
     Scan,
-    /// The sum of all ranks before one's own
+    /// The sum over all ranks before one's own
     Exscan,
 }
 
@@ -51,18 +51,19 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
         }
         Ok(started.elapsed().as_nanos() as f64)
     };
-    // The first one waits for whoever is late.
+    // The first batch waits for late ranks.
     batch()?;
     let count = calls(world, batch()?)?;
     let times = (0..count).map(|_| batch()).collect::<Result<Vec<f64>, _>>()?;
     Ok(median(times) / f64::from(each))
 }
 
-/// The mean over ranks of a rank's median call, in nanoseconds. `bytes` are per rank, of an alltoall per pair, of reductions the vector
-/// of doubles, of a reduce-scatter a rank's part of it.
+/// The mean over all ranks of a rank's median call, in nanoseconds. `bytes` are per rank; of an alltoall per pair; of
+/// reductions the vector of doubles; of a reduce-scatter a rank's part of it.
 ///
-/// Before each call every rank writes its whole input anew (of a broadcast and a scatter: the root), and an untimed barrier follows: a
-/// program communicates what it has just computed, and what nobody writes would be found in the readers' caches.
+/// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
+/// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
+/// readers' caches.
 pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Result<f64, CollectiveError> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
@@ -95,7 +96,7 @@ pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Resu
         }
         Ok(started.elapsed().as_nanos() as f64)
     };
-    // It waits for whoever is late.
+    // Wait for late ranks.
     world.barrier()?;
     let started = Instant::now();
     for number in 0..WARM_UP {
@@ -108,7 +109,7 @@ pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Resu
     Ok(mean[0])
 }
 
-/// How many calls fill the time, when one takes so many nanoseconds: all ranks hear it from the first.
+/// The number of calls that fill the time, if one takes `each` nanoseconds: rank 0 decides for all ranks.
 fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
     let mut count = [((TIME_NS / each.max(1.0)) as u64).clamp(LEAST, MOST)];
     world.broadcast_into(&mut count, ROOT)?;

@@ -1,4 +1,4 @@
-//! Everything that a rank and its device have counted, as one object.
+//! All counters of a rank and of its device, as one JSON object.
 
 use serde_json::{Map, Value, json};
 use unisono::World;
@@ -7,7 +7,7 @@ use unisono_core::device::Cause;
 use unisono_core::wire::Kind;
 use unisono_udp::Tally;
 
-/// The names of a struct's fields, which are all of them, and what `$read` makes of each.
+/// An object of all fields of a struct: their names, and their values by `$read`.
 macro_rules! all_of {
     ($type:ident { $($field:ident),* $(,)? } = $from:expr, $read:expr) => {{
         let $type { $($field),* } = $from;
@@ -15,7 +15,7 @@ macro_rules! all_of {
     }};
 }
 
-/// Of this rank.
+/// The counters of this rank.
 pub(super) fn counted(world: &World) -> Value {
     let Counters {
         accepted,
@@ -84,7 +84,7 @@ fn named(names: &[&str], counts: &[u64]) -> Value {
     names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<Map<_, _>>().into()
 }
 
-/// Counts by significant bits.
+/// A histogram by significant bits.
 fn spread(counts: &[u64]) -> Value {
     let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
     used.map(|(bits, count)| (format!("<2^{bits}"), json!(count))).collect::<Map<_, _>>().into()

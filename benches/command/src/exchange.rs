@@ -1,4 +1,5 @@
-//! The main job: every rank sends to the next one round the ring, and rank 0 tells how it went.
+//! `unisono bench exchange`: every rank sends data to the next one in a ring, and rank 0 prints a table of all ranks'
+//! results.
 
 use indicatif::HumanBytes;
 use std::time::Instant;
@@ -10,12 +11,12 @@ use super::{device::device, latency, pattern};
 
 const DATA: Tag = Tag(3);
 const REPORT: Tag = Tag(4);
-/// Bytes of one message.
+/// Size of one message in bytes.
 const MESSAGE: usize = 1 << 20;
 /// Numbers in a rank's report.
 const NUMBERS: usize = 9;
 
-/// Exchanges `bytes` bytes per rank. Returns whether every byte was what it should be.
+/// Exchanges `bytes` bytes per rank. Returns whether every byte was correct.
 pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Failure> {
     let (rank, size) = (world.rank().0, world.size());
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
@@ -57,7 +58,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         }
         return Ok(all);
     }
-    println!("{size} processes, {} each to the next one round the ring\n", HumanBytes(bytes as u64));
+    println!("{size} ranks, {} from each to the next one in a ring\n", HumanBytes(bytes as u64));
     println!(
         "{:>4}  {:>12}  {:>11}  {:>9}  {:>11}  {:>12}  {:>10}  {:>9}  data",
         "rank", "bandwidth", "latency", "datagrams", "resent:nack", "resent:probe", "duplicates", "corrupted"
@@ -75,17 +76,18 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
     Ok(all)
 }
 
-/// Whether every rank has what was sent, and that as a sentence. Datagrams that were refused are no loss: what was sent here
-/// is repaired.
+/// Whether every rank received the sent data, and a sentence that states it. Refused datagrams are not losses: the
+/// job's own are sent again.
 fn verdict(reports: &[[u64; NUMBERS]]) -> (bool, String) {
     let all = reports.iter().all(|report| report[NUMBERS - 1] == 1);
     let refused: u64 = reports.iter().map(|report| report[NUMBERS - 2]).sum();
     let said = if all { "every byte arrived as it was sent" } else { "DATA WERE LOST OR CHANGED" };
-    let others = if refused > 0 { format!("; {refused} datagrams of no rank were refused") } else { String::new() };
+    let others =
+        if refused > 0 { format!("; {refused} datagrams from outside the job were refused") } else { String::new() };
     (all, format!("{said}{others}"))
 }
 
-/// The report of a rank, at rank 0, whose own is `own`.
+/// The report of a rank, at rank 0, whose own report is `own`.
 fn report_of(world: &World, from: u32, own: [u64; NUMBERS]) -> Result<[u64; NUMBERS], Failure> {
     let mut theirs = own;
     if from != 0 {
@@ -112,7 +114,9 @@ mod tests {
         let report = |refused, right| [1, 1, 1, 0, 0, 0, 0, refused, right];
         assert_eq!(verdict(&[report(0, 1); 2]), (true, "every byte arrived as it was sent".to_owned()));
         let (right, said) = verdict(&[report(3, 1), report(0, 1)]);
-        assert!(right && said.starts_with("every byte") && said.ends_with("3 datagrams of no rank were refused"));
+        assert!(
+            right && said.starts_with("every byte") && said.ends_with("3 datagrams from outside the job were refused")
+        );
         let (right, said) = verdict(&[report(0, 1), report(0, 0)]);
         assert!(!right && said == "DATA WERE LOST OR CHANGED");
     }

@@ -1,5 +1,5 @@
-//! What the machine itself does between two processes on processors of their own, without World and without a device:
-//! the least time and the most bytes that anything built upon shared memory can reach.
+//! `unisono bench floor`: the hardware baseline between two processes on processors of their own, without World and
+//! without a device: bounds on latency and bandwidth of anything built on shared memory.
 
 mod pair;
 mod ring;
@@ -13,28 +13,28 @@ use std::{io, time::Instant};
 
 use super::bytes::Bytes;
 
-/// Passes of a line, and barriers, of a batch, and batches. The median batch counts.
+/// Repetitions per batch, and number of batches. The median batch is reported.
 const BATCH: usize = 1000;
 const BATCHES: usize = 101;
 
-/// Bytes of a message.
+/// Message sizes in bytes.
 const SIZES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// Bytes of a message that may be asked for.
+/// Valid message sizes in bytes.
 const ANY: RangeInclusive<usize> = 1 << 10..=16 << 20;
 
-/// Messages that the sender has and places that the receiver has, which take turns: one that stays in the caches, and as
-/// many as `unisono bench bandwidth` uses.
+/// Buffers of the sender and of the receiver, each used in turn: one that stays in the caches, and as many as `unisono
+/// bench bandwidth` uses.
 const WORKING_SETS: [(usize, usize); 2] = [(1, 1), (16, 64)];
 
-/// Bytes of all timed messages, unless there are more places.
+/// Total size of the timed messages in bytes, at least one message per buffer.
 const VOLUME: usize = 96 << 20;
 
-/// Bytes of several messages that are timed together, many times what is under way.
+/// Bytes timed together, many times those in flight.
 const SPAN: usize = 8 << 20;
 
-/// Chunks of the pipelined copy, and how many are under way: what stays in the nearest caches, and what does not, whose lines the sender
-/// writes again without taking them from the receiver's.
+/// Chunk size of the pipelined copy, and chunks in flight: combinations that stay in the nearest caches, and
+/// combinations that do not, whose cache lines the sender overwrites without fetching them from the receiver's cache.
 const PIPELINES: [(usize, u32); 8] = [
     (4 << 10, 16),
     (8 << 10, 16),
@@ -46,16 +46,16 @@ const PIPELINES: [(usize, u32); 8] = [
     (64 << 10, 16),
 ];
 
-/// What is measured besides a line, rings and a barrier.
+/// The copies to measure, besides cache-line, ring and barrier latency.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
-    /// Copies of messages of so many bytes alone; with 0 no copies
+    /// Measure copies of messages of this size only; 0 for no copies [default: 64K, 256K, 1M and 4M]
     #[arg(long)]
     pub(crate) bytes: Option<Bytes>,
 }
 
 impl Options {
-    /// Bytes of messages.
+    /// The message sizes in bytes.
     fn sizes(self) -> Vec<usize> {
         match self.bytes {
             None => SIZES.to_vec(),
@@ -65,45 +65,45 @@ impl Options {
     }
 }
 
-/// Figures of a machine.
+/// The results of a machine.
 pub(super) struct Floor {
-    /// A line passed between two single-writer lines and back, in nanoseconds.
+    /// Round trip of a cache line: each process writes a line of its own, in nanoseconds.
     line_rtt: f64,
-    /// A bare barrier: each raises its own line and waits for the other's.
+    /// A bare barrier, in nanoseconds: each process increments its own line and waits for the other's.
     barrier: f64,
-    /// 8 bytes through a ring of the shared segment and back through another, without the messages above them.
+    /// Round trip of 8 bytes through two rings of a segment, without the message layer, in nanoseconds.
     ring_rtt: f64,
     huge_pages: bool,
     copies: Vec<Copies>,
 }
 
-/// Bytes per second of messages of one size.
+/// Copy bandwidths for messages of one size, in bytes per second.
 struct Copies {
     bytes: usize,
     places: usize,
-    /// The receiver's copies out of shared memory, each time of bytes that the sender has just written.
+    /// The receiver copies from shared memory, each time bytes that the sender has just written.
     memcpy: f64,
-    /// The receiver's copies out of the sender's private memory, likewise; unknown where the system refuses them.
+    /// The receiver copies from the sender's private memory (CMA), likewise; `None` if the system refuses it.
     readv: Option<f64>,
-    /// From private to private memory through shared memory in chunks, both processes copying at a time.
+    /// Private to private memory through shared memory in chunks, both processes copying concurrently.
     two_copy: f64,
-    /// The chunk that does it best, and how many are under way.
+    /// The fastest chunk size, and chunks in flight.
     chunk: usize,
     slots: u32,
 }
 
-/// Measures, in about four seconds and with 400 MB if all is. The process must have one thread.
+/// Runs the measurements, in about four seconds and with up to 400 MB. The process must be single-threaded.
 pub(super) fn measure(options: Options) -> io::Result<Floor> {
     let sizes = options.sizes();
     if sizes.iter().any(|bytes| !ANY.contains(bytes)) {
         let [least, most] = [ANY.start(), ANY.end()].map(|bytes| Bytes(*bytes as u64));
-        return Err(io::Error::other(format!("messages of {least} to {most} are copied, or none (0)")));
+        return Err(io::Error::other(format!("--bytes must be from {least} to {most}, or 0 for no copies")));
     }
     let most = sizes.iter().copied().max().unwrap_or(0);
     let sources = WORKING_SETS.map(|(sources, _)| sources).into_iter().max().unwrap_or(0);
     let places = WORKING_SETS.map(|(_, places)| places).into_iter().max().unwrap_or(0);
     let (shared, rings) = (Shared::new(sources * most)?, Rings::new()?);
-    // At one address in both: where the one writes, the other reads. Each uses its own copy of all else.
+    // The same address in both processes: one writes, the other reads. All other memory is copied on write.
     let mut source = vec![0_u8; sources * most];
     Pair::work(&shared, |pair| {
         let mut target = vec![0_u8; if pair.is_first() { places * most } else { 0 }];
@@ -124,7 +124,7 @@ pub(super) fn measure(options: Options) -> io::Result<Floor> {
     })
 }
 
-/// Nanoseconds of one, in the median batch.
+/// Nanoseconds per repetition, in the median batch.
 fn batches(mut one: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
     let batch = || {
         let start = Instant::now();
@@ -176,7 +176,7 @@ impl Copies {
         let span = (SPAN / bytes).max(1);
         for (chunk, slots) in PIPELINES {
             pair.restart()?;
-            // As a stream goes: no message has a time of its own, but spans of them have.
+            // Messages overlap as in a stream, so time spans of several messages.
             let (mut spans, mut start) = (Vec::new(), Instant::now());
             for message in 0..messages {
                 let first = pair.is_first();
@@ -210,7 +210,7 @@ impl Copies {
 }
 
 impl Floor {
-    /// One line, or one object: the copy at its top is that of the largest messages that stay in the caches.
+    /// Prints a table or one object. The bandwidth at its top is that of the largest messages that stay in the caches.
     pub(super) fn print(&self, as_json: bool) {
         let Self { line_rtt, barrier, ring_rtt, huge_pages, copies } = self;
         let best = copies.iter().filter(|copies| copies.places == 1).max_by(|a, b| a.memcpy.total_cmp(&b.memcpy));
@@ -227,7 +227,7 @@ impl Floor {
             return;
         }
         println!(
-            "floor a line there and back {line_rtt:.0} ns, 8 bytes through rings {ring_rtt:.0} ns, a barrier {barrier:.0} ns; in GB/s"
+            "floor cache-line round trip {line_rtt:.0} ns, 8-byte ring round trip {ring_rtt:.0} ns, barrier {barrier:.0} ns; copies in GB/s"
         );
         println!("{:>8} {:>7} {:>8} {:>8} {:>9}  of chunks", "message", "places", "memcpy", "readv", "two-copy");
         for Copies { bytes, places, memcpy, readv, two_copy, chunk, slots } in copies {
@@ -239,7 +239,7 @@ impl Floor {
     }
 }
 
-/// The middle one; zero of none.
+/// The median; zero if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

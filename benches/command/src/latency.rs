@@ -1,4 +1,4 @@
-//! Ping-pong.
+//! Latency of point-to-point messages: ping-pong between two ranks, and a message around the ring of all ranks.
 
 use std::time::Instant;
 
@@ -8,11 +8,12 @@ const BALL: Tag = Tag(5);
 /// Round trips before the clock starts.
 const WARM_UP: usize = 100;
 
-/// Round trips of a batch, between two looks at the clock.
+/// Round trips per batch, between two readings of the clock.
 const BATCH: usize = 1000;
 
-/// Half the times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted, each with what a look at the
-/// clock takes; and without: half of one's time in the median batch of as many more. Nothing but on rank 0.
+/// Half the round-trip times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted, each
+/// including a reading of the clock; and half the round-trip time in the median batch of as many more, without that.
+/// Empty except on rank 0.
 pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(Vec<u64>, u64), Failure> {
     let mut ball = vec![0_u8; bytes];
     let mut pass = || match world.rank() {
@@ -46,8 +47,8 @@ pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(V
     Ok(if world.rank() == Rank(0) { (single, steady) } else { (Vec::new(), 0) })
 }
 
-/// Sends a ball round the ring of all ranks `rounds` times: the median time of one hop, in nanoseconds, on rank 0; zero
-/// elsewhere.
+/// Sends a message around the ring of all ranks `rounds` times. Returns the median time of one hop in nanoseconds, on
+/// rank 0; zero elsewhere.
 pub(super) fn ring(world: &World, bytes: usize, rounds: usize) -> Result<u64, Failure> {
     let (rank, size) = (world.rank().0, world.size());
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));

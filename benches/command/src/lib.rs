@@ -1,4 +1,4 @@
-//! `unisono bench`: what a job measures of itself.
+//! `unisono bench`: measurements that a job makes of itself.
 
 extern crate alloc;
 
@@ -30,60 +30,62 @@ use std::io::Write as _;
 /// What is measured.
 #[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
-    /// Position-dependent data from rank 0 to rank 1, hashed on both sides
+    /// Send position-dependent data from rank 0 to rank 1, and compare hashes of both sides
     Transfer(Sized),
-    /// Half the time of a ping-pong
+    /// One-way latency between ranks 0 and 1: half the round-trip time of a ping-pong
     Latency(Sized),
-    /// Bytes per second of a stream of messages
+    /// Bandwidth from rank 0 to rank 1: bytes per second of a stream of messages
     Bandwidth(Buffered),
-    /// Messages per second
+    /// Message rate from rank 0 to rank 1: messages per second
     Rate(Streamed),
-    /// The main job: every rank sends to the next one, under whatever faults are injected, and a table tells how it went
+    /// Send data from every rank to the next one in a ring, verify them, and print a table of bandwidth, latency and
+    /// repaired losses
     Exchange(Sized),
-    /// What the machine itself does between two processes; needs no launcher
+    /// Baseline of the hardware: cache-line round trip, memory copies and a bare barrier between two processes; needs
+    /// no launcher
     Floor(floor::Options),
-    /// Nanoseconds of a barrier
+    /// Time of a barrier, in nanoseconds
     Barrier,
-    /// Nanoseconds of a collective
+    /// Time of a collective, in nanoseconds
     Collective(Named),
-    /// Which algorithm is quickest for each collective and size, as a table for --tuning; needs no launcher
+    /// Find the fastest algorithm of each collective and size, and print a table for --tuning; needs no launcher
     Tune(tune::Options),
 }
 
-/// Which collective, of how much.
+/// A collective and its size.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
-    /// The collective
+    /// Collective to measure
     #[arg(value_enum)]
     pub(crate) name: collective::Name,
     #[command(flatten)]
     pub(crate) sized: Sized,
 }
 
-/// How much is sent.
+/// The size of a message.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sized {
-    /// Bytes, such as 8, 64K or 1G
+    /// Size of a message in bytes, such as 8, 64K or 1G
     #[arg(long)]
     pub(crate) bytes: Bytes,
 }
 
-/// How much is sent, and for how long.
+/// The size of a message and the duration of the stream.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Streamed {
     #[command(flatten)]
     pub(crate) sized: Sized,
-    /// How long the stream is measured, such as 200ms
+    /// Duration of the stream, such as 200ms
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1s")]
     pub(crate) time: Duration,
 }
 
-/// How much is sent, for how long, and from where.
+/// The size of a message, the duration of the stream and the sender's buffers.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Buffered {
     #[command(flatten)]
     pub(crate) streamed: Streamed,
-    /// Where the sender's data lies: in memory of its own, or allocated in the segment that it shares with the receiver
+    /// Where the sender's data is stored: in its private memory, or in the shared-memory segment of sender and receiver
     #[arg(long, value_name = "WHERE", default_value = "private")]
     pub(crate) buffers: Buffers,
 }
@@ -93,16 +95,17 @@ pub(crate) struct Buffered {
 pub struct Options {
     #[command(subcommand)]
     pub(crate) measure: Measure,
-    /// One object per line
+    /// Print JSON, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Collectives and barriers of a duplicate of the World, not of the World
+    /// Measure collectives and barriers of a duplicate of the World instead of the World
     #[arg(long, global = true)]
     pub(crate) duplicate: bool,
-    /// Collectives and barriers of a communicator that has nothing in the memory of a node: by messages there, too
+    /// Measure collectives and barriers of a communicator without shared-memory resources: they use messages within a
+    /// node, too
     #[arg(long, global = true, conflicts_with = "duplicate")]
     pub(crate) messages: bool,
-    /// Every rank's counters at the end, one object per line of the errors
+    /// Print every rank's counters to the standard error at the end, one JSON object per line
     #[arg(long, global = true)]
     pub(crate) counters: bool,
 }
@@ -110,7 +113,7 @@ pub struct Options {
 /// Round trips of a ping-pong.
 const ROUNDS: usize = 10_000;
 
-/// Measures. Returns whether what arrived was right.
+/// Runs the measurement. Returns whether the received data were correct.
 pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     let (name, size, needed) = match options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
@@ -134,18 +137,18 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     let world = World::join()?;
     if world.size() < needed {
         return Err(format!(
-            "{name} needs {needed} ranks; start it with `unisono run -n {needed} -- unisono bench {name} …`"
+            "{name} needs {needed} ranks: start it with `unisono run -n {needed} -- unisono bench {name} …`"
         )
         .into());
     }
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
-    // As many others as there are rooms have them all.
+    // As many duplicates as there are communicator slots occupy all of them.
     let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
     let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
     let on: &Communicator = duplicates.last().unwrap_or(&world);
     let mut right = true;
-    // Ranks 0 and 1 measure what needs two.
+    // Ranks 0 and 1 run the measurements that need two ranks.
     let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
     let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
     let mut line = String::new();
@@ -168,7 +171,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
                 }),
             );
             line = format!(
-                "{size} in {:.2} s, {:.0} MB/s; {} data datagrams, {:.4} of the minimum; resent {} by nack, {} by probe, {} needlessly; {}",
+                "{size} in {:.2} s, {:.0} MB/s; {} data datagrams, {:.4} of the minimum; resent {} by nack, {} by probe, {} spuriously; {}",
                 transfer.time.as_secs_f64(),
                 rate as f64 / 1e6,
                 transfer.data_sent,
@@ -219,7 +222,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         }
     }
     if options.counters {
-        // Written at once: lines of several ranks do not mix.
+        // One write, so that lines of several ranks do not mix.
         std::io::stderr().write_all(format!("{}\n", counted::counted(&world)).as_bytes())?;
     }
     world.finish()?;

@@ -1,8 +1,8 @@
-//! Data that depends on its position, and its hash.
+//! Position-dependent test data, and its hash.
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
-/// Word `i` of the data of `rank`: no two positions of a job are likely to be equal.
+/// Word `i` of the data of `rank`: two positions of a job are unlikely to be equal.
 const fn word(rank: u32, i: u64) -> u64 {
     // The finalizer of SplitMix64.
     let x = i.wrapping_add((rank as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);

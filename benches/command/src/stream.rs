@@ -1,5 +1,5 @@
-//! Messages without end, in a window that slides: what arrived is acknowledged by the window, and nobody waits for that
-//! while others are under way.
+//! A continuous stream of messages with a sliding window: the receiver acknowledges whole windows, while further ones
+//! are in flight.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -15,31 +15,31 @@ pub(crate) enum Buffers {
     Segment,
 }
 
-/// When the sender waits until its buffers are free.
+/// When the sender waits for the completion of its sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reuse {
     /// After each window.
     Window,
-    /// Once the window has arrived, while others are under way.
+    /// After the acknowledgement of the window, while others are in flight.
     Arrival,
 }
 
 const DATA: Tag = Tag(6);
-/// Of the last messages: the receiver posts no more.
+/// The tag of the last messages, after which the receiver posts no more receives.
 const LAST: Tag = Tag(7);
 const ARRIVED: Tag = Tag(8);
-/// Windows under way at most.
+/// Largest number of windows in flight.
 const WINDOWS: usize = 4;
-/// Messages of a window: as many as make this many bytes, within bounds.
+/// Bytes per window; sets its number of messages, within bounds.
 const WINDOW_BYTES: usize = 1 << 19;
-/// Bytes of the sender's data in the segment, beyond one message.
+/// Largest size of the sender's data in the segment in bytes, but at least one message.
 const SEGMENT_BYTES: usize = 1 << 21;
 const WINDOW: core::ops::RangeInclusive<usize> = 16..=128;
 
-/// What both sides agree on.
+/// The parameters that are equal on both sides.
 #[derive(Clone, Copy)]
 struct Flow {
-    /// Of a message.
+    /// Size of a message.
     bytes: usize,
     /// Messages of a window.
     window: usize,
@@ -47,15 +47,15 @@ struct Flow {
 }
 
 impl Flow {
-    /// Where several windows are under way at the sender, each has half as many bytes.
+    /// If several windows are in flight at the sender, each has half as many bytes.
     fn new(bytes: usize, reuse: Reuse) -> Self {
         let most = if reuse == Reuse::Window { WINDOW_BYTES } else { WINDOW_BYTES / 2 };
         Self { bytes, window: (most / bytes.max(1)).clamp(*WINDOW.start(), *WINDOW.end()), reuse }
     }
 }
 
-/// Sends messages of `bytes` bytes from rank 0 to rank 1 for about `least`. Returns how many of them were acknowledged as
-/// received, and the time that took; nothing but on rank 0.
+/// Sends messages of `bytes` bytes from rank 0 to rank 1 for about `least`. Returns the number of acknowledged messages
+/// and their time on rank 0; zeros elsewhere.
 pub(super) fn stream(
     world: &World,
     bytes: usize,
@@ -78,7 +78,7 @@ pub(super) fn stream(
 
 fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64, Duration), Failure> {
     let mut marks = [[0_u8]; WINDOWS];
-    // The receiver is ready.
+    // Wait until the receiver is ready.
     world.receive_into(&mut [0_u8], Rank(1), ARRIVED)?;
     world.scope(|scope| {
         let mut free: Vec<&mut [u8]> = marks.iter_mut().map(<[u8; 1]>::as_mut_slice).collect();
@@ -135,7 +135,7 @@ fn wait_for(requests: Vec<Request<'_>>) -> Result<(), Failure> {
 }
 
 fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failure> {
-    // Not zeros, which the system would put there page by page while the clock runs.
+    // Written now, since the system would otherwise map the pages during the measurement.
     let mut data = vec![1_u8; bytes * window * WINDOWS];
     let mut parts = data.chunks_mut(bytes.max(1));
     let mut places: Vec<&mut [u8]> = (0..window * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();

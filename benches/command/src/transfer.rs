@@ -1,4 +1,4 @@
-//! One side sends position-dependent data, the other hashes what arrived.
+//! `unisono bench transfer`: one rank sends position-dependent data, the other hashes the received data.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -10,27 +10,27 @@ use unisono_core::wire::SEGMENT_HEADER;
 
 use super::pattern;
 
-/// Bytes of one message.
+/// Size of one message in bytes.
 const MESSAGE: usize = 1 << 20;
-/// Messages under way at a time.
+/// Messages in flight at a time.
 const OUTSTANDING: usize = 8;
 
 const DATA: Tag = Tag(1);
 const REPORT: Tag = Tag(2);
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     pub(super) bytes: usize,
     pub(super) time: Duration,
     pub(super) hash_sent: u64,
     pub(super) hash_received: u64,
-    /// Data datagrams sent, and how few would do without loss: full segments of payload.
+    /// Data datagrams sent, and the minimum without loss: full segments of payload.
     pub(super) data_sent: u64,
     pub(super) data_minimum: u64,
     pub(super) resent_nack: u64,
     pub(super) resent_probe: u64,
-    /// Resends that were not needed: the echo of an earlier transmission proved that it had arrived.
+    /// Unnecessary retransmissions: the echo of an earlier transmission proved that it had arrived.
     pub(super) resent_spurious: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Transfer {
 pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Failure> {
     let data = pattern::data(world.rank().0, bytes);
     let hash_sent = pattern::hash(&data);
-    // The receiver is ready.
+    // Wait until the receiver is ready.
     world.receive_into(&mut [0_u8], to, REPORT)?;
     let before = world.counters();
     let started = Instant::now();
@@ -72,10 +72,10 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
     })
 }
 
-/// Receives `bytes` bytes from `from` and tells it their hash.
+/// Receives `bytes` bytes from `from` and returns their hash to it.
 pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Failure> {
     let mut data = vec![0_u8; bytes];
-    // Every page is there before the clock starts.
+    // Touch every page before the measurement.
     data.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     world.send(&[1_u8], from, REPORT)?;
     world.scope(|scope| {

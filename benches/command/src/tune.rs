@@ -1,4 +1,5 @@
-//! `unisono bench tune`: a table of the quickest algorithm for each collective and size, measured in jobs of its own.
+//! `unisono bench tune`: a table of the fastest algorithm for each collective and size, measured in jobs that it
+//! launches.
 
 use core::error::Error;
 use std::env;
@@ -16,32 +17,32 @@ use unisono_core::schedule::{Given, algorithms, choose_given};
 
 use super::bytes::Bytes;
 
-/// The jobs that measure.
+/// The jobs to launch.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
-    /// Ranks of the jobs
+    /// Number of ranks of the jobs
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     ranks: u32,
-    /// Nodes that this host is taken for where some messages are datagrams; without, all of those are
+    /// Divide this host into M nodes when measuring UDP [default: all messages use UDP]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..))]
     nodes: Option<u32>,
-    /// Only what carries messages so; without, each
+    /// Measure only this transport of messages [default: both]
     #[arg(long)]
     carrier: Option<Carried>,
-    /// The largest size
+    /// Largest size to measure
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     most: Bytes,
-    /// How often each is measured; the shortest time counts
+    /// Number of measurements of each algorithm; the shortest time counts
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 
-/// What carries messages.
+/// The transport of messages.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Carried {
-    /// Datagrams, between nodes at least
+    /// Datagrams, at least between nodes
     Udp,
-    /// The rings of one node
+    /// Shared-memory rings of one node
     Rings,
 }
 
@@ -54,10 +55,10 @@ impl From<Carried> for Carrier {
     }
 }
 
-/// Sizes that are measured: from one to the next, few choices change.
+/// Sizes to measure: from one to the next, few choices change.
 const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// One way to do a collective.
+/// An algorithm of a collective, and its measured time.
 struct Candidate {
     carrier: Carrier,
     verb: Verb,
@@ -68,7 +69,7 @@ struct Candidate {
 }
 
 impl Options {
-    /// Everything that can be done, for each size.
+    /// Every valid algorithm of every collective, for each size.
     fn candidates(&self) -> Result<Vec<Candidate>, Box<dyn Error>> {
         let mut all = Vec::new();
         let is_asked = |carrier: &Carrier| self.carrier.is_none_or(|only| Carrier::from(only) == *carrier);
@@ -88,13 +89,13 @@ impl Options {
         Ok(all)
     }
 
-    /// As `unisono bench collective` calls it.
+    /// The call that `unisono bench collective` makes.
     const fn plan(&self, verb: Verb, bytes: usize) -> Plan {
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
         Plan { verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
     }
 
-    /// Nanoseconds of a call.
+    /// Measures an algorithm in a job of its own: nanoseconds per call.
     fn measure(&self, own: &Path, candidate: &Candidate) -> Result<f64, Box<dyn Error>> {
         let Candidate { carrier, verb, option, bytes, wanted, .. } = candidate;
         let mut job = Command::new(own);
@@ -123,10 +124,10 @@ impl Options {
     }
 }
 
-/// The quickest of each collective and size.
+/// The table of the fastest algorithm of each collective and size.
 fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
     let sharing = u64::from(ranks).div_ceil(processors.max(1) as u64);
-    let ranks = Span::new(ranks.into(), ranks.into()).ok_or("a number is a span")?;
+    let ranks = Span::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
     let mut lines = Vec::new();
     for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| VERBS.map(|verb| (carrier, verb))) {
         let of_verb = || measured.iter().filter(|candidate| (candidate.carrier, candidate.verb) == (carrier, verb));
@@ -143,11 +144,11 @@ fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table,
     Ok(Table::new(lines)?)
 }
 
-/// Measures, and prints the table; as JSON, what was measured.
+/// Runs the measurements and prints the table, or, as JSON, every measurement.
 pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
     let own = env::current_exe()?;
     let mut candidates = options.candidates()?;
-    // On the standard error, and nowhere if that is no terminal.
+    // Drawn on the standard error if that is a terminal.
     let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
     for _ in 0..options.rounds {
@@ -188,7 +189,7 @@ mod tests {
         let only = Options { carrier: Some(Carried::Rings), ..options }.candidates().expect("candidates");
         assert_eq!(2 * only.len(), all.len());
         assert!(only.iter().all(|one| one.carrier == Carrier::Rings));
-        // Six is no power of two, nor of a base that ports make.
+        // Six is neither a power of two nor one of k + 1 for a number of ports.
         let doubles = |one: &Candidate| one.verb == Verb::Alltoall && one.wanted.to_string() == "doubling";
         assert!(!all.iter().any(doubles));
         let wanted = [

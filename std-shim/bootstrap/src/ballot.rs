@@ -1,31 +1,31 @@
-//! An agreement of some ranks: what each says, and what is decided.
+//! Fault-tolerant agreement: the vote of each member, and the decision.
 
 use crate::rank::Rank;
 
-/// Most ranges of ranks in a list.
+/// Largest number of ranges in a list of ranks.
 pub const RANGES_MAX: usize = 1536;
-/// Most words that are agreed on.
+/// Largest number of words in a vote.
 pub const WORDS_MAX: usize = 32;
 
-/// Which agreement. Its members give it the same name, and no other one.
+/// Identifies an agreement. All members use the same identifier, and use it once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Name {
-    /// The communicator's first member.
+    /// The first member of the communicator.
     pub first: Rank,
-    /// Its context.
+    /// The communicator's context ID.
     pub context: u32,
-    /// Its generation.
+    /// The generation of the context ID.
     pub generation: u32,
-    /// The how-manieth agreement there.
+    /// The number of the agreement in the communicator.
     pub round: u32,
 }
 
-/// Ranks, as ranges: the first, and how many.
+/// A set of ranks as ranges: first rank and count.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ranks(pub(crate) Vec<(u32, u32)>);
 
 impl Ranks {
-    /// Of sorted ranks. `None`: they have more than [`RANGES_MAX`] ranges.
+    /// From sorted ranks. `None`: they form more than [`RANGES_MAX`] ranges.
     pub fn new(sorted: impl IntoIterator<Item = Rank>) -> Option<Self> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for rank in sorted {
@@ -37,38 +37,38 @@ impl Ranks {
         (ranges.len() <= RANGES_MAX).then_some(Self(ranges))
     }
 
-    /// Those below `size`.
+    /// The ranks below `size`.
     pub fn below(&self, size: u32) -> impl Iterator<Item = Rank> {
         let ranges = self.0.iter();
         ranges.flat_map(move |(first, count)| *first..first.saturating_add(*count).min(size)).map(Rank)
     }
 }
 
-/// What a member says.
+/// The vote of a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ballot {
-    /// In which agreement.
+    /// The agreement.
     pub name: Name,
-    /// Everyone whose word is waited for.
+    /// All members of the agreement.
     pub members: Ranks,
-    /// Those that it knows to be dead.
+    /// Members that the voter knows to have failed.
     pub failed: Ranks,
-    /// The greatest of all members' is agreed on.
+    /// The decision has the maximum over all votes.
     pub most: u32,
-    /// Their bitwise and is agreed on; the same number of words by all.
+    /// The decision has the bitwise AND over all votes; all votes have the same number of words.
     pub words: Vec<u64>,
 }
 
-/// What was decided, once and for all of them.
+/// The decision of an agreement, equal for all members.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Verdict {
-    /// In which agreement.
+    /// The agreement.
     pub name: Name,
-    /// Members that are dead, or have left.
+    /// Members that have failed or finished.
     pub failed: Ranks,
-    /// The greatest.
+    /// The maximum over all votes.
     pub most: u32,
-    /// The bitwise and.
+    /// The bitwise AND over all votes.
     pub words: Vec<u64>,
 }
 

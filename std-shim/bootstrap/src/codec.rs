@@ -1,4 +1,5 @@
-//! Numbers, texts and addresses in a message's payload. Little-endian; lengths are 16 bits wide and bounded.
+//! Encoding of message payloads: little-endian numbers, texts and addresses; byte strings have 16-bit lengths and
+//! bounds.
 
 use super::{
     ballot::{Name, RANGES_MAX, Ranks, WORDS_MAX},
@@ -38,7 +39,7 @@ impl Writer {
         self
     }
 
-    /// Lengths are at most [`VALUE_MAX`], which callers ensure.
+    /// The length is at most [`VALUE_MAX`], which callers ensure.
     pub(super) fn bytes(&mut self, value: &[u8]) -> &mut Self {
         let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
         self.0.extend_from_slice(&length.to_le_bytes());
@@ -100,7 +101,7 @@ impl Writer {
     }
 }
 
-/// Takes a payload apart: `None` wherever it is not what was asked for.
+/// Parses a payload: every method returns `None` if the next bytes are not valid.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -109,7 +110,7 @@ impl<'a> Reader<'a> {
         Self(payload)
     }
 
-    /// What has not been taken.
+    /// The unread bytes.
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -140,7 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The outer `None` is malformed, the inner one absent.
+    /// The outer `None` means malformed, the inner one absent.
     pub(super) fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if self.flag()? { read(self).map(Some) } else { Some(None) }
     }

@@ -1,4 +1,4 @@
-//! The way of a client to its server.
+//! Connecting a client to the rendezvous server: address resolution, retries and authentication.
 
 use super::{
     host_port::HostPort,
@@ -8,12 +8,13 @@ use super::{
 use core::{net::SocketAddr, time::Duration};
 use std::{io, net::TcpStream, thread, time::Instant};
 
-/// Time that one address has to accept a connection.
+/// Time limit for a connection attempt to one address.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Between two attempts to connect, at first and at most.
+/// Pause between two attempts, initial and maximum.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
-/// Connects and proves, at one of several places, again and again until the deadline: the server may come later than its
-/// clients. A server of another job or version is final when there is no other place. Says where it was.
+/// Connects to one of several addresses and authenticates; retries until the deadline, since the server may start after
+/// its clients. A server of another job or version is a final error if there is only one address. Returns the
+/// connection and the server's address.
 pub(crate) fn connect(
     places: &[HostPort],
     role: Role,

@@ -1,4 +1,4 @@
-//! What everybody must know of a process to talk to it, and how it ended.
+//! The record of a process that every other rank needs to communicate with it, and how the process ended.
 
 use core::{
     fmt,
@@ -7,18 +7,18 @@ use core::{
 use rustix::process::Signal;
 pub use unisono_core::ids::Incarnation;
 
-/// A random life: a restarted process has another.
+/// A random incarnation number: a restarted process gets another one.
 pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
     getrandom::u32().map(Incarnation)
 }
 
-/// What a process tells of itself when it joins.
+/// The data that a process submits when it joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// Its life.
+    /// The process's incarnation.
     pub incarnation: Incarnation,
-    /// Where its polled and its interrupt lane receive. An unspecified host stands for the one that the rendezvous
-    /// server sees.
+    /// The addresses of its polled and its interrupt queue. An unspecified host is replaced by the peer address that
+    /// the rendezvous server sees.
     pub lanes: [SocketAddr; 2],
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
@@ -26,39 +26,39 @@ pub struct Offer {
     pub digests: Digests,
 }
 
-/// Of the settings that must be equal on all ranks of a job.
+/// Digests of the settings that must be equal on all ranks of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Digests {
-    /// How collectives are done.
+    /// Of the algorithm choices for collectives.
     pub tuning: u32,
-    /// Device, progress, silence, and the library's version.
+    /// Of device, progress mode, failure timeout and the library's version.
     pub transport: u32,
 }
 
-/// One line of the table that everybody gets.
+/// The record of one rank in the table that all ranks receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
-    /// Its life.
+    /// The process's incarnation.
     pub incarnation: Incarnation,
-    /// Its node: equal for processes that share memory.
+    /// The number of its node: equal for processes that share memory.
     pub node: u32,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
-    /// Where its polled and its interrupt lane receive.
+    /// The addresses of its polled and its interrupt queue.
     pub lanes: [SocketAddr; 2],
     /// The settings that must be equal on all ranks.
     pub digests: Digests,
 }
 
 impl Entry {
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub(crate) const BYTES: usize = 20 + 2 * ADDRESS;
 }
 
-/// Bytes of a socket address on the wire: IPv6 (or IPv4 within it) and port.
+/// Length of a socket address on the wire in bytes: IPv6 (or IPv4-mapped) and port.
 pub(crate) const ADDRESS: usize = 18;
 
-/// IPv4 within IPv6; scope and flow are not carried.
+/// Encodes a socket address; IPv4 as IPv4-mapped IPv6, without scope and flow label.
 pub(crate) fn address_to_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -81,22 +81,22 @@ pub(crate) fn address_from_bytes(bytes: [u8; ADDRESS]) -> SocketAddr {
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ending {
-    /// With this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signalled(i32),
     /// It could not be started.
     NotStarted,
-    /// Its connection broke, and no launcher knows more.
+    /// Its connection to the rendezvous server broke, and no launcher observed its exit.
     Disconnected,
-    /// Its node's agent is gone, or cannot be reached.
+    /// The launcher's agent on its node has failed or cannot be reached.
     NodeLost,
-    /// Another process took its rank.
+    /// A new process joined with its rank.
     Replaced,
 }
 
 impl Ending {
-    /// The exit code that a shell would show: 128 + n for signal n, 1 where nothing else is known.
+    /// The exit code that a shell would show: 128 + n for signal n, 127 if not started, 1 if unknown.
     pub const fn code(self) -> i32 {
         match self {
             Self::Exited(code) => code,

@@ -1,40 +1,40 @@
-//! The frames of a session and the bounded buffer that cuts them out of a byte stream.
+//! Framing of a session: authenticated frames, and the bounded buffer that extracts them from a byte stream.
 //!
 //! ```text
 //!  0       4      5         8                    8 + n          24 + n
-//!  | n u32 | kind | 0  0  0 | payload of n bytes | seal, 16 bytes |
+//!  | n u32 | kind | 0  0  0 | payload of n bytes | MAC, 16 bytes  |
 //! ```
-//! Numbers are little-endian. The seal covers header and payload and the frame's number in its direction.
+//! Numbers are little-endian. The MAC covers header, payload and the frame's number in its direction.
 
 use super::secret::{SEAL, Seal};
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 8;
-/// Longest payload. A receiver never holds more than one frame of this size and what one read brings.
+/// Longest payload in bytes. A receiver never buffers more than one frame of this size plus one read.
 pub const PAYLOAD_MAX: usize = 32 * 1024;
 
-/// Why a byte stream is no sequence of frames. The session ends.
+/// Why a byte stream is not a sequence of frames. The session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// A frame announces more than [`PAYLOAD_MAX`] bytes.
-    #[error("a frame of {0} bytes is announced, more than {PAYLOAD_MAX}")]
+    #[error("a frame announces {0} bytes, more than {PAYLOAD_MAX}")]
     TooLong(u32),
-    /// The header's spare bytes are not zero.
+    /// The header's reserved bytes are not zero.
     #[error("a frame's header is malformed")]
     Header,
-    /// The seal does not fit: forged, changed, repeated, lost or moved.
-    #[error("a frame's seal is broken")]
+    /// The MAC does not match: the frame was forged, changed, repeated, lost or reordered.
+    #[error("a frame's authentication code is wrong")]
     Seal,
 }
 
-/// One frame, verified.
+/// A verified frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
     pub(crate) payload: Vec<u8>,
 }
 
-/// Appends a sealed frame. `None`, and nothing appended, when the payload is longer than [`PAYLOAD_MAX`].
+/// Appends a frame with its MAC. Returns `None`, with nothing appended, if the payload is longer than [`PAYLOAD_MAX`].
 pub(crate) fn append(to: &mut Vec<u8>, kind: u8, payload: &[u8], seal: &mut Seal) -> Option<()> {
     let bytes = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= PAYLOAD_MAX)?;
     let [a, b, c, d] = bytes.to_le_bytes();
@@ -45,7 +45,7 @@ pub(crate) fn append(to: &mut Vec<u8>, kind: u8, payload: &[u8], seal: &mut Seal
     Some(())
 }
 
-/// Bytes that arrived and have not been taken.
+/// Bytes that arrived and are not consumed.
 #[derive(Default, Debug)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -53,31 +53,31 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Whether more bytes may be read before frames are taken.
+    /// Whether more bytes may be read before frames are consumed.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting().len() < HEADER + PAYLOAD_MAX + SEAL
     }
 
-    /// Bytes that arrived and have not been taken.
+    /// Bytes that arrived and are not consumed.
     pub(crate) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Appends what a read brought.
+    /// Appends the bytes of a read.
     pub(crate) fn fill(&mut self, arrived: &[u8]) {
         self.bytes.drain(..self.start.min(self.bytes.len()));
         self.start = 0;
         self.bytes.extend_from_slice(arrived);
     }
 
-    /// The next `N` bytes as they are: greetings, which come before any seal.
+    /// The next `N` bytes as they are: the handshake, which precedes the first frame.
     pub(crate) fn take_plain<const N: usize>(&mut self) -> Option<[u8; N]> {
         let taken = *self.waiting().first_chunk()?;
         self.start += N;
         Some(taken)
     }
 
-    /// The next frame, when all of it is here.
+    /// The next frame, once all of it has arrived.
     pub(crate) fn take(&mut self, seal: &mut Seal) -> Result<Option<Frame>, FrameError> {
         let Some((header, rest)) = self.waiting().split_first_chunk::<HEADER>() else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The server that rank 0 runs under a starter that brings none.
+//! The rendezvous server inside rank 0, for jobs whose launcher runs none.
 
 use super::{
     host_port::HostPort,
@@ -15,7 +15,7 @@ use std::{
     time::Instant,
 };
 
-/// The server that rank 0 runs under a starter that brings none.
+/// The rendezvous server inside rank 0, and whether its job has finished.
 #[derive(Debug)]
 pub(super) struct Host {
     finished: Arc<(Mutex<bool>, Condvar)>,
@@ -37,7 +37,8 @@ impl Host {
         let hosting =
             Hosting { size, secret: secret.clone(), job: job.clone(), on_death: *on_death, watched: false, assembly };
         let resolved = resolve(place)?;
-        // The name may stand for an address that this host does not have itself: then any of its addresses serves.
+        // The name may resolve to an address that this host does not have itself (NAT): then listen on all its
+        // addresses.
         let anywhere = match resolved.first() {
             Some(address) if address.is_ipv6() => IpAddr::from(Ipv6Addr::UNSPECIFIED),
             _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -53,7 +54,7 @@ impl Host {
         Err(refused(last))
     }
 
-    /// Waits until every rank has left or died, at most until the deadline.
+    /// Waits until every rank has finished or failed, at most until the deadline.
     pub(super) fn wait(&self, deadline: Instant) {
         let mut finished = self.finished.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !*finished {

@@ -1,4 +1,4 @@
-//! Where the rendezvous server listens: `host:port`.
+//! The address of the rendezvous server: `host:port`.
 
 use core::{fmt, net::SocketAddr, str::FromStr};
 use std::{io, net::ToSocketAddrs};
@@ -11,7 +11,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Every address the name stands for. Asks the resolver, which may take seconds.
+    /// The addresses that the name resolves to. Calls the resolver, which may take seconds.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         Ok((&*self.host, self.port).to_socket_addrs()?.collect())
     }
@@ -55,7 +55,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// No `host:port`.
+/// The text is not `host:port`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("host:port is expected, such as node7:4711 or [fe80::7]:4711")]
 pub struct HostPortError;

@@ -1,11 +1,12 @@
-//! How the processes of a job find each other: an authenticated TCP rendezvous.
+//! The bootstrap service of a job: an authenticated TCP rendezvous, comparable to PMI.
 //!
-//! The launcher, or rank 0 under a starter that brings none, runs a [`Server`]. Every process joins
-//! ([`Membership::join`]) with what others must know of it and gets the table of everybody. The connection stays open:
-//! deaths, new lives, answers about liveness, fences and small values travel on it, all sealed with keys that both ends
-//! derive from the job's secret. Frames are bounded, and the table comes in parts, so a job may have 2²⁴ ranks.
+//! The launcher, or rank 0 under a launcher that has no server of its own, runs a [`Server`]. Every process joins
+//! ([`Membership::join`]) with its addresses and settings, and receives the table of all ranks. The connection stays
+//! open and carries failures, new incarnations, liveness queries, fences and small key-value pairs; every frame is
+//! authenticated with keys that both ends derive from the job's secret. Frames are bounded, and the table is sent in
+//! parts, so a job may have 2²⁴ ranks.
 //!
-//! The seal keeps others from joining a job or speaking for its processes. Nothing is encrypted.
+//! The authentication keeps others from joining a job or impersonating its processes. Nothing is encrypted.
 
 extern crate alloc;
 

@@ -1,11 +1,11 @@
-//! One non-blocking TCP connection: bytes in, bytes out, and the proofs of both ends before the first frame.
+//! A non-blocking TCP connection of the bootstrap service, and its mutual authentication before the first frame.
 //!
 //! ```text
 //! client → server   "unisono" version | role 0 0 0 | number u32 | nonce 32            48 bytes
 //! server → client   "unisono" version | nonce 32 | proof 32                           72 bytes
-//! client → server   proof 32, then sealed frames
+//! client → server   proof 32, then authenticated frames
 //! ```
-//! Each proof covers its purpose and all bytes said before it, so none can be used elsewhere or reflected.
+//! Each proof covers its purpose and all bytes exchanged before it, so it can be neither used elsewhere nor reflected.
 
 use super::{
     frame::{Frame, FrameError, Inbox, append},
@@ -24,51 +24,52 @@ use std::{
 const MAGIC: [u8; 8] = *b"unisono\x01";
 const HELLO: usize = 48;
 const CHALLENGE: usize = 72;
-/// Most bytes that wait for a peer that does not read.
+/// Largest backlog in bytes for a peer that does not read.
 const OUTBOX_MAX: usize = 4 << 20;
-/// Until an idle connection is found dead: the first question, then so many at the same interval, 30 s in all.
+/// TCP keepalive: idle time before the first probe, and the interval of the probes; a dead connection is detected after
+/// 30 s.
 const KEEPALIVE: Duration = Duration::from_secs(6);
 const KEEPALIVE_PROBES: u32 = 4;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// Who greets.
+/// The role of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// A process of the job, by rank.
+    /// A rank of the job.
     Member(u32),
-    /// The agent of a node, by node.
+    /// The launcher's agent on a node.
     Agent(u32),
 }
 
 /// Why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The other end closed it.
+    /// The other end closed the connection.
     #[error("the other end closed the connection")]
     Closed,
-    /// The operating system ended it.
+    /// The operating system reports an error.
     #[error("the connection broke: {0}")]
     Broken(ErrorKind),
-    /// What arrived is no sequence of frames.
+    /// The received bytes are not valid frames.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A frame holds no message.
+    /// A frame does not hold a valid message.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// A message that does not belong here.
-    #[error("a message of kind {0} came out of turn")]
+    /// A message is not valid at this point of the protocol.
+    #[error("a message of kind {0} is not expected now")]
     OutOfTurn(u8),
-    /// The other end does not speak this version of the protocol.
-    #[error("the other end does not speak this version of unisono's bootstrap")]
+    /// The other end uses another protocol, or another version.
+    #[error("the other end does not use this version of unisono's bootstrap protocol: check its address and version")]
     Version,
     /// The other end does not know the secret of this job.
-    #[error("the other end does not know the secret of this job")]
+    #[error("the other end does not know the secret of this job: check UNISONO_SECRET and UNISONO_JOB")]
     Unauthenticated,
-    /// The other end does not read.
-    #[error("the other end does not read")]
+    /// The other end has stopped reading, and the send buffer is full.
+    #[error("the other end has stopped reading")]
     Full,
     /// The other end did not answer in time.
-    #[error("no answer in time")]
+    #[error("the other end did not answer in time")]
     Timeout,
 }
 
@@ -101,7 +102,7 @@ impl Link {
         &self.stream
     }
 
-    /// One read. What arrived is in the inbox; the end of the stream shows when the inbox has been emptied.
+    /// Reads once into the inbox. The end of the stream is reported after the inbox is empty.
     pub(crate) fn read(&mut self) -> Result<(), LinkError> {
         if !self.inbox.has_room() || self.ended {
             return Ok(());
@@ -124,7 +125,7 @@ impl Link {
         self.ended
     }
 
-    /// Sends what the connection takes now.
+    /// Sends as much as the connection accepts without blocking.
     pub(crate) fn flush(&mut self) -> Result<(), LinkError> {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -138,12 +139,12 @@ impl Link {
         Ok(())
     }
 
-    /// Bytes that wait to be sent.
+    /// Unsent bytes.
     pub(crate) const fn backlog(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Waits until there is something to read (or, with a backlog, to write), at most until the deadline.
+    /// Waits until the connection is readable (or, with a backlog, writable), at most until the deadline.
     pub(crate) fn wait(&self, deadline: Instant) -> Result<(), LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -175,7 +176,7 @@ impl Link {
         }
     }
 
-    /// The client's side of the proofs. Blocks, at most until the deadline.
+    /// The client's side of the authentication. Blocks, at most until the deadline.
     pub(crate) fn greet(mut self, role: Role, key: &Key, deadline: Instant) -> Result<Sealed, LinkError> {
         let mut hello = [0; HELLO];
         let (number, kind) = match role {
@@ -199,7 +200,7 @@ impl Link {
     }
 }
 
-/// Greeting (magic and nonce) and proof of a challenge; `None` when it is another protocol.
+/// Splits a challenge into its greeting (magic and nonce) and proof; `None` if it is of another protocol.
 fn cut_challenge(challenge: &[u8; CHALLENGE]) -> Option<(&[u8], &[u8; PROOF])> {
     let (greeting, proof) = challenge.split_last_chunk()?;
     greeting.starts_with(&MAGIC).then_some((greeting, proof))
@@ -211,17 +212,17 @@ impl AsFd for Link {
     }
 }
 
-/// The server's side of the proofs, step by step as bytes arrive.
+/// The server's side of the authentication, step by step as bytes arrive.
 #[derive(Debug)]
 pub(crate) enum Greeting {
-    /// Nothing has been said.
+    /// The client's first message has not arrived.
     Hello,
-    /// The challenge is out.
+    /// The challenge has been sent.
     Challenged { hello: [u8; HELLO], challenge: [u8; CHALLENGE], role: Role },
 }
 
 impl Greeting {
-    /// Takes what the link has read. Once the client has proved itself, says who it is.
+    /// Consumes the received bytes. Returns the client's role and the session once the client has authenticated.
     pub(crate) fn advance(&mut self, link: &mut Link, key: &Key) -> Result<Option<(Role, Session)>, LinkError> {
         if let Self::Hello = self {
             let Some(hello) = link.take_plain::<HELLO>()? else {
@@ -264,7 +265,7 @@ fn role_of(hello: &[u8; HELLO]) -> Option<Role> {
     }
 }
 
-/// The seals of both directions.
+/// The MAC keys of both directions.
 #[derive(Clone)]
 pub(crate) struct Session {
     sealing: Seal,
@@ -296,7 +297,7 @@ impl Session {
     }
 }
 
-/// A connection whose both ends have proved themselves.
+/// A mutually authenticated connection.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) link: Link,
@@ -304,7 +305,7 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    /// Queues a frame and sends what the connection takes now.
+    /// Queues a frame and sends as much as the connection accepts.
     pub(crate) fn send(&mut self, message: &(u8, Vec<u8>)) -> Result<(), LinkError> {
         self.session.push(&mut self.link, message)?;
         self.link.flush()

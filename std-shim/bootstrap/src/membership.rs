@@ -1,4 +1,5 @@
-//! A process's place in its job: joins, knows everybody, hears what happens to them.
+//! A process's membership in its job: its connection to the rendezvous server, the table of all ranks and the events
+//! about them.
 
 mod join;
 mod notice;
@@ -20,29 +21,29 @@ use std::{
     time::Instant,
 };
 
-/// An agent that does not answer for this long is dead, and so are the ranks of its node.
+/// An agent that does not answer for this long is considered failed, and so are the ranks of its node.
 pub const AGENT_SILENCE: Duration = Duration::from_secs(30);
-/// Most notices that wait to be read.
+/// Largest number of unread events.
 const NOTICES_MAX: usize = 1 << 20;
 
-/// Why a question to the server has no answer.
+/// Why a request to the server failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AwaitError {
-    /// The connection is gone.
+    /// The connection is lost.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A key is longer than [`KEY_MAX`] or a value than [`VALUE_MAX`].
-    #[error("a key has at most {KEY_MAX} bytes and a value at most {VALUE_MAX}")]
+    #[error("the key is longer than {KEY_MAX} bytes or the value is longer than {VALUE_MAX}")]
     TooLong,
     /// The server's store is full.
-    #[error("the server has no room for another value")]
+    #[error("the key-value store of the rendezvous server is full")]
     NoRoom,
-    /// A rank asked for the end of the job meanwhile; [`Notice::Aborted`] waits to be read.
-    #[error("the job is being ended")]
+    /// A rank aborted the job meanwhile; [`Notice::Aborted`] is queued.
+    #[error("another rank aborted the job")]
     Aborted,
 }
 
-/// A process's place in its job.
+/// A process's membership in its job.
 #[derive(Debug)]
 pub struct Membership {
     seat: Seat,
@@ -55,7 +56,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// This process.
+    /// The rank of this process.
     pub const fn rank(&self) -> Rank {
         self.seat.rank
     }
@@ -65,13 +66,13 @@ impl Membership {
         self.seat.size
     }
 
-    /// Everybody's current line, by rank.
+    /// The current record of every rank, by rank.
     pub fn table(&self) -> &[Entry] {
         &self.table
     }
 
-    /// What happened next, if anything has. One system call when nothing waits: ask every few milliseconds, or when the
-    /// descriptor ([`as_fd`](Self::as_fd)) is readable.
+    /// The next event, if there is one. One system call when none is queued: call it every few milliseconds, or when
+    /// the descriptor ([`as_fd`](Self::as_fd)) is readable.
     pub fn poll(&mut self) -> Option<Notice> {
         if self.notices.is_empty() {
             self.listen();
@@ -86,13 +87,13 @@ impl Membership {
         self.notices.pop_front()
     }
 
-    /// Notices that have arrived and wait to be read, none of which is taken away.
+    /// The queued events, which stay queued.
     pub fn heard(&mut self) -> impl Iterator<Item = &Notice> {
         self.listen();
         self.notices.iter()
     }
 
-    /// Takes what has arrived, without waiting.
+    /// Receives the messages that have arrived, without blocking.
     fn listen(&mut self) {
         while let Some(connection) = &mut self.connection {
             let heard = connection.poll().and_then(|frame| match frame {
@@ -119,12 +120,12 @@ impl Membership {
         self.notices.push_back(Notice::Lost(error));
     }
 
-    /// Turns what the server tells unasked into a notice. `None`: it is the answer to something, or makes no sense.
+    /// Turns an unsolicited message of the server into an event. `None`: it is a reply, or not valid here.
     fn take(&mut self, told: Tell) -> Option<()> {
         let notice = match told {
             Tell::Died { rank, incarnation, ending } => Notice::Died { rank, incarnation, ending },
             Tell::Met { rank, entry } => {
-                // A line that has not come yet will come in its new form.
+                // A record that has not arrived yet will arrive in its new form.
                 let line = self.table.get_mut(usize::try_from(rank.0).ok()?);
                 match line {
                     Some(line) => *line = entry,
@@ -149,8 +150,8 @@ impl Membership {
         Some(())
     }
 
-    /// Asks whether a rank's process lives. The answer is a [`Notice::Liveness`], at the latest after
-    /// [`AGENT_SILENCE`]. A rank that has been asked about and not answered for is not asked about again.
+    /// Queries whether a rank's process is alive. The answer is a [`Notice::Liveness`], at the latest after
+    /// [`AGENT_SILENCE`]. Does nothing while a query about the rank is unanswered.
     pub fn ask(&mut self, rank: Rank) {
         self.ask_within(rank, AGENT_SILENCE);
     }
@@ -163,7 +164,7 @@ impl Membership {
         self.say(&Say::Ask(rank));
     }
 
-    /// Says this process's part in an agreement. What was decided is [`verdict`](Self::verdict).
+    /// Votes in an agreement. The decision is returned by [`verdict`](Self::verdict).
     pub fn vote(&mut self, ballot: Ballot) {
         if self.connection.is_none() && self.seat.size == 1 {
             let Ballot { name, failed, most, words, .. } = ballot;
@@ -172,8 +173,8 @@ impl Membership {
         self.say(&Say::Vote(ballot));
     }
 
-    /// What was decided in an agreement, once it is known, or why it never will be: there is no server any more. Hears what has
-    /// arrived.
+    /// The decision of an agreement, once it is made, or an error if the connection is lost, so that it never arrives.
+    /// Receives the messages that have arrived.
     pub fn verdict(&mut self, name: Name) -> Option<Result<Verdict, LinkError>> {
         self.listen();
         if let Some(at) = self.verdicts.iter().position(|verdict| verdict.name == name) {
@@ -189,7 +190,7 @@ impl Membership {
         }
     }
 
-    /// Waits until every rank that has neither died nor left calls this as often as this process has.
+    /// Waits until every rank that has neither failed nor finished has called this as often as this process.
     pub fn fence(&mut self, timeout: Duration) -> Result<(), AwaitError> {
         match self.question(&Say::Fence, timeout)? {
             None | Some(Tell::Fenced) => Ok(()),
@@ -197,7 +198,7 @@ impl Membership {
         }
     }
 
-    /// Stores a value that every rank can [`get`](Self::get).
+    /// Stores a value under a key, for every rank to [`get`](Self::get).
     pub fn put(&mut self, key: &[u8], value: &[u8], timeout: Duration) -> Result<(), AwaitError> {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return Err(AwaitError::TooLong);
@@ -209,7 +210,7 @@ impl Membership {
         }
     }
 
-    /// The value that was last stored under the key.
+    /// The value last stored under the key, if there is one.
     pub fn get(&mut self, key: &[u8], timeout: Duration) -> Result<Option<Vec<u8>>, AwaitError> {
         if key.len() > KEY_MAX {
             return Err(AwaitError::TooLong);
@@ -221,7 +222,7 @@ impl Membership {
         }
     }
 
-    /// Asks for the end of the whole job. This process should then end with the code, too.
+    /// Aborts the whole job. This process should then exit with the code, too.
     pub fn abort(&mut self, code: i32) {
         self.say(&Say::Abort(code));
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -232,8 +233,8 @@ impl Membership {
         {}
     }
 
-    /// Says that this process has finished, so that its end is no death. Rank 0, if it hosts the server, waits for the
-    /// others to finish, at most for the timeout.
+    /// Announces that this process has finished, so that its end is not a failure. Rank 0, if it hosts the server,
+    /// waits for the other ranks to finish, at most for the timeout.
     pub fn leave(mut self, timeout: Duration) -> Result<(), AwaitError> {
         let deadline = Instant::now() + timeout;
         let answer = self.question(&Say::Leave, timeout)?;
@@ -246,7 +247,7 @@ impl Membership {
         }
     }
 
-    /// Says something that has an answer and waits for it. `None` when there is no server to ask.
+    /// Sends a request and waits for its reply. `None` in a job of one process without a server.
     fn question(&mut self, what: &Say, timeout: Duration) -> Result<Option<Tell>, AwaitError> {
         let deadline = Instant::now() + timeout;
         match &mut self.connection {
@@ -261,7 +262,7 @@ impl Membership {
             let frame = match connection.next(deadline) {
                 Ok(frame) => frame,
                 Err(error) => {
-                    // An answer that comes later would be taken for that of another question.
+                    // A late reply would be taken for the reply to another request.
                     self.lose(error);
                     return Err(error.into());
                 }
@@ -277,7 +278,7 @@ impl Membership {
         }
     }
 
-    /// Readable when a notice may have arrived; `None` when there is no server to hear from.
+    /// A descriptor that is readable when an event may have arrived; `None` without a server.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.connection.as_ref().map(|connection| connection.link.as_fd())
     }

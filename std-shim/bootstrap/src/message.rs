@@ -1,4 +1,4 @@
-//! What members and agents say to the rendezvous server, and what it tells them.
+//! The messages between clients (ranks and agents) and the rendezvous server, and their encoding.
 
 use super::{
     ballot::{Ballot, RANGES_MAX, Verdict, WORDS_MAX},
@@ -17,68 +17,68 @@ pub(crate) const LINES_MAX: usize = 256;
 const _: () = assert!(28 + 16 * RANGES_MAX + 8 * WORDS_MAX <= PAYLOAD_MAX);
 const _: () = assert!(4 + LINES_MAX * Entry::BYTES <= PAYLOAD_MAX);
 
-/// A payload that its kind cannot have, or an unknown kind. The session ends.
+/// A message of unknown kind, or whose payload does not fit its kind. The session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a message of kind {kind} is malformed")]
 pub struct Malformed {
     pub(crate) kind: u8,
 }
 
-/// From a member or an agent to the server.
+/// A message from a rank or an agent to the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Say {
-    /// First words of a member.
+    /// The first message of a rank.
     Join { offer: Offer, pid: u32, node: Option<u32>, host: String },
-    /// Is it alive? Answered by [`Tell::Liveness`].
+    /// Queries whether a rank is alive. Answered by [`Tell::Liveness`].
     Ask(Rank),
-    /// The member has reached the next fence. Answered by [`Tell::Fenced`] when all have.
+    /// The rank has entered the next fence. Answered by [`Tell::Fenced`] once all have.
     Fence,
-    /// The whole job is to end with this code.
+    /// Aborts the job with this exit code.
     Abort(i32),
     /// Stores a value. Answered by [`Tell::Stored`].
     Put { key: Vec<u8>, value: Vec<u8> },
-    /// Asks for a value. Answered by [`Tell::Value`].
+    /// Looks up a value. Answered by [`Tell::Value`].
     Get { key: Vec<u8> },
-    /// The member has finished: its end is no death.
+    /// The rank has finished: its end is not a failure.
     Leave,
-    /// Agent: a rank of its node runs.
+    /// From an agent: a rank of its node was started.
     Started { rank: Rank, pid: u32 },
-    /// Agent: a rank of its node has ended.
+    /// From an agent: a rank of its node has ended.
     Ended { rank: Rank, ending: Ending, reason: String },
-    /// Agent: the answer to [`Tell::Ask`].
+    /// From an agent: the answer to [`Tell::Ask`].
     Liveness { rank: Rank, asker: Rank, alive: bool },
-    /// The member's part in an agreement. Answered by [`Tell::Agreed`] when all have said theirs, or are dead.
+    /// The rank's vote in an agreement. Answered by [`Tell::Agreed`] once all members have voted or failed.
     Vote(Ballot),
 }
 
-/// From the server to a member or an agent.
+/// A message from the server to a rank or an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Tell {
-    /// No entry for this process.
+    /// The process may not join.
     Refused(Refusal),
-    /// Lines of the table from `first` on.
+    /// Records of the table from rank `first` on.
     Table { first: u32, lines: Vec<Entry> },
-    /// A member is dead.
+    /// A rank has failed.
     Died { rank: Rank, incarnation: Incarnation, ending: Ending },
-    /// A member has a new life.
+    /// A rank has joined with a new incarnation.
     Met { rank: Rank, entry: Entry },
     /// The answer to [`Say::Ask`].
     Liveness { rank: Rank, alive: bool },
-    /// Every member reached the fence.
+    /// All ranks have entered the fence.
     Fenced,
-    /// Whether [`Say::Put`] found room.
+    /// Whether [`Say::Put`] stored its value; the store may be full.
     Stored(bool),
     /// The answer to [`Say::Get`].
     Value(Option<Vec<u8>>),
-    /// A member asked for the end of the job.
+    /// A rank aborted the job.
     Aborted { rank: Rank, code: i32 },
-    /// The server has taken note of [`Say::Leave`].
+    /// Acknowledges [`Say::Leave`].
     Farewell,
-    /// To an agent: it is known.
+    /// To an agent: it is registered.
     Welcome,
     /// To an agent: send this signal to its ranks, or to one.
     Signal { rank: Option<Rank>, signal: i32 },
-    /// To an agent: does its rank live?
+    /// To an agent: queries whether a rank of its node is alive.
     Ask { rank: Rank, asker: Rank },
     /// The answer to [`Say::Vote`].
     Agreed(Verdict),
@@ -91,13 +91,13 @@ pub enum Refusal {
     NoSuchRank,
     /// Its rank is taken by another process.
     Taken,
-    /// The job is ending, or cannot assemble any more because a rank ended before it joined.
+    /// The job is ending, or can never be complete because a rank ended before it joined.
     Ending,
-    /// So many ranks had not come when the time to assemble was over.
+    /// Ranks were missing when the join timeout expired.
     Missing {
-        /// How many.
+        /// Number of missing ranks.
         count: u32,
-        /// The lowest of them.
+        /// The lowest missing rank.
         first: u32,
     },
 }
@@ -105,10 +105,12 @@ pub enum Refusal {
 impl core::fmt::Display for Refusal {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::NoSuchRank => to.write_str("the job has no such rank"),
-            Self::Taken => to.write_str("another process has this rank"),
+            Self::NoSuchRank => to.write_str("the job has no such rank: check UNISONO_RANK and UNISONO_SIZE"),
+            Self::Taken => to.write_str("another process has joined with this rank"),
             Self::Ending => to.write_str("the job is ending, or a rank ended before it joined"),
-            Self::Missing { count, first } => write!(to, "{count} ranks did not come in time, rank {first} among them"),
+            Self::Missing { count, first } => {
+                write!(to, "{count} ranks did not join in time, the lowest is rank {first}")
+            }
         }
     }
 }

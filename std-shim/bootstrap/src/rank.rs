@@ -1,9 +1,9 @@
-//! A process by its number in the job.
+//! The rank of a process in its job.
 
 use core::fmt;
 use unisono_core::ids::PeerId;
 
-/// A process of the job: 0 to size − 1.
+/// The number of a process in its job: 0 to size − 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rank(pub u32);
 

@@ -1,6 +1,7 @@
-//! Who is here: the rendezvous server's knowledge of the job, without any I/O.
+//! The rendezvous server's state of the job: which ranks have joined, finished or failed; fences, the key-value store
+//! and agreements. No I/O.
 //!
-//! `handle_*` takes what a link said or the launcher knows; [`Roll::poll`] gives what is to be done, in order.
+//! `handle_*` takes an event from a connection or the launcher; [`Roll::poll`] returns the resulting effects, in order.
 
 mod agreements;
 mod deaths;
@@ -21,7 +22,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
 use std::collections::HashMap;
 
-/// The number that the server gave a connection.
+/// The server's number of a connection.
 pub(crate) type LinkId = usize;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +43,7 @@ impl State {
     }
 }
 
-/// The job as the server knows it.
+/// The state of the job.
 #[derive(Debug)]
 pub(crate) struct Roll {
     members: Vec<State>,
@@ -62,8 +63,8 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    /// A job of `size` ranks. `watched` says that a launcher knows how processes end; otherwise a broken connection is
-    /// a death.
+    /// A job of `size` ranks. `watched`: a launcher reports how processes end; otherwise a broken connection counts as
+    /// a failure.
     pub(crate) fn new(size: u32, policy: OnDeath, watched: bool) -> Self {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         Self {
@@ -84,23 +85,23 @@ impl Roll {
         }
     }
 
-    /// The next thing to do.
+    /// The next effect to carry out.
     pub(crate) fn poll(&mut self) -> Option<Act> {
         self.acts.pop_front()
     }
 
-    /// Whether ranks wait for others to join.
+    /// Whether ranks that have joined wait for others to join.
     pub(crate) const fn is_assembling(&self) -> bool {
         self.awaited > 0 && self.here > 0 && !self.doomed
     }
 
-    /// Up to `limit` lines of the table from `first` on; empty behind the last.
+    /// Up to `limit` records of the table from rank `first` on; empty past the end.
     pub(crate) fn lines(&self, first: u32, limit: usize) -> Vec<Entry> {
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         self.members.iter().skip(first).take(limit).map_while(|member| member.entry().copied()).collect()
     }
 
-    /// A member's first words. `seen` is the host its connection comes from.
+    /// A rank joins. `seen` is the peer address of its connection.
     pub(crate) fn handle_join(
         &mut self,
         link: LinkId,
@@ -135,7 +136,7 @@ impl Roll {
             self.handle_death(rank, Ending::Replaced);
             self.acts.push_back(Act::Close(old));
         }
-        // The launcher knows the process it started, not one that took its rank later.
+        // The launcher watches only the process that it started, not a later one with the same rank.
         let watched = self.watched && assembling;
         let member = State::Here { entry, link: Some(link), fenced: false, watched };
         let before = self.replace(rank, member);
@@ -160,7 +161,7 @@ impl Roll {
         }
     }
 
-    /// The time to assemble is over.
+    /// The join timeout has expired.
     pub(crate) fn handle_assembly_timeout(&mut self) {
         let awaited = |member: &State| matches!(member, State::Awaited);
         let Some(first) = self.members.iter().position(awaited).and_then(|first| u32::try_from(first).ok()) else {
@@ -171,7 +172,7 @@ impl Roll {
         self.acts.push_back(Act::TellAll(Tell::Refused(Refusal::Missing { count, first })));
     }
 
-    /// An agent has proved itself.
+    /// An agent has authenticated.
     pub(crate) fn handle_agent(&mut self, link: LinkId, node: u32) {
         if self.agents.contains_key(&node) {
             self.acts.extend([Act::Tell(link, Tell::Refused(Refusal::Taken)), Act::Close(link)]);
@@ -196,7 +197,7 @@ impl Roll {
         }
     }
 
-    /// A member has reached the next fence.
+    /// A rank has entered the next fence.
     pub(crate) fn handle_fence(&mut self, rank: Rank) {
         if let Some(State::Here { fenced, .. }) = self.member_mut(rank) {
             if !core::mem::replace(fenced, true) {
@@ -219,14 +220,14 @@ impl Roll {
         self.acts.push_back(Act::TellAll(Tell::Fenced));
     }
 
-    /// A member asks for the end of the job.
+    /// A rank aborts the job.
     pub(crate) fn handle_abort(&mut self, rank: Rank, code: i32) {
         self.doomed = true;
         self.acts.push_back(Act::Report(Report::Aborted { rank, code }));
         self.acts.push_back(Act::TellAll(Tell::Aborted { rank, code }));
     }
 
-    /// A member has finished.
+    /// A rank has finished.
     pub(crate) fn handle_leave(&mut self, link: LinkId, rank: Rank) {
         if let Some(State::Here { entry, fenced, .. }) = self.member(rank) {
             let (entry, fenced) = (*entry, *fenced);
@@ -252,7 +253,7 @@ impl Roll {
         }
     }
 
-    /// The link of an agent.
+    /// The connection of a node's agent.
     pub(crate) fn agent(&self, node: u32) -> Option<LinkId> {
         self.agents.get(&node).copied()
     }

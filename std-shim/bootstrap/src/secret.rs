@@ -1,26 +1,26 @@
-//! The job's key, the proofs that both sides know it, and the seal on every frame.
+//! The job's secret, the mutual proof that both ends know it, and the MAC of every frame.
 //!
-//! HMAC-SHA-256 throughout (RFC 2104). Frames are authenticated, not encrypted: whoever can read the link can read the
-//! incarnations, as the threat model says.
+//! HMAC-SHA-256 throughout (RFC 2104). Frames are authenticated, not encrypted: an attacker who can read the link can
+//! read the incarnations, as the threat model states.
 
 use core::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{fs, io::Read, os::unix::fs::MetadataExt, path::Path};
 
-/// Bytes of the seal behind every frame: HMAC-SHA-256 cut to 128 bits.
+/// Length of the MAC after every frame in bytes: HMAC-SHA-256 truncated to 128 bits.
 pub(crate) const SEAL: usize = 16;
-/// Bytes of a nonce and of a proof.
+/// Length of a nonce and of a proof in bytes.
 pub(crate) const PROOF: usize = 32;
 
-/// The key of a job: 16 to 1024 bytes of text. Never printed.
+/// The secret of a job: 16 to 1024 bytes of text. Never printed.
 #[derive(Clone)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Shortest, in bytes.
+    /// Smallest length in bytes.
     pub const MIN: usize = 16;
-    /// Longest, in bytes.
+    /// Largest length in bytes.
     pub const MAX: usize = 1024;
 
     /// 256 fresh random bits, in hexadecimal.
@@ -35,13 +35,13 @@ impl Secret {
         Ok(Self(text.into()))
     }
 
-    /// Takes a text, without the white space around it.
+    /// A secret from a text, without the white space around it.
     pub fn new(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
         if (Self::MIN..=Self::MAX).contains(&text.len()) { Ok(Self(text.into())) } else { Err(SecretError::Length) }
     }
 
-    /// Reads a file that only its owner may read.
+    /// Reads a secret from a file that only its owner may read.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let file = fs::File::open(path).map_err(|error| SecretError::File(error.kind()))?;
         let about = file.metadata().map_err(|error| SecretError::File(error.kind()))?;
@@ -54,7 +54,7 @@ impl Secret {
         Self::new(&text)
     }
 
-    /// The text itself, for handing it to a process of the job.
+    /// The text itself, to pass it to a process of the job.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -76,17 +76,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a text or file is no secret.
+/// Why a text or file cannot be used as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecretError {
     /// Too short or too long.
-    #[error("a secret has {} to {} bytes", Secret::MIN, Secret::MAX)]
+    #[error("a secret must have {} to {} bytes", Secret::MIN, Secret::MAX)]
     Length,
     /// Its file cannot be read.
-    #[error("its file cannot be read: {0}")]
+    #[error("the secret's file cannot be read: {0}")]
     File(std::io::ErrorKind),
     /// Its file can be read by others.
-    #[error("its file is open to group or others: chmod 600 it")]
+    #[error("the secret's file is accessible to group or others: run chmod 600 on it")]
     Exposed,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Key([u8; PROOF]);
 
 impl Key {
     fn from_bytes(bytes: &[u8]) -> Hashing {
-        // An HMAC key may have any length, so this never fails; the empty key stands in to keep the path total.
+        // An HMAC key may have any length, so this never fails; the empty key makes the function total.
         Hashing(Hmac::new_from_slice(bytes).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
@@ -104,17 +104,17 @@ impl Key {
         Self::from_bytes(&self.0)
     }
 
-    /// A proof of knowing this key, bound to its purpose and to everything said so far.
+    /// A proof of knowledge of this key, bound to its purpose and to the bytes of the handshake before it.
     pub(crate) fn prove(&self, purpose: &[u8], said: &[&[u8]]) -> [u8; PROOF] {
         self.hashing().over(purpose, said).finalize().into_bytes().into()
     }
 
-    /// Whether the proof is right, in constant time.
+    /// Whether the proof is valid, in constant time.
     pub(crate) fn accepts(&self, purpose: &[u8], said: &[&[u8]], proof: &[u8; PROOF]) -> bool {
         self.hashing().over(purpose, said).verify_slice(proof).is_ok()
     }
 
-    /// The key of one direction of one session.
+    /// The MAC key of one direction of one session.
     pub(crate) fn derive(&self, purpose: &[u8], said: &[&[u8]]) -> Seal {
         Seal { hashing: Self(self.prove(purpose, said)).hashing(), sequence: 0 }
     }
@@ -124,7 +124,7 @@ impl Key {
 struct Hashing(Hmac<Sha256>);
 
 impl Hashing {
-    /// Lengths are hashed too, so that parts cannot be shifted into each other.
+    /// Hashes the lengths, too, so that bytes cannot move from one part to another.
     fn over(self, purpose: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = self.0;
         for part in core::iter::once(&purpose).chain(said) {
@@ -139,8 +139,8 @@ impl Hashing {
     }
 }
 
-/// Seals or checks the frames of one direction. Both ends count them, so a frame can be neither changed, repeated,
-/// dropped nor moved.
+/// Computes or verifies the MACs of the frames of one direction. Both ends number the frames, so a frame cannot be
+/// changed, repeated, dropped or reordered.
 #[derive(Clone)]
 pub(crate) struct Seal {
     hashing: Hashing,
@@ -150,12 +150,12 @@ pub(crate) struct Seal {
 impl Seal {
     fn next(&mut self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let sequence = self.sequence.to_le_bytes();
-        // 2⁶⁴ frames do not happen in one session.
+        // A session never has 2⁶⁴ frames.
         self.sequence = self.sequence.wrapping_add(1);
         self.hashing.clone().over(&sequence, parts)
     }
 
-    /// The seal of the next frame.
+    /// The MAC of the next frame.
     pub(crate) fn seal(&mut self, parts: &[&[u8]]) -> [u8; SEAL] {
         let full = self.next(parts).finalize().into_bytes();
         let mut seal = [0; SEAL];
@@ -165,7 +165,7 @@ impl Seal {
         seal
     }
 
-    /// Whether this is the next frame of the other end, in constant time.
+    /// Whether this is the MAC of the other end's next frame, in constant time.
     pub(crate) fn opens(&mut self, parts: &[&[u8]], seal: &[u8; SEAL]) -> bool {
         self.next(parts).verify_truncated_left(seal).is_ok()
     }
@@ -227,7 +227,7 @@ mod tests {
         assert!(!receiver.clone().opens(&[b"onE"], &first));
         assert!(!receiver.clone().opens(&[b"two"], &second), "the second frame cannot come first");
         assert!(receiver.opens(&[b"one"], &first));
-        assert!(!receiver.clone().opens(&[b"one"], &first), "nor the first one twice");
+        assert!(!receiver.clone().opens(&[b"one"], &first), "the first frame cannot be repeated");
         assert!(receiver.opens(&[b"two"], &second));
     }
 }

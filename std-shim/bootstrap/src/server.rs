@@ -1,4 +1,4 @@
-//! The rendezvous server, as its owner sees it.
+//! The rendezvous server's handle for its owner: starts the server thread and sends it commands.
 
 use super::on_death::OnDeath;
 mod serving;
@@ -16,28 +16,28 @@ use rustix::{
 use std::{io, net::TcpListener, os::fd::OwnedFd, sync::mpsc, thread};
 use tracing::warn;
 
-/// Length of the listener's queue.
+/// Length of the listener's accept queue.
 const BACKLOG: i32 = 4096;
 
-/// What the server is to know of the job.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Hosting {
     /// Ranks of the job.
     pub size: u32,
-    /// The job's key.
+    /// The job's secret.
     pub secret: Secret,
     /// The job's name.
     pub job: String,
-    /// What happens when a rank dies.
+    /// What to do when a rank fails.
     pub on_death: OnDeath,
-    /// Whether the caller knows how processes end, and says so with [`Server::ended`]. Otherwise a broken connection is
-    /// a death.
+    /// Whether the owner reports how processes end, with [`Server::ended`]. Otherwise a broken connection counts as a
+    /// failure.
     pub watched: bool,
-    /// Time from the first rank to the last.
+    /// Join timeout: from the first rank to the last.
     pub assembly: Duration,
 }
 
-/// A running server. Dropped, it says its last words and ends.
+/// A running server. When dropped, it sends its queued messages and ends.
 #[derive(Debug)]
 pub struct Server {
     local: SocketAddr,
@@ -46,7 +46,7 @@ pub struct Server {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the owner wants of the thread.
+/// A command of the owner to the server thread.
 #[derive(Debug)]
 enum Command {
     Ended(Rank, Ending),
@@ -55,7 +55,7 @@ enum Command {
 }
 
 impl Server {
-    /// Listens at `at` and serves from a thread of its own. `report` is called there.
+    /// Listens at `at` and serves from a thread of its own, which also calls `report`.
     pub fn start(at: SocketAddr, hosting: Hosting, report: impl FnMut(Report) + Send + 'static) -> io::Result<Self> {
         allow_descriptors(hosting.size);
         let listener = listen(at)?;
@@ -67,12 +67,12 @@ impl Server {
         Ok(Self { local, commands, waker, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The process of a rank has ended.
+    /// Reports that the process of a rank has ended.
     pub fn ended(&self, rank: Rank, ending: Ending) {
         self.command(Command::Ended(rank, ending));
     }
@@ -83,7 +83,7 @@ impl Server {
     }
 
     fn command(&self, command: Command) {
-        // A thread that has ended needs no commands.
+        // A server thread that has ended ignores commands.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
@@ -98,7 +98,8 @@ impl Drop for Server {
     }
 }
 
-/// Raises this process's limit as far as one connection and three pipes a rank ask for and the system allows.
+/// Raises this process's limit on open files to one connection and three pipes per rank, or as close as the system
+/// allows.
 fn allow_descriptors(size: u32) {
     let wanted = 4 * u64::from(size) + 256;
     let limit = getrlimit(Resource::Nofile);
@@ -108,7 +109,7 @@ fn allow_descriptors(size: u32) {
         let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let raised = Rlimit { current: Some(raised), maximum: limit.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            warn!(%error, "the limit on open files stays at {current}");
+            warn!(%error, "the limit on open files stays at {current}: large jobs may need more (ulimit -Hn)");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Which processors a pinned rank may use.
+//! CPU affinity of pinned ranks.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The share of one of `count` processes of this host in the processors that this process may use: neighbouring ones,
-/// as many for each as there are, or one that it shares with others. `None` where the system does not say.
+/// The processors of one of `count` processes of this host, among those that this process may use: a contiguous, equal
+/// share, or one processor shared with other processes if there are too few. `None` if the system does not report its
+/// processors.
 pub(crate) fn share(index: usize, count: usize) -> Option<CpuSet> {
     let allowed = sched_getaffinity(None).ok()?;
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();

@@ -1,4 +1,5 @@
-//! The agent of another host: starts its ranks, answers for them, and ends with its launcher.
+//! The launcher's agent on another host: starts its ranks, answers liveness queries, forwards signals, and ends with
+//! its launcher.
 
 use super::{
     crew::{Crew, Input, Program, variables},
@@ -28,41 +29,41 @@ use tracing::debug;
 use unisono::environment::{Seat, Settings, SettingsError, Transport};
 use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Rank, Secret, SecretError};
 
-/// Time that the launcher has to take the last words.
+/// Time limit for sending the last messages to the launcher.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often the ranks are looked after even if nothing is heard.
+/// Interval of checking the ranks when no event arrives.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Why an agent could not do its work.
+/// Why an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its order did not come, or makes no sense.
-    #[error("no order on the standard input: {0}")]
+    /// The launch specification did not arrive, or is not valid.
+    #[error("no valid launch specification on the standard input: {0}")]
     Order(io::Error),
-    /// The order's secret is none.
+    /// The secret in the launch specification is not valid.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// The launcher cannot be reached, at none of its addresses.
-    #[error("cannot reach the launcher at {places}: {error}")]
+    /// The launcher cannot be reached at any of its addresses.
+    #[error("the agent cannot reach the launcher at {places}: {error}")]
     Connect {
-        /// The addresses that were tried.
+        /// The tried addresses.
         places: String,
-        /// Why, at the last attempt.
+        /// The error of the last attempt.
         error: LinkError,
     },
     /// The connection to the launcher broke. The ranks have been ended.
-    #[error("the launcher is lost: {0}")]
+    #[error("the connection to the launcher is lost: {0}")]
     Lost(#[from] LinkError),
-    /// A signal was sent to the agent itself. The ranks have been ended.
-    #[error("the agent was told to end")]
+    /// The agent itself received a signal. The ranks have been ended.
+    #[error("the agent received a signal to end")]
     Interrupted,
     /// A part of the agent itself cannot be started.
     #[error("cannot set up the agent: {0}")]
     Setup(io::Error),
 }
 
-/// Reads the order from the standard input and carries it out. Returns when all ranks have ended or the launcher is
-/// lost. To be called from the main thread.
+/// Reads the launch specification from the standard input and carries it out. Returns when all ranks have ended or the
+/// launcher is lost. Call it from the main thread.
 pub fn run() -> Result<(), AgentError> {
     let mut input = io::stdin();
     let (order, behind) = Order::read(|to| input.read(to)).map_err(AgentError::Order)?;
@@ -99,13 +100,13 @@ pub fn run() -> Result<(), AgentError> {
     served
 }
 
-/// What the ranks are told of how messages move.
+/// The transport settings of the ranks.
 fn transport(order: &Order) -> Result<Transport, SettingsError> {
     let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
     Settings::from_variables(told).map(|settings| settings.transport)
 }
 
-/// Where the launcher may be: where the remote shell came from, and what it knows of itself.
+/// Candidate addresses of the launcher: the source address of the remote shell, and those that the launcher knows.
 fn places(order: &Order) -> Vec<HostPort> {
     let mut places: Vec<HostPort> = order.places.iter().filter_map(|place| place.parse().ok()).collect();
     let from = env::var("SSH_CONNECTION").ok();
@@ -121,7 +122,7 @@ struct Agent {
     segments: Segments,
     launcher: AgentLink,
     events: UnixStream,
-    /// The agent itself was sent a signal.
+    /// The agent itself received a signal.
     interrupted: Arc<AtomicBool>,
 }
 
@@ -135,7 +136,7 @@ impl Agent {
             captured: order.tagged,
         };
         if !Path::new(&order.directory).is_dir() {
-            return self.decline(order, &format!("{} is no directory here", order.directory));
+            return self.decline(order, &format!("the directory {} does not exist on this host", order.directory));
         }
         let berths: Vec<Berth> = order.ranks.iter().copied().map(Post::berth).collect();
         let transport = match transport(order) {
@@ -144,7 +145,7 @@ impl Agent {
         };
         self.segments = match Segments::create(&transport, &berths, order.size) {
             Ok(segments) => segments,
-            Err(error) => return self.decline(order, &format!("no shared memory: {error}")),
+            Err(error) => return self.decline(order, &format!("the shared-memory segment cannot be created: {error}")),
         };
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
         for (index, berth) in berths.iter().enumerate() {
@@ -154,7 +155,7 @@ impl Agent {
                 locality: self.segments.locality(berth),
                 ..Settings::default()
             };
-            // The order's settings hold what is the same for all; a rank's own come last and stand.
+            // The settings of the launch specification are common to all ranks and take precedence.
             let mut given = variables(&own);
             given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
             given.extend(order.variables.iter().cloned());
@@ -178,7 +179,7 @@ impl Agent {
         Ok((output, rank_zero))
     }
 
-    /// Starts nothing, for this reason.
+    /// Starts no rank, and reports the reason for each.
     fn decline(&mut self, order: &Order, reason: &str) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
         for post in &order.ranks {
             self.launcher.ended(Rank(post.rank), Ending::NotStarted, reason.to_owned())?;
@@ -214,13 +215,13 @@ impl Agent {
         backlog.set(PollFlags::OUT, self.launcher.has_backlog());
         let mut waiting = [PollFd::new(&self.events, PollFlags::IN), PollFd::new(&self.launcher, backlog)];
         let timeout = Timespec::try_from(longest).ok();
-        // Whatever ends the waiting, the caller looks at everything.
+        // The caller checks everything, whichever event ended the wait.
         let _ = poll(&mut waiting, timeout.as_ref());
         let mut woken = [0; 64];
         while (&self.events).read(&mut woken).is_ok_and(|bytes| bytes > 0) {}
     }
 
-    /// Ends the ranks: SIGTERM, then SIGKILL after the grace.
+    /// Ends the ranks: SIGTERM, then SIGKILL after the grace time.
     fn end(&mut self, grace: Duration) {
         self.crew.signal(None, SIGTERM);
         let deadline = Instant::now() + grace;
@@ -235,7 +236,7 @@ impl Agent {
 }
 
 fn copy_input(mut to: ChildStdin, behind: &[u8]) {
-    // A rank that does not read any more ends the copying.
+    // Ends when the rank stops reading.
     if to.write_all(behind).is_ok() {
         let _ = io::copy(&mut io::stdin(), &mut to);
     }

@@ -1,9 +1,10 @@
-//! A rank without an operating system: an image that an emulator runs, and the process that stands in for it.
+//! Bare-metal ranks: an image that an emulator runs, and the proxy process that represents it in the job.
 //!
-//! The image has the node's segment as a device and takes its seat there; nobody else of the node need know what it is. Launcher and
-//! system, however, know processes: this one joins the job in the image's name and holds the seat's lock as long as the image's
-//! heart beats. When it stops, the emulator ends, or the launcher says so, the lock goes, and with it the rank. The image cannot ask the
-//! system who lives: this process does, and writes onto the seats of processes that have ended that they failed.
+//! The image accesses the node's shared-memory segment as a device and uses the slot of its rank; the other ranks of
+//! the node see no difference. Launcher and system, however, manage processes: the proxy joins the job on behalf of the
+//! image and holds the lock of its slot as long as the image's heartbeat continues. When the heartbeat stops, the
+//! emulator ends or the launcher aborts, the proxy ends, the lock is released and the rank is considered failed. The
+//! image cannot query the liveness of other ranks: the proxy does, and marks the slots of ended processes failed.
 
 use super::crew::bind_life;
 use core::{
@@ -30,21 +31,22 @@ use unisono_shmem::{
 };
 use unisono_udp::{BindError, Options, Udp};
 
-/// A heart that stands still for this long has stopped.
+/// Heartbeat timeout: an image without a heartbeat for this long has failed.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Between two looks at heart, emulator and launcher.
+/// Interval of checking heartbeat, emulator and launcher.
 const LOOKS: Duration = Duration::from_millis(2);
-/// Seats whose processes are asked for in one look: of 256, all within 64 ms.
+/// Slots whose locks are checked per interval: all of 256 within 64 ms.
 const ASKED: u32 = 8;
-/// How long the others may take to come to the end.
+/// Time limit for the other ranks to reach the final fence.
 const FENCE: Duration = Duration::from_secs(24 * 3600);
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes of the longest line that is passed on in one piece.
+/// Longest line of output that is forwarded in one piece, in bytes.
 const LINE: u64 = 1 << 16;
-/// What the emulator exits with when the image says that it has done its part (`linker/x86/src/exit.rs`: code 0x10).
+/// Exit code of the emulator when the image reports success (`linker/x86/src/exit.rs`: code 0x10).
 pub const DONE: i32 = 0x10 << 1 | 1;
-/// What the emulator is, wherever it is: a machine with one processor, in translation with threads of its own. A second processor,
-/// never started, makes it translate atomic operations to those of the host: otherwise updates are lost between image and ranks.
+/// The emulated machine: one processor, translated by threads of its own. The second processor, which is never started,
+/// makes the emulator translate atomic operations to those of the host: otherwise updates are lost between image and
+/// ranks.
 const MACHINE: [&str; 19] = [
     "-M",
     "q35",
@@ -66,14 +68,14 @@ const MACHINE: [&str; 19] = [
     "-device",
     "isa-debug-exit,iobase=0xf4,iosize=4",
 ];
-/// The network's adapter, without firmware of its own. With `event_idx` the driver would announce every frame, also those that the
-/// emulator is about to look at anyway.
+/// The network adapter, without firmware. With `event_idx` the driver would notify the emulator of every frame, even of
+/// those that it is about to poll anyway.
 const ADAPTER: &str = "virtio-net-pci,netdev=wire,romfile=,event_idx=off";
 
-/// Which ranks of a job have no operating system, and what runs them: the last so many.
+/// The bare-metal ranks of a job, which are its last ones, and how they run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BareMetal {
-    /// How many.
+    /// Number of bare-metal ranks.
     pub ranks: u32,
     /// The image that they run.
     pub image: PathBuf,
@@ -82,12 +84,12 @@ pub struct BareMetal {
 }
 
 impl BareMetal {
-    /// Whether a rank of a job of this size is one.
+    /// Whether a rank is a bare-metal rank, in a job of `size` ranks.
     pub(super) const fn includes(&self, rank: Rank, size: u32) -> bool {
         rank.0 >= size.saturating_sub(self.ranks)
     }
 
-    /// The command that stands in for such a rank, of this very program; `words` are for the image.
+    /// The command of the proxy process for such a rank: this executable; `words` are for the image.
     pub(super) fn command(&self, words: &[OsString]) -> io::Result<(OsString, Vec<OsString>)> {
         let mut arguments: Vec<OsString> = ["stand-in".into(), "--image".into(), self.image.clone().into()].into();
         arguments.extend(["--emulator".into(), self.emulator.clone().into(), "--".into()]);
@@ -95,11 +97,11 @@ impl BareMetal {
         Ok((std::env::current_exe()?.into(), arguments))
     }
 
-    /// Starts the emulator with this segment and this command line of the image, whose serial line is `output`. It ends with the
-    /// calling thread. Its status says how the image ended: [`DONE`], or something else.
+    /// Starts the emulator with this segment and this command line of the image; its serial line is written to
+    /// `output`. The emulator is killed when the calling thread ends. Its exit code is [`DONE`] if the image succeeded.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system calls.
     pub fn start(
         &self,
         file: BorrowedFd<'_>,
@@ -118,11 +120,11 @@ impl BareMetal {
         )
     }
 
-    /// As [`start`](Self::start), with a network in the segment's place: `wire` is a datagram socket that is connected; each
-    /// datagram is a frame.
+    /// As [`start`](Self::start), with a network adapter instead of the segment: `wire` is a connected datagram socket,
+    /// and each datagram is a frame.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system calls.
     pub fn start_on_wire(&self, wire: BorrowedFd<'_>, line: &OsStr, output: impl Into<Stdio>) -> io::Result<Child> {
         let backend = |number| format!("dgram,id=wire,local.type=fd,local.str={number}");
         self.start_with(
@@ -133,7 +135,7 @@ impl BareMetal {
         )
     }
 
-    /// The emulator inherits the descriptor; `devices` are its arguments for that number.
+    /// Starts the emulator, which inherits the descriptor; `devices` returns its arguments for the descriptor's number.
     fn start_with(
         &self,
         inherited: BorrowedFd<'_>,
@@ -154,59 +156,60 @@ impl BareMetal {
     }
 }
 
-/// Why a process cannot stand in for an image, or no longer.
+/// Why a proxy cannot run its image, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StandInError {
-    /// The environment is wrong.
+    /// The settings are not valid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Only the launcher starts such processes.
-    #[error("this is no rank of a job whose ranks share memory")]
+    /// The process was not started by the launcher.
+    #[error("this process is not a rank of a job with shared memory: only `unisono run --bare-metal` starts it")]
     NoRank,
-    /// There is no address to be known by.
-    #[error("no datagram device: {0}")]
+    /// The socket that provides the rank's address cannot be opened.
+    #[error("the proxy's datagram device cannot be opened: {0}")]
     Bind(#[from] BindError),
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
     /// The segment cannot be used.
-    #[error("shared memory: {0}")]
+    #[error("the shared-memory segment cannot be used: {0}")]
     Segment(#[from] FileError),
-    /// The system refuses something.
-    #[error("the system refuses: {0}")]
+    /// A system call failed.
+    #[error("a system call of the proxy failed: {0}")]
     System(#[from] io::Error),
-    /// Another process holds the seat.
-    #[error("another process has the seat")]
+    /// Another process holds the rank's slot.
+    #[error("another process holds the shared-memory slot of this rank")]
     Taken,
     /// The emulator cannot be started.
     #[error("cannot start {command}: {error}")]
     Emulator {
-        /// Which.
+        /// The command.
         command: String,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// The image took no seat in time.
-    #[error("the image took no seat within {0:?}")]
+    /// The image did not attach in time.
+    #[error("the image did not attach to the shared-memory segment within {0:?}")]
     Absent(Duration),
-    /// Its heart has stopped.
-    #[error("the image's heart has stood still for {HEARTBEAT:?}")]
+    /// The image's heartbeat stopped.
+    #[error("the image has sent no heartbeat for {HEARTBEAT:?}")]
     Stopped,
-    /// It ended, and not well.
-    #[error("the image has ended: {0}")]
+    /// The emulator ended without success.
+    #[error("the image ended: {0}")]
     Ended(ExitStatus),
-    /// The job is over.
-    #[error("the job was ended")]
+    /// The job was aborted, or the connection to the launcher is lost.
+    #[error("the job was aborted")]
     Aborted,
-    /// The end could not be awaited.
+    /// The final fence failed.
     #[error(transparent)]
     Fence(#[from] AwaitError),
 }
 
-/// Runs the image as this process's rank, to its end. `words` are handed to it on its command line, behind those that say who it is.
+/// Runs the image as this process's rank, to its end. `words` are appended to the image's command line, after those
+/// that identify its rank.
 ///
 /// # Errors
-/// [`StandInError`]: then this process has to end, by which the others know.
+/// [`StandInError`]: then this process must exit, by which the other ranks detect the failure.
 pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInError> {
     let settings = Settings::from_environment()?;
     let (Some(seat), Some(GivenSegment::Descriptor { number, holder })) = (settings.seat, settings.locality.segment)
@@ -214,7 +217,7 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
         return Err(StandInError::NoRank);
     };
     let local = settings.locality.rank.ok_or(StandInError::NoRank)?;
-    // Nobody sends datagrams to it, but everybody has an address.
+    // No rank sends datagrams to it, but every record in the table needs an address.
     let device = Udp::bind(&Options::new(Ipv4Addr::LOCALHOST.into(), seat.size))?;
     let path = device.local()?;
     let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
@@ -263,18 +266,18 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     Ok(membership.leave(FAREWELL)?)
 }
 
-/// Passes whole lines on: the emulator writes byte by byte, between which others write theirs.
+/// Forwards the output by whole lines: the emulator writes single bytes, which would mix with other ranks' lines.
 fn pass_on(output: impl Read) {
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     while output.by_ref().take(LINE).read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-        // Nobody to read it is no reason to stop.
+        // A closed output does not stop the image.
         let _ = io::stdout().lock().write_all(&line);
         line.clear();
     }
     let _ = io::stdout().flush();
 }
 
-/// Ends the emulator with this process's part, and passes on what it has said.
+/// The running emulator; killed when dropped, after which its remaining output is forwarded.
 struct Running {
     emulator: Child,
     lines: Option<JoinHandle<()>>,
@@ -282,14 +285,14 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.emulator.kill();
         let _ = self.emulator.wait();
         self.lines.take().map(JoinHandle::join);
     }
 }
 
-/// The other ranks of the node, as the system sees them.
+/// Failure detection for the other ranks of the node.
 struct Others<'a> {
     life: &'a Life,
     segment: Segment<'static>,
@@ -299,13 +302,13 @@ struct Others<'a> {
 }
 
 impl Others<'_> {
-    /// Buries some of those that have ended since the last looks.
+    /// Checks the next few ranks and marks those failed whose processes have ended.
     fn look(&mut self) {
         for _ in 0..ASKED.min(self.layout.sizes().ranks) {
             let local = self.next;
             self.next = (local + 1) % self.layout.sizes().ranks;
             let Some(seat) = Seat::of(self.segment, self.layout, local).filter(|_| local != self.own) else { continue };
-            // Only who sits has held its lock before.
+            // Only an attached rank has held its lock.
             let sits = matches!(seat.occupant(), Occupant::Sits(_) | Occupant::Retired(_));
             if sits && matches!(self.life.holder(local), Ok(Holder::Nobody)) {
                 seat.bury();
@@ -314,13 +317,13 @@ impl Others<'_> {
     }
 }
 
-/// When the image was last seen to live.
+/// The image's heartbeat.
 struct Heart {
     beats: u32,
-    /// Whether it has ever been seen to sit.
+    /// Whether the image has attached.
     sat: bool,
     since: Instant,
-    /// Until it sits: it has to start.
+    /// Time limit for the image to start and attach.
     patience: Duration,
 }
 

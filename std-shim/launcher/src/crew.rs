@@ -1,4 +1,4 @@
-//! The processes of this host: started, signalled, reaped.
+//! The ranks of this host as child processes: started, signalled, reaped.
 
 use super::affinity;
 use crate::layout::Berth;
@@ -21,34 +21,34 @@ use std::{
 use unisono::environment::{PREFIX, Settings};
 use unisono_bootstrap::{Ending, Rank};
 
-/// The setting that ranks inherit: where their own log goes.
+/// The variable that ranks inherit: their log filter.
 const INHERITED: &str = "UNISONO_LOG";
-/// Time that a rank's own children have to end after it.
+/// Time that a rank's remaining children have to end after it.
 const STRAYS: Duration = Duration::from_millis(100);
-/// Asks for an end without reaping.
+/// Queries whether a process has ended, without reaping it.
 const LOOK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
-/// The program that is found even where the path does not lead to it.
+/// The program that is found even if it is not in the search path: this executable.
 const OURSELVES: &str = "unisono";
 
-/// What every rank of this host runs.
+/// The program that every rank of this host runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Where it runs, if not here.
+    /// Its working directory. `None`: that of this process.
     pub(crate) directory: Option<PathBuf>,
-    /// Give each rank processors of its own.
+    /// Whether to pin each rank to processors of its own.
     pub(crate) pinned: bool,
-    /// Read the output instead of passing it on.
+    /// Whether to capture the output through pipes instead of inheriting this process's.
     pub(crate) captured: bool,
 }
 
-/// Where a rank's input comes from.
+/// The standard input of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Input {
-    /// There is none.
+    /// `/dev/null`.
     Nothing,
-    /// This process's own.
+    /// This process's standard input.
     Inherited,
     /// A pipe.
     Pipe,
@@ -70,24 +70,25 @@ struct Process {
 }
 
 impl Process {
-    /// Its process group. The number is its own until it is reaped.
+    /// Its process group. The ID is not reused until the process is reaped.
     fn group(&self) -> Option<Pid> {
         Pid::from_raw(self.child.id().cast_signed())
     }
 }
 
-/// The processes of this host. Dropped, it kills those that still run, and what the others left behind.
+/// The ranks of this host. When dropped, it kills those that still run, and remaining processes of the others' process
+/// groups.
 ///
-/// A process that has ended is reaped only then: until then no other can get its number, so a signal to its group cannot
-/// meet a stranger.
+/// Ended processes are reaped only then: until then no other process can get their process IDs, so a signal to a group
+/// cannot reach an unrelated process.
 #[derive(Default, Debug)]
 pub(crate) struct Crew {
     processes: Vec<Process>,
 }
 
 impl Crew {
-    /// Starts one of `count` ranks of this host, in a process group of its own. To be called from a thread that lives
-    /// as long as this process: the rank is killed when that thread ends.
+    /// Starts one of `count` ranks of this host, in a process group of its own. Call it from a thread that lives as
+    /// long as this process: the rank is killed when that thread ends.
     pub(crate) fn start(
         &mut self,
         program: &Program,
@@ -140,7 +141,7 @@ impl Crew {
         Ok((pid, pipes))
     }
 
-    /// Sends a signal to one rank, or to all that run, and to the processes they started.
+    /// Sends a signal to the process group of one rank, or of all running ranks.
     pub(crate) fn signal(&self, rank: Option<Rank>, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else {
             return;
@@ -150,13 +151,13 @@ impl Crew {
                 && rank.is_none_or(|rank| rank == process.rank)
                 && let Some(group) = process.group()
             {
-                // It may be dead already.
+                // It may have ended already.
                 let _ = kill_process_group(group, signal);
             }
         }
     }
 
-    /// The ranks that have ended since the last call, with their process numbers.
+    /// The ranks that have ended since the last call, with their process IDs.
     pub(crate) fn ended(&mut self) -> Vec<(Rank, u32, Ending)> {
         let mut ended = Vec::new();
         for process in self.processes.iter_mut().filter(|process| process.running) {
@@ -166,7 +167,7 @@ impl Crew {
                 let ending = match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => Ending::Exited(code),
                     (None, Some(signal)) => Ending::Signalled(signal),
-                    // The system says nothing else of a process that has ended.
+                    // Not reached: the system reports one of the two for an ended process.
                     (None, None) => Ending::Disconnected,
                 };
                 ended.push((process.rank, process.child.id(), ending));
@@ -175,12 +176,12 @@ impl Crew {
         ended
     }
 
-    /// Whether the rank's process runs.
+    /// Whether the rank's process is running.
     pub(crate) fn runs(&self, rank: Rank) -> bool {
         self.processes.iter().any(|process| process.rank == rank && process.running)
     }
 
-    /// Whether any process runs.
+    /// Whether any process is running.
     pub(crate) fn is_running(&self) -> bool {
         self.processes.iter().any(|process| process.running)
     }
@@ -192,7 +193,7 @@ impl Drop for Crew {
         for process in &mut self.processes {
             let _ = process.child.wait();
         }
-        // From here on a group has only what its rank left behind, and lives as long as that.
+        // From here on a group contains only processes that its rank left behind, and exists as long as they do.
         let deadline = Instant::now() + STRAYS;
         let mut left: Vec<Pid> = self.processes.iter().filter_map(Process::group).collect();
         loop {
@@ -208,7 +209,7 @@ impl Drop for Crew {
     }
 }
 
-/// Removes this process's own settings from what the command inherits.
+/// Removes this process's own `UNISONO_*` variables from the command's environment.
 pub(crate) fn forget_settings(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && name != INHERITED {
@@ -217,7 +218,7 @@ pub(crate) fn forget_settings(command: &mut Command) {
     }
 }
 
-/// Has the command's process killed when the thread that starts it ends, and prepares it further.
+/// Makes the kernel kill the command's process when the calling thread ends, and runs `prepare` in the child.
 pub(crate) fn bind_life(command: &mut Command, prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static) {
     let parent = getpid();
     let in_child = move || {

@@ -8,48 +8,48 @@ use unisono::Rank;
 use unisono::environment::{DeviceChoice, Settings, SettingsError};
 use unisono_shmem::host::file::FileError;
 
-/// What is to be run.
+/// A job to launch.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program, looked for as the shell does. `unisono` stands for this program if there is no other.
+    /// The program, searched for as a shell does. `unisono` falls back to this program if it is not found.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Which rank runs where.
     pub layout: Layout,
-    /// What the ranks are told, and how they are launched.
+    /// The settings of the ranks and of the launcher.
     pub settings: Settings,
-    /// Ranks that run an image instead.
+    /// Bare-metal ranks, if there are any.
     pub bare_metal: Option<BareMetal>,
 }
 
 /// Why a job could not be launched.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// A setting that the launcher cannot use.
+    /// A setting is not valid for the launcher.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A device whose feature this version was built without.
-    #[error("this unisono was built without the feature {0} (docs/verbs.md)")]
+    /// The device needs a feature that this version was built without.
+    #[error("the device {0} is not available: this unisono was built without the feature {0} (docs/verbs.md)")]
     Device(DeviceChoice),
-    /// A device that needs all ranks on one node.
-    #[error("the shm device needs all ranks on one node, not on {nodes}")]
+    /// The device needs all ranks on one node.
+    #[error("the device shm needs all ranks on one node, but the job has {nodes} nodes: use the device auto or udp")]
     Apart {
         /// Nodes of the job.
         nodes: u32,
     },
-    /// The shared memory that the device needs cannot be had.
-    #[error("no shared memory: {0}")]
+    /// The shared-memory segment that the device needs cannot be created.
+    #[error("the shared-memory segment cannot be created: {0}")]
     Segment(FileError),
-    /// The system has no random bits.
-    #[error("no random bits: {0}")]
+    /// The system cannot provide random bits.
+    #[error("the system cannot provide random bits: {0}")]
     Random(#[from] getrandom::Error),
     /// The rendezvous server cannot listen.
-    #[error("cannot listen at {at}: {error}")]
+    #[error("the rendezvous server cannot listen at {at}: {error}")]
     Serve {
-        /// Where.
+        /// The address.
         at: SocketAddr,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// A part of the launcher itself cannot be started.
@@ -60,21 +60,21 @@ pub enum LaunchError {
     Start {
         /// The rank.
         rank: Rank,
-        /// What it should run.
+        /// Its program.
         program: String,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The remote shell cannot be started.
     #[error("cannot start the remote shell for {host}: {error}")]
     Rsh {
-        /// Whither.
+        /// The host.
         host: String,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// A program, argument or directory that cannot be told to another host.
-    #[error("{0:?} is not UTF-8, so it cannot be told to another host")]
+    /// A program, argument or directory cannot be sent to another host.
+    #[error("{0:?} is not UTF-8, so it cannot be sent to another host")]
     Text(OsString),
 }
 

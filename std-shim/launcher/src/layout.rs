@@ -1,9 +1,9 @@
-//! Which rank runs where.
+//! The placement of ranks on hosts and nodes.
 
 use unisono::environment::{HostList, Locality, SIZE_MAX};
 use unisono_bootstrap::Rank;
 
-/// The host that needs no remote shell.
+/// The name of this host, which needs no remote shell.
 const HERE: &str = "localhost";
 
 /// Where one rank runs.
@@ -22,13 +22,13 @@ pub struct Berth {
 }
 
 impl Berth {
-    /// As the process itself is told.
+    /// The position on the node, as passed to the process.
     pub const fn locality(&self) -> Locality {
         Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size), segment: None }
     }
 }
 
-/// Which rank runs where.
+/// The placement of all ranks of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     hosts: Vec<Option<String>>,
@@ -36,7 +36,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// All ranks on this host, as if it were several nodes: neighbouring ranks share one.
+    /// All ranks on this host, divided into `nodes` nodes of consecutive ranks.
     pub fn here(size: u32, nodes: u32) -> Result<Self, LayoutError> {
         if !(1..=SIZE_MAX).contains(&size) {
             return Err(LayoutError::Size);
@@ -45,11 +45,11 @@ impl Layout {
             return Err(LayoutError::Nodes { size });
         }
         let first = |node: u32| (u64::from(node) * u64::from(size)).div_ceil(u64::from(nodes)) as u32;
-        let berths = (0..nodes).flat_map(|node| berths(0, node, first(node), first(node + 1) - first(node)));
+        let berths = (0..nodes).flat_map(|node| consecutive_ranks(0, node, first(node), first(node + 1) - first(node)));
         Ok(Self { hosts: vec![None], berths: berths.collect() })
     }
 
-    /// Over the hosts, filled one after the other; all their places unless `size` says fewer.
+    /// Ranks on the hosts of a list, which are filled in order; `size` ranks, or as many as the hosts take.
     pub fn over(list: &HostList, size: Option<u32>) -> Result<Self, LayoutError> {
         let slots: u32 = list.hosts().iter().map(|(_, slots)| slots).sum();
         let size = size.unwrap_or(slots);
@@ -66,7 +66,7 @@ impl Layout {
                 break;
             }
             let node = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-            all.extend(berths(hosts.len(), node, next, here));
+            all.extend(consecutive_ranks(hosts.len(), node, next, here));
             hosts.push((name != HERE).then(|| name.clone()));
             next += here;
         }
@@ -78,7 +78,7 @@ impl Layout {
         &self.hosts
     }
 
-    /// Where each rank runs, by rank.
+    /// The placement of each rank, by rank.
     pub fn berths(&self) -> &[Berth] {
         &self.berths
     }
@@ -98,7 +98,7 @@ impl Layout {
         self.berths.last().map_or(0, |last| last.node + 1)
     }
 
-    /// The name of a rank's host, for people.
+    /// The name of a rank's host, for messages.
     pub fn host_name(&self, rank: Rank) -> &str {
         let berth = usize::try_from(rank.0).ok().and_then(|rank| self.berths.get(rank));
         let host = berth.and_then(|berth| self.hosts.get(berth.host));
@@ -106,29 +106,29 @@ impl Layout {
     }
 }
 
-fn berths(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = Berth> {
+fn consecutive_ranks(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = Berth> {
     let berth = move |local_rank| Berth { rank: Rank(first + local_rank), host, node, local_rank, local_size: count };
     (0..count).map(berth)
 }
 
-/// Why ranks cannot be placed.
+/// Why a placement is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// No ranks or too many.
-    #[error("a job has 1 to {SIZE_MAX} ranks")]
+    /// The number of ranks is 0 or too large.
+    #[error("a job must have 1 to {SIZE_MAX} ranks")]
     Size,
-    /// No nodes, or more than ranks.
-    #[error("1 to {size} nodes can share {size} ranks")]
+    /// The number of nodes is 0, or larger than that of ranks.
+    #[error("{size} ranks can be on 1 to {size} nodes")]
     Nodes {
-        /// Ranks.
+        /// Ranks of the job.
         size: u32,
     },
     /// More ranks than the hosts take.
-    #[error("the hosts take {slots} ranks, not {size}")]
+    #[error("the hosts take {slots} ranks in all, not {size}: reduce -n or extend --hosts")]
     TooFewPlaces {
-        /// Ranks asked for.
+        /// Requested ranks.
         size: u32,
-        /// Places there are.
+        /// Ranks that the hosts take.
         slots: u32,
     },
 }

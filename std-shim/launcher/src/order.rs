@@ -1,35 +1,36 @@
-//! What the launcher tells an agent on its standard input, where no argument list shows it: one line of JSON.
+//! The launch specification that the launcher sends to an agent: one line of JSON on its standard input, where no
+//! argument list shows it.
 
 use super::layout::Berth;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use unisono_bootstrap::Rank;
 
-/// Longest order in bytes.
+/// Longest launch specification in bytes.
 const ORDER_MAX: usize = 64 << 20;
 
-/// What an agent is to do.
+/// A launch specification: the ranks that an agent starts, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The number of the agent's host.
     pub(crate) host: u32,
-    /// The job's key.
+    /// The job's secret.
     pub(crate) secret: String,
     /// The job's name.
     pub(crate) job: String,
-    /// Where the launcher listens, as far as it knows: the first that proves itself is taken.
+    /// Candidate addresses of the rendezvous server: the agent uses the first that authenticates.
     pub(crate) places: Vec<String>,
-    /// The program, its arguments and where it runs.
+    /// The program, its arguments and its working directory.
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) directory: String,
     pub(crate) pinned: bool,
     pub(crate) tagged: bool,
-    /// Milliseconds between SIGTERM and SIGKILL when the launcher is lost.
+    /// Milliseconds between SIGTERM and SIGKILL when the connection to the launcher is lost.
     pub(crate) grace_ms: u64,
-    /// Milliseconds that the job has to assemble.
+    /// Join timeout in milliseconds.
     pub(crate) assembly_ms: u64,
-    /// Settings that all ranks get, with their whole names.
+    /// Variables of all ranks, with their whole names.
     pub(crate) variables: Vec<(String, String)>,
     /// The ranks to start.
     pub(crate) ranks: Vec<Post>,
@@ -37,7 +38,7 @@ pub(crate) struct Order {
     pub(crate) size: u32,
 }
 
-/// One rank of an order.
+/// One rank of a launch specification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Post {
     pub(crate) rank: u32,
@@ -61,14 +62,14 @@ impl Post {
 }
 
 impl Order {
-    /// The line, with its end.
+    /// The line, with its newline.
     pub(crate) fn line(&self) -> io::Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
         Ok(line)
     }
 
-    /// Reads one line with `read`, and what came behind it.
+    /// Reads one line with `read`. Returns the specification and the bytes read after the line.
     pub(crate) fn read(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<(Self, Vec<u8>)> {
         let (mut line, mut searched) = (Vec::new(), 0);
         loop {

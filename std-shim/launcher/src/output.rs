@@ -1,4 +1,4 @@
-//! Output of many processes on one stream, line by line, each line with the mark of who wrote it.
+//! Merges the output of many processes into one stream, line by line, each line prefixed with its rank.
 
 use alloc::sync::Arc;
 use rustix::{
@@ -14,29 +14,29 @@ use std::{
 };
 use unisono::Rank;
 
-/// Longest line. A longer one is broken: a process cannot make its reader hold more.
+/// Longest line in bytes. A longer one is split, which bounds the buffer.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
-/// Bytes taken from a stream before the others have their turn.
+/// Bytes read from a stream before the others get their turn.
 const READ: usize = 16 * 1024;
-/// What a pipe holds at most, unless root allowed more.
+/// Largest capacity of a pipe in bytes, unless root allowed more.
 const PIPE_MAX: usize = 1 << 20;
 
-/// A process's stream and what its lines begin with.
+/// A process's output stream, and the prefix of its lines.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) from: OwnedFd,
     pub(crate) mark: String,
 }
 
-/// Threads that copy lines to this process's output and errors.
+/// Threads that copy lines to this process's standard output and standard error.
 #[derive(Debug)]
 pub(crate) struct Output {
     threads: Vec<(Arc<OwnedFd>, thread::JoinHandle<()>)>,
 }
 
 impl Output {
-    /// Copies from now on: `output` to this process's output, `errors` to its errors. A reader that stops reading stops
-    /// the writers, and nothing else.
+    /// Starts to copy `output` to this process's standard output and `errors` to its standard error. If these block,
+    /// the copied processes block on their output, too.
     pub(crate) fn start(output: Vec<Source>, errors: Vec<Source>) -> io::Result<Self> {
         let (to_output, to_errors) =
             (io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?);
@@ -44,7 +44,7 @@ impl Output {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
             _ => true,
         };
-        // Lines of both must not mix where both end in the same place.
+        // Lines of both must not mix if both go to the same file.
         let turn = Arc::new(Mutex::new(()));
         let turn_of_errors = if same { Arc::clone(&turn) } else { Arc::new(Mutex::new(())) };
         let threads = [("output", output, to_output, turn), ("errors", errors, to_errors, turn_of_errors)];
@@ -59,7 +59,7 @@ impl Output {
         Ok(Self { threads: threads.collect::<io::Result<_>>()? })
     }
 
-    /// Copies what has been written until now, then ends, even if somebody still holds a stream open.
+    /// Copies everything written until now, then ends, even if a process still holds a stream open.
     pub(crate) fn finish(self) {
         for (finish, thread) in self.threads {
             let _ = rustix::io::write(&finish, &1_u64.to_ne_bytes());
@@ -75,7 +75,7 @@ struct Stream {
     lines: Lines,
 }
 
-/// Where the lines go, in turn with the other thread if both write to the same place.
+/// The destination of the lines; locked if the other thread writes to the same file.
 #[derive(Debug)]
 struct Sink {
     to: File,
@@ -122,11 +122,11 @@ impl Copying {
             }
             finishing = waiting.last().is_some_and(|finish| !finish.revents().is_empty());
             if self.copy().is_err() {
-                // Nobody reads any more. Closed pipes tell the writers.
+                // The destination is closed. Closing the pipes makes the writers fail.
                 self.streams.clear();
             }
         }
-        // What the ended processes wrote stands in the pipes. Others that still write are not waited for.
+        // The pipes hold the last output of the ended processes. Other processes that still write are not waited for.
         for _ in 0..PIPE_MAX / READ {
             if !matches!(self.copy(), Ok(true)) {
                 break;
@@ -139,7 +139,7 @@ impl Copying {
         let _ = self.sink.write(&mut rest);
     }
 
-    /// One read from every stream. Says whether anything came; an error means that nobody takes it.
+    /// Reads once from every stream. Returns whether anything arrived; an error means that the destination is closed.
     fn copy(&mut self) -> io::Result<bool> {
         let Self { streams, sink } = self;
         let (mut arrived, mut ready, mut any) = ([0; READ], Vec::new(), false);
@@ -167,7 +167,7 @@ impl Copying {
     }
 }
 
-/// Cuts a stream into marked lines. Holds at most one line.
+/// Splits a stream into prefixed lines. Buffers at most one line.
 #[derive(Debug)]
 struct Lines {
     mark: String,
@@ -193,7 +193,7 @@ impl Lines {
         }
     }
 
-    /// What stands there is a line, newline or not.
+    /// Outputs the buffered line, adding a missing newline.
     fn end(&mut self, to: &mut Vec<u8>) {
         if self.partial.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The launcher's end of an agent: the remote shell that started it.
+//! The launcher's side of a remote agent: the remote shell that starts it.
 
 use super::{
     crew::{bind_life, forget_settings},
@@ -14,10 +14,10 @@ use std::{
     thread,
 };
 
-/// The remote shell unless said otherwise: no terminal, no X11.
+/// The default remote shell: no terminal, no X11.
 const RSH: &str = "ssh -T -x";
 
-/// A remote shell with an agent at its other end. Dropped, it is killed and reaped.
+/// A remote shell that runs an agent. When dropped, it is killed and reaped.
 #[derive(Debug)]
 pub(crate) struct Remote {
     shell: Child,
@@ -25,8 +25,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Starts an agent on the host and gives it its order. With `forward_input`, this process's input goes to the agent
-    /// behind it. With `captured`, the agent's output can be taken.
+    /// Starts an agent on the host and sends it its launch specification. With `forward_input`, this process's standard
+    /// input follows. With `captured`, the agent's output is returned.
     pub(crate) fn start(
         rsh: Option<&str>,
         host: &str,
@@ -47,7 +47,7 @@ impl Remote {
         let mut shell = command.spawn()?;
         if let Some(input) = shell.stdin.take() {
             let line = order.line()?;
-            // An agent that does not read must not stop the launcher.
+            // An agent that does not read must not block the launcher.
             thread::Builder::new().name("order".to_owned()).spawn(move || send(input, &line, forward_input))?;
         }
         let plain = |from| Source { from, mark: String::new() };
@@ -58,7 +58,7 @@ impl Remote {
         Ok((Self { shell, ended: None }, sources))
     }
 
-    /// How the remote shell ended, if it has.
+    /// The exit status of the remote shell, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.shell.try_wait().ok().flatten();
@@ -76,21 +76,24 @@ impl Drop for Remote {
     }
 }
 
-/// Where this program is, and is expected on the other host. The remote shell may be a shell indeed, to which other letters
-/// mean something.
+/// The path of this executable, expected to be the same on the other host. Returns an error if the path has characters
+/// that a shell would interpret.
 fn own_path() -> io::Result<PathBuf> {
     let path = env::current_exe()?;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
     if path.as_os_str().as_encoded_bytes().iter().all(plain) {
         Ok(path)
     } else {
-        let reason = format!("the path {} has letters that a remote shell would change", path.display());
+        let reason = format!(
+            "the path {} has characters that a remote shell would interpret: install unisono elsewhere",
+            path.display()
+        );
         Err(io::Error::new(io::ErrorKind::InvalidFilename, reason))
     }
 }
 
 fn send(mut input: ChildStdin, line: &[u8], forward_input: bool) {
-    // What cannot be written has no reader: its end shows elsewhere.
+    // A failed write means that the agent ended, which is detected elsewhere.
     if input.write_all(line).is_ok() && forward_input {
         let _ = io::copy(&mut io::stdin(), &mut input);
     }

@@ -1,4 +1,4 @@
-//! Where the launcher's server listens, and where others may find it.
+//! Addresses of the launcher's rendezvous server: where it listens, and where other hosts may reach it.
 
 use super::{job::LaunchError, layout::Layout};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::io;
 use unisono::environment::JobName;
 use unisono_bootstrap::{HostPort, Hosting, Report, Server};
 
-/// Listens where the agents can reach it: on the loopback if there are none.
+/// Starts the server: on all addresses if there are remote agents, otherwise on the loopback.
 pub(super) fn serve(
     layout: &Layout,
     hosting: Hosting,
@@ -26,7 +26,7 @@ pub(super) fn serve(
     Err(refused)
 }
 
-/// Where the server may be reached, the likeliest first.
+/// The addresses at which the server may be reachable, the most likely first.
 pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
     let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
     let remote = layout.hosts().iter().any(Option::is_some);
@@ -46,7 +46,7 @@ pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
     hosts.into_iter().map(|host| SocketAddr::new(host, port).into()).collect()
 }
 
-/// A name that no other job has.
+/// A random job name.
 pub(super) fn random_name() -> Result<JobName, LaunchError> {
     let name = format!("{:016x}", getrandom::u64()?);
     name.parse().map_err(|error| LaunchError::Setup(io::Error::other(error)))

@@ -1,5 +1,6 @@
-//! The segments of the nodes of this host, made before their ranks are started and handed to them as descriptors. This
-//! process keeps them as long as the job runs: a rank behind a program that closes descriptors finds its segment here.
+//! The shared-memory segments of this host's nodes: created before their ranks start, which inherit them as
+//! descriptors. The launcher keeps them open while the job runs, so that a rank below a program that closes descriptors
+//! can reopen its segment through this process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread;
@@ -19,14 +20,14 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Makes those of the nodes of these berths, which are all of this host, in a job of `size` ranks.
+    /// Creates the segments of the nodes of these ranks, which are all on this host, in a job of `size` ranks.
     ///
     /// # Errors
-    /// The device is `shm` and a segment cannot be made; otherwise the node does without.
+    /// The device is `shm` and a segment cannot be created; with other devices, the node works without shared memory.
     pub(super) fn create(transport: &Transport, berths: &[Berth], size: u32) -> Result<Self, FileError> {
         let shares = |ranks: u32| transport.shares(ranks as usize, size as usize);
         let mut segments = Self { made: Vec::new(), expected: berths.iter().any(|berth| shares(berth.local_size)) };
-        // As many as the ranks will have together: the quota of a container counts.
+        // The processors of all ranks together, within the CPU quota of a container.
         let waiting = Waiting::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
         for first in berths.iter().filter(|berth| berth.local_rank == 0 && shares(berth.local_size)) {
             let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
@@ -36,7 +37,7 @@ impl Segments {
                     segments.made.push((first.node, file));
                 }
                 Err(error) if transport.device == DeviceChoice::Auto => {
-                    warn!(node = first.node, "no shared memory: {error}")
+                    warn!(node = first.node, "no shared memory on this node: {error}")
                 }
                 Err(error) => return Err(error),
             }
@@ -44,12 +45,12 @@ impl Segments {
         Ok(segments)
     }
 
-    /// The descriptor that a rank of the node gets.
+    /// The descriptor of a node's segment.
     pub(super) fn of(&self, node: u32) -> Option<BorrowedFd<'_>> {
         self.made.iter().find(|(of, _)| *of == node).map(|(_, file)| file.as_fd())
     }
 
-    /// What a rank is told of its node.
+    /// The position of a rank on its node, with the node's segment.
     pub(super) fn locality(&self, berth: &Berth) -> Locality {
         let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
         let descriptor = |number| GivenSegment::Descriptor { number, holder: Some(std::process::id()) };

@@ -1,18 +1,19 @@
-//! What the end of a rank means for the job: pure decisions, without processes or clocks.
+//! The exit policy of a job: whether the end of a rank ends the job, and the launcher's exit code. Pure decisions,
+//! without processes or clocks.
 
 use unisono::environment::OnDeath;
 use unisono_bootstrap::{Ending, Rank};
 
-/// What is to follow from a rank's end.
+/// The consequences of a rank's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Consequence {
-    /// People are told.
+    /// Print a message.
     pub(crate) report: bool,
-    /// The other ranks are ended.
+    /// End the other ranks.
     pub(crate) end_job: bool,
 }
 
-/// Who has ended, and what the launcher's own exit code will be.
+/// The ranks that have ended, and the launcher's exit code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     policy: OnDeath,
@@ -28,7 +29,7 @@ impl Verdict {
         Self { policy, ended: vec![None; size], running: size, ending: false, code: None }
     }
 
-    /// A rank has ended. Said twice, only the first counts.
+    /// A rank has ended. Only the first report of a rank counts.
     pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending) -> Consequence {
         let slot = usize::try_from(rank.0).ok().and_then(|rank| self.ended.get_mut(rank));
         match slot {
@@ -41,12 +42,12 @@ impl Verdict {
         if ending == Ending::Exited(0) { Consequence { report: false, end_job: false } } else { self.fail(ending) }
     }
 
-    /// A rank that had joined exited with code 0 and without leaving: to the others, it died.
+    /// A rank exited with code 0 without finishing the job: for the other ranks, it failed.
     pub(crate) fn handle_desertion(&mut self) -> Consequence {
         self.fail(Ending::Exited(0))
     }
 
-    /// A rank asked for the end of the job. Its code is the launcher's, whatever ended before.
+    /// A rank aborted the job. Its code becomes the launcher's, unless the job was ending already.
     pub(crate) fn handle_abort(&mut self, code: i32) -> Consequence {
         let consequence = Consequence { report: !self.ending, end_job: !self.ending };
         if !self.ending {
@@ -56,7 +57,7 @@ impl Verdict {
         consequence
     }
 
-    /// The job is being ended from outside: what follows is no news, unless nobody had failed yet.
+    /// The user interrupts the job: further ends of ranks are not reported.
     pub(crate) const fn handle_interrupt(&mut self) {
         self.ending = true;
     }
@@ -72,7 +73,7 @@ impl Verdict {
         consequence
     }
 
-    /// Whether a rank has not ended yet.
+    /// Whether a rank is still running.
     pub(crate) fn runs(&self, rank: Rank) -> bool {
         usize::try_from(rank.0).ok().and_then(|rank| self.ended.get(rank)).is_some_and(Option::is_none)
     }
@@ -91,7 +92,7 @@ impl Verdict {
     }
 }
 
-/// A failure's code as the system carries it: never 0.
+/// The exit code of a failure, as the system represents it: never 0.
 fn exit_code(code: i32) -> u8 {
     u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1)
 }

@@ -1,4 +1,5 @@
-//! The launcher's main loop: signals, ends and reports come in; ends, signals and exit code go out.
+//! The launcher's event loop: handles signals, exits of ranks and reports of the rendezvous server; ends the job and
+//! determines the exit code.
 
 mod start;
 
@@ -31,13 +32,13 @@ use unisono_bootstrap::{Ending, Hosting, Rank, Report, Secret, Server};
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals that go on to the ranks.
 const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-/// Time that agents have to end after their ranks were killed.
+/// Time limit for agents to end after their ranks were killed.
 const AGENTS: Duration = Duration::from_secs(1);
-/// Time that agents have to hand over the output of their ranks, however slowly it is read here.
+/// Time limit for agents to deliver the remaining output of their ranks.
 const LAST_OUTPUT: Duration = Duration::from_secs(30);
 
 /// Runs the job to its end and returns its exit code: 0, or that of the first rank that failed (128 + n for signal n).
-/// Takes over the signals of the process. To be called from the main thread.
+/// Handles the process's signals from now on. Call it from the main thread.
 pub fn run(job: &Job) -> Result<u8, LaunchError> {
     if !job.settings.transport.device.is_built() {
         return Err(LaunchError::Device(job.settings.transport.device));
@@ -61,11 +62,11 @@ enum Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// SIGTERM is out; SIGKILL follows.
+    /// SIGTERM was sent; SIGKILL follows.
     Ending {
         kill_at: Instant,
     },
-    /// SIGKILL is out; then agents are given up.
+    /// SIGKILL was sent; then agents are abandoned.
     Killing {
         abandon_at: Instant,
     },
@@ -111,7 +112,7 @@ impl<'a> Launch<'a> {
             assembly: settings.assembly(),
         };
         let report = move |report| {
-            // Without a receiver the launcher is ending.
+            // Without a receiver, the launcher is ending.
             let _ = reports.send(Event::Report(report));
         };
         let server = serve(layout, hosting, report)?;
@@ -185,7 +186,7 @@ impl<'a> Launch<'a> {
                 for host in hosts {
                     self.lose(host, Ending::NodeLost);
                 }
-                // Processes of this host cannot outlive SIGKILL, but a system call may keep one for a while.
+                // Processes of this host cannot survive SIGKILL, but a system call may delay their end.
                 self.phase = Phase::Killing { abandon_at: now + AGENTS };
             }
             _ => {}
@@ -194,7 +195,10 @@ impl<'a> Launch<'a> {
             self.agents_by = None;
             let silent = self.remotes.keys().copied().filter(|host| !self.connected.contains_key(host));
             for host in silent.collect::<Vec<_>>() {
-                say(format_args!("no agent came from {} in time", self.host_name(host)));
+                say(format_args!(
+                    "the agent on {} did not connect in time: check that it can reach this host",
+                    self.host_name(host)
+                ));
                 self.lose(host, Ending::NotStarted);
             }
         }
@@ -222,7 +226,7 @@ impl<'a> Launch<'a> {
             let running = self.job.layout.on_host(host).any(|berth| self.verdict.runs(berth.rank));
             if running {
                 say(format_args!(
-                    "the remote shell for {} ended before its agent came: {status}",
+                    "the remote shell for {} ended before its agent connected: {status}",
                     self.host_name(host)
                 ));
                 self.lose(host, Ending::NotStarted);
@@ -230,7 +234,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// A host cannot be reached any more: its ranks count as ended.
+    /// A host is lost: its ranks count as ended.
     fn lose(&mut self, host: usize, ending: Ending) {
         self.connected.remove(&host);
         self.remotes.remove(&host);
@@ -258,7 +262,7 @@ impl<'a> Launch<'a> {
         if consequence.end_job {
             self.end();
         } else if self.interrupted && self.phase == Phase::Running && self.verdict.code() != 0 {
-            // The ranks have their signal; those that stay although one of them went by it are ended.
+            // The ranks have the signal; once one of them has ended by it, the others are ended.
             self.phase = Phase::Ending { kill_at: Instant::now() + self.grace() };
         }
     }
@@ -298,20 +302,22 @@ impl<'a> Launch<'a> {
     fn hear(&mut self, report: Report) {
         match report {
             Report::Assembled => debug!("all ranks have joined"),
-            Report::Finished => debug!("all ranks have left"),
+            Report::Finished => debug!("all ranks have finished"),
             Report::Died { rank, ending: Ending::Exited(0) } => {
                 let consequence = self.verdict.handle_desertion();
                 if consequence.report {
                     let host = self.job.layout.host_name(rank);
-                    say(format_args!("rank {rank} (host {host}) exited with code 0 without leaving the job"));
+                    say(format_args!(
+                        "rank {rank} (host {host}) exited with code 0 without finishing the job (World::finish)"
+                    ));
                 }
                 self.follow(consequence);
             }
-            Report::Died { rank, ending } => debug!(%rank, %ending, "died as a member"),
+            Report::Died { rank, ending } => debug!(%rank, %ending, "a rank failed"),
             Report::Aborted { rank, code } => {
                 let consequence = self.verdict.handle_abort(code);
                 if consequence.report {
-                    say(format_args!("rank {rank} ends the job with code {code}"));
+                    say(format_args!("rank {rank} aborted the job with exit code {code}"));
                 }
                 self.follow(consequence);
             }
@@ -321,7 +327,7 @@ impl<'a> Launch<'a> {
                     if self.connected.len() == self.remotes.len() {
                         self.agents_by = None;
                     }
-                    // Signals that came before the agent did.
+                    // Forward signals that arrived before the agent connected.
                     match self.phase {
                         Phase::Running if self.interrupted => self.server.signal(node, None, SIGTERM),
                         Phase::Running => {}
@@ -333,7 +339,7 @@ impl<'a> Launch<'a> {
             Report::AgentLost(node) => {
                 if let Ok(host) = usize::try_from(node) {
                     if self.job.layout.on_host(host).any(|berth| self.verdict.runs(berth.rank)) {
-                        say(format_args!("the agent on {} is lost", self.host_name(host)));
+                        say(format_args!("the connection to the agent on {} is lost", self.host_name(host)));
                     }
                     self.lose(host, Ending::NodeLost);
                 }
@@ -345,14 +351,14 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// All ranks have ended: last words, and what is left of them.
+    /// All ranks have ended: delivers the remaining output and ends agents and server. Returns the exit code.
     fn finish(self) -> u8 {
         let Self { server, events, signals, output, mut verdict, remotes, crew, phase, .. } = self;
         drop(crew);
         let killed = matches!(phase, Phase::Killing { .. });
         let deadline = Instant::now() + if killed { AGENTS } else { LAST_OUTPUT };
         let mut remotes: Vec<Remote> = remotes.into_values().collect();
-        // Their connections end with the server; then the agents do.
+        // Stopping the server closes the agents' connections, on which they end.
         drop(server);
         while remotes.iter_mut().any(|remote| remote.ended().is_none()) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
@@ -366,14 +372,14 @@ impl<'a> Launch<'a> {
             if let Event::Report(Report::Died { rank, ending: Ending::Exited(0) }) = event
                 && verdict.handle_desertion().report
             {
-                say(format_args!("rank {rank} exited with code 0 without leaving the job"));
+                say(format_args!("rank {rank} exited with code 0 without finishing the job (World::finish)"));
             }
         }
         verdict.code()
     }
 }
 
-/// A line for people, in one piece. Nobody to read it is no reason to fail.
+/// Prints a line to the standard error, in one write. Errors are ignored.
 fn say(what: core::fmt::Arguments<'_>) {
     let line = format!("unisono: {what}\n");
     let _ = io::stderr().write_all(line.as_bytes());

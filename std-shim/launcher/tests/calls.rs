@@ -1,4 +1,5 @@
-//! The ways to call a collective: with counts, in place, begun and waited for later. This program is its rank program, too.
+//! The forms of collective calls: with counts, in place, nonblocking and persistent. This program is its rank program,
+//! too.
 
 mod program;
 
@@ -9,10 +10,10 @@ use program::{expect, run};
 use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
 use unisono::{Communicator, Rank, World};
 
-/// Over shared memory, datagrams, and both; and alone.
+/// Over shared memory, datagrams, and both; and with one rank.
 const MEANS: [&str; 5] = ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%", "-n 4 --nodes 2"];
 
-/// The code with which a rank leaves the others alone.
+/// The exit code of the rank that exits early.
 const HANGS_UP: i32 = 5;
 
 fn main() -> ExitCode {
@@ -56,7 +57,7 @@ fn what_failed_is_not_started_again() {
     }
 }
 
-/// Element `at` of what `from` has for `to`.
+/// Element `at` of the block from `from` to `to`.
 fn number(from: u32, to: u32, at: usize) -> i64 {
     i64::from(from) * 1_000_003 - i64::from(to) * 77 + at as i64 * 13
 }
@@ -65,12 +66,12 @@ fn block(from: u32, to: u32, count: usize) -> Vec<i64> {
     (0..count).map(|at| number(from, to, at)).collect()
 }
 
-/// What all ranks of these have for `to`, combined.
+/// The reduction of these ranks' blocks for `to`.
 fn total(from: core::ops::Range<u32>, to: u32, count: usize) -> Vec<i64> {
     (0..count).map(|at| from.clone().map(|from| number(from, to, at)).sum()).collect()
 }
 
-/// Blocks of these lengths one behind the other, and where they begin.
+/// Consecutive blocks of these lengths: their total length and offsets.
 fn begins(lengths: &[usize]) -> (Vec<usize>, usize) {
     let at = (0..lengths.len()).map(|rank| lengths[..rank].iter().sum()).collect();
     (at, lengths.iter().sum())
@@ -80,7 +81,7 @@ fn counts(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     for unit in [0, 1, 50, 4000] {
         let root = Rank(unit as u32 % size);
-        // What rank `from` has for rank `to`; every third has nothing.
+        // The block from rank `from` to rank `to`; every third is empty.
         let length = |from: u32, to: u32| ((from + 2 * to) % 3) as usize * unit;
         let given = |from: u32, to: u32| block(from, to, length(from, to));
         let flat = |of: &dyn Fn(u32) -> Vec<i64>| -> Vec<i64> { (0..size).flat_map(of).collect() };
@@ -90,7 +91,7 @@ fn counts(world: &World) {
         let inward: Vec<usize> = (0..size).map(|from| length(from, rank)).collect();
         let ((out_at, _), (in_at, room)) = (begins(&outward), begins(&inward));
         let (spread, out) = (flat(&|of| given(of, 0)), flat(&|to| given(rank, to)));
-        // Of the vectors that are summed, each has blocks of the lengths that rank 0 has blocks of.
+        // The summed vectors have blocks of the lengths of rank 0's blocks.
         let addends = flat(&|to| block(rank, to, lengths[to as usize]));
         let (mut gathered, mut everyones, mut into) = (vec![0; whole], vec![0; whole], vec![0; room]);
         let (mut scattered, mut summed) = (vec![0; own.len()], vec![0; own.len()]);
@@ -193,7 +194,7 @@ fn places(world: &World) {
     );
 }
 
-/// Every verb, many times, in any order of waiting, with others under way.
+/// Every collective, many times, waited for in any order, with others in progress.
 fn again(world: &Communicator) {
     const ROUNDS: usize = 12;
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
@@ -232,7 +233,7 @@ fn again(world: &Communicator) {
             [gather, scatter, all_gather, all_to_all, shares, reduce, all_reduce, scan, before, broadcast, in_place];
         let mut all = all.map(|one| one.expect("prepared"));
         for round in 0..ROUNDS as u32 {
-            // Rank r gives in this round what r + 100 · round has for anyone.
+            // Rank r contributes r + 100 · round to every rank.
             let of = |rank: u32, to: u32| block(rank + 100 * round, to, count);
             let ranks = |ranks: core::ops::Range<u32>| ranks.start + 100 * round..ranks.end + 100 * round;
             let for_all: Vec<i64> = (0..size).flat_map(|to| of(rank, to)).collect();
@@ -285,7 +286,7 @@ fn again(world: &Communicator) {
                 let Some(expected) = expected else { continue };
                 assert_eq!(all[i].result().expect("at rest"), expected, "number {i}, round {round}");
             }
-            // One is given up while it is under way, and goes on; the others at rest.
+            // One request is dropped in progress, and completes; the others are dropped inactive.
             if round as usize + 1 == ROUNDS {
                 all[2].start().expect("started");
             }
@@ -295,7 +296,8 @@ fn again(world: &Communicator) {
     });
 }
 
-/// What is prepared with blocks of many lengths is started with other data each time; gaps between them are left alone.
+/// Persistent requests with blocks of many lengths are started with new data each time; gaps between blocks stay
+/// unchanged.
 fn again_varying(world: &Communicator) {
     const ROUNDS: u32 = 6;
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
@@ -330,7 +332,7 @@ fn again_varying(world: &Communicator) {
         .map(|one| one.expect("prepared"));
         for round in 0..ROUNDS {
             let of = |from: u32, to: u32, count| block(from + 100 * round, to, count);
-            // Blocks with an element between them that nobody writes.
+            // Blocks with an unused element between them.
             let laid = |lengths: &[usize], of: &dyn Fn(u32, usize) -> Vec<i64>| -> Vec<i64> {
                 let blocks = (0..).zip(lengths).map(|(i, count)| [of(i, *count), vec![-1]].concat());
                 blocks.flatten().collect()
@@ -367,7 +369,7 @@ fn again_varying(world: &Communicator) {
     });
 }
 
-/// One rank leaves; what the others have prepared fails, and stays so.
+/// One rank exits; the persistent requests of the others fail, and stay failed.
 fn failure(world: &World) {
     let (mut first, mut second) = ([[1_u32; 4], [0; 4]], [[1_u32; 4], [0; 4]]);
     world.scope(|scope| {
@@ -387,11 +389,11 @@ fn failure(world: &World) {
     });
 }
 
-/// A matrix of which every rank has some rows becomes one of which every rank has some columns, and back.
+/// A matrix distributed by rows is redistributed by columns, and back.
 fn rows(world: &World) {
     let (rank, size) = (world.rank().0 as usize, world.size() as usize);
     for (own, width) in [(1, 1), (3, 2), (40, 25)] {
-        // Of size · own rows of size · width elements.
+        // size · own rows of size · width elements.
         let (height, length) = (size * own, size * width);
         let element = |row: usize, column: usize| (row * 10_000 + column) as i64;
         let mine: Vec<i64> = (0..own * length).map(|at| element(rank * own + at / length, at % length)).collect();
@@ -424,7 +426,7 @@ fn rows(world: &World) {
     }
 }
 
-/// What is prepared in place is started with other data each time.
+/// In-place persistent requests are started with new data each time.
 fn again_in_place(world: &Communicator) {
     const ROUNDS: u32 = 5;
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());

@@ -1,4 +1,4 @@
-//! Collectives of a job's processes, through the launcher. This program is their rank program, too.
+//! Collectives between the processes of a job. This program is their rank program, too.
 
 mod program;
 
@@ -16,9 +16,9 @@ use unisono::collective::{
 };
 use unisono::{Communicator, Rank, Tag, World};
 
-/// Elements of a block: through slots, through bulk in one piece and in several, pulled.
+/// Block lengths in elements: through slots, through the bulk area in one chunk and in several, by single copy.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
-/// Longest time in which a survivor notices a death.
+/// Longest time until a survivor detects a failure.
 const BOUND: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
         ("who_lacks_memory_lets_nobody_wait", who_lacks_memory_lets_nobody_wait),
         ("who_has_a_block_too_long_lets_nobody_wait", who_has_a_block_too_long_lets_nobody_wait),
-        ("who_takes_what_others_do_not_give_is_told", who_takes_what_others_do_not_give_is_told),
+        ("who_takes_what_others_do_not_give_is_error", who_takes_what_others_do_not_give_is_error),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
     ])
@@ -112,7 +112,7 @@ fn roots_that_go_round_are_told() {
     }
 }
 
-fn who_takes_what_others_do_not_give_is_told() {
+fn who_takes_what_others_do_not_give_is_error() {
     for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
         for misuse in 0..6 {
             for on in ["world", "room"] {
@@ -137,9 +137,9 @@ fn who_has_a_block_too_long_lets_nobody_wait() {
     }
 }
 
-/// Two ranks know of a block of more bytes than a message has, the others wait for theirs.
+/// Two ranks call with a block longer than a message can be, the others wait for theirs.
 fn block_too_long(world: &World) {
-    // Nobody touches them.
+    // These bytes are never accessed.
     let long = 1_usize << 32;
     let (rank, root) = (world.rank(), Rank(0));
     let (counts, at) = ([8, long, 8], [long, 0, long]);
@@ -157,7 +157,7 @@ fn block_too_long(world: &World) {
     world.barrier().expect("what others do goes on");
 }
 
-/// What a rank gives lies apart, and there is no memory to put it together, or to combine it in.
+/// A rank's contribution is strided, and there is no memory to pack or to combine it.
 fn lack_memory(world: &World) {
     let [on, form] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
     let duplicate = world.duplicate().expect("a duplicate");
@@ -171,7 +171,7 @@ fn lack_memory(world: &World) {
         "blocking" => on.all_reduce_into(&whole, &mut into, sum),
         _ => on.scope(|scope| scope.immediate_all_reduce_into(&whole, &mut into, sum)?.wait()),
     };
-    // By neither means does anything begin any more.
+    // No further collective starts over either transport.
     let stays = |failed: &dyn Fn(CollectiveError) -> bool| {
         assert!(on.barrier().is_err_and(failed));
         assert!(on.scope(|scope| scope.immediate_barrier().is_err_and(failed)));
@@ -187,7 +187,7 @@ fn lack_memory(world: &World) {
         setrlimit(Resource::As, Rlimit { current: None, maximum: None }).expect("no limit");
         assert_eq!(ended, Err(CollectiveError::TooLong));
         stays(&|error| error == CollectiveError::TooLong);
-        // The others do not hear of it by its end; what it has said may have to be said again.
+        // The others do not see the rank's end; its error message may have to be sent again.
         let ended = Instant::now();
         while ended.elapsed() < BOUND + BOUND / 4 {
             assert!(world.immediate_probe(None, None).is_ok_and(|found| found.is_none()));
@@ -202,14 +202,15 @@ fn lack_memory(world: &World) {
     stays(&is_missing);
 }
 
-/// Who gives in a rooted collective leaves; by whatever means it gives, and others wait, these are told, and it by what comes next.
+/// A rank that contributes to a rooted collective returns early; the waiting ranks get an error over every transport,
+/// and that rank at its next call.
 fn give_what_nobody_takes(world: &World) {
     let [misuse, on] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
     let duplicate = world.duplicate().expect("a duplicate");
     let on = if on == "world" { world } else { &duplicate };
     let (rank, root, sum) = (on.rank(), Rank(0), SystemOperation::sum());
     let is_root = rank == root;
-    // Whatever is settled at first is settled.
+    // Complete the setup of the communicator first.
     on.all_reduce_in_place(&mut [1_u64], sum).expect("a sum");
     let (mut long, mut into) = (vec![1_u64; 200_000], vec![0_u64; 200_000]);
     let started = Instant::now();
@@ -226,7 +227,7 @@ fn give_what_nobody_takes(world: &World) {
             (on.gather_varcount_into(&long[..2], parts, root), true)
         }
         "2" => (on.gather_into(&long[..2], &mut into[..0], root), false),
-        // The root lends, and waits until it is read; the others begin nothing else before they hear of it.
+        // The root exposes its buffer and waits until it is read; the others start nothing else before their error.
         "3" if is_root => {
             let lent = vec![1_u64; into.len() * on.size() as usize];
             let ended = on.scatter_into(&lent, &mut into, root);
@@ -239,21 +240,21 @@ fn give_what_nobody_takes(world: &World) {
             on.receive_into(&mut [0_u8], root, Tag(1)).expect("a word");
             (ended, false)
         }
-        // Each of two, and each of all, takes itself for the root.
+        // Each of two ranks, or each of all, calls with itself as the root.
         "4" => (on.broadcast_into(&mut long[..2], Rank(rank.0.min(1))), false),
         _ => (on.scatter_into(&long[..2 * on.size() as usize], &mut into[..2], rank), false),
     };
-    let is_told = |ended| matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
-    assert!(!takes || is_told(ended), "{ended:?}");
+    let is_error = |ended| matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    assert!(!takes || is_error(ended), "{ended:?}");
     let ended = ended.and_then(|()| on.all_reduce_in_place(&mut [1_u64], sum));
-    assert!(is_told(ended), "{ended:?}");
+    assert!(is_error(ended), "{ended:?}");
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 fn survivors_name_who_is_missing() {
     for seed in 0..12_u64 {
         let started = Instant::now();
-        // On two cores, two ranks spin, and five share.
+        // On two cores, two ranks spin, and five sleep.
         let ranks = [2, 5][seed as usize % 2];
         let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
         let named = vec!["named"; ranks - 1];
@@ -262,7 +263,7 @@ fn survivors_name_who_is_missing() {
     }
 }
 
-/// Sums that differ by their brackets are those that the number of ranks says, in any communicator of all.
+/// Floating-point sums are bracketed as the number of ranks determines, in any communicator of all ranks.
 fn brackets_are_fixed(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     let sum = Reproducible(SystemOperation::sum());
@@ -289,19 +290,19 @@ fn brackets_are_fixed(world: &World) {
     }
 }
 
-/// What a binomial tree adds of so many ranks from the first on, which is its root.
+/// The sum of a binomial tree over `count` ranks from the first on, which is its root.
 fn binomial(first: u32, ranks: u32, of: &dyn Fn(u32) -> f64) -> f64 {
     let reaches = (0..u32::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < ranks);
     reaches.fold(of(first), |sum, reach| sum + binomial(first + reach, reach.min(ranks - reach), of))
 }
 
-/// What recursive doubling has added at a rank before it reaches so far.
+/// The partial sum of recursive doubling at a rank before a given distance.
 fn doubled(rank: u32, reach: u32, of: &dyn Fn(u32) -> f64) -> f64 {
     let steps = (0..u32::BITS).map(|bit| 1 << bit).take_while(|step| *step < reach && *step <= rank);
     steps.fold(of(rank), |sum, step| doubled(rank - step, step, of) + sum)
 }
 
-/// Element `at` of what `from` has for `to`.
+/// Element `at` of the block from `from` to `to`.
 fn number(from: u32, to: u32, at: usize) -> i64 {
     i64::from(from) * 1_000_003 - i64::from(to) * 77 + at as i64 * 13
 }
@@ -312,9 +313,9 @@ fn block(from: u32, to: u32, count: usize) -> Vec<i64> {
 
 fn everything_is_right(world: &World) {
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
-    // Keeps the first of the left and the last of the right operand, which must be neighbours.
+    // Keeps the first of the left and the last of the right operand, which must be adjacent.
     let joined = UserOperation::associative(|l: &[u32; 2], r: &[u32; 2]| {
-        assert_eq!(l[1] + 1, r[0], "operands are no neighbours");
+        assert_eq!(l[1] + 1, r[0], "the operands are not adjacent");
         [l[0], r[1]]
     });
     for (round, count) in COUNTS.into_iter().enumerate() {
@@ -371,7 +372,7 @@ fn everything_is_right(world: &World) {
         assert_eq!(spans, vec![[0, size - 1]; count], "user operation: {what}");
         world.barrier().expect("a barrier");
     }
-    // Misuse is told before anything is shown: the others never notice.
+    // Misuse is detected before anything is published: the other ranks are not affected.
     let (size, stranger) = (size as usize, Rank(size));
     let unknown = CollectiveError::UnknownRank { rank: stranger, size: stranger.0 };
     assert_eq!(world.broadcast_into(&mut [0_u8], stranger), Err(unknown));
@@ -392,7 +393,8 @@ fn everything_is_right(world: &World) {
     world.barrier().expect("a barrier");
 }
 
-/// Sixteen rounds of four kinds, all begun before any is waited for, which each rank does in an order of its own.
+/// Sixteen rounds of four collectives, all started before any is waited for, which each rank does in an order of its
+/// own.
 fn many_under_way(world: &World) {
     const ROUNDS: usize = 16;
     let (rank, size) = (world.rank().0, world.size());
@@ -422,7 +424,7 @@ fn many_under_way(world: &World) {
         }
         let mut random = fastrand::Rng::with_seed(rank.into());
         random.shuffle(&mut requests);
-        // Some end by themselves, when the scope does.
+        // Some complete when the scope ends.
         for request in requests.into_iter().skip(3) {
             request.expect("begun").wait().expect("a good end");
         }
@@ -438,7 +440,7 @@ fn many_under_way(world: &World) {
     }
 }
 
-/// Blocks of `lengths`, in reverse order, with a gap behind each.
+/// Blocks of `lengths`, in reverse order, with a gap after each.
 fn scattered(lengths: &[usize]) -> (Vec<usize>, usize) {
     let mut end = 0;
     let begin = |length: &usize| {
@@ -455,7 +457,7 @@ fn blocks_of_any_length(world: &World) {
     let own = rank as usize;
     for unit in [0, 1, 50, 4000] {
         let root = Rank(unit as u32 % size);
-        // What rank `from` has for rank `to`; every third has nothing.
+        // The block from rank `from` to rank `to`; every third is empty.
         let length = |from: u32, to: u32| ((from + 2 * to) % 3) as usize * unit;
         let given = |from: u32, to: u32| block(from, to, length(from, to));
         let lengths: Vec<usize> = (0..size).map(|from| length(from, 0)).collect();
@@ -496,7 +498,7 @@ fn blocks_of_any_length(world: &World) {
     world.barrier().expect("a barrier");
 }
 
-/// The panic of one rank's function is that of its call; the other one misses it.
+/// The panic of one rank's function leaves its call; the other rank reports it as missing.
 fn panic_in_a_function(world: &World) {
     let own = world.rank();
     let spoilt =
@@ -509,7 +511,7 @@ fn panic_in_a_function(world: &World) {
             let next = ended.and_then(|()| world.barrier());
             assert!(matches!(next, Err(CollectiveError::Missing { rank: Rank(0), .. })), "{next:?}");
         }
-        _ => panic!("rank {own} heard nothing"),
+        _ => panic!("rank {own} got no error"),
     }
     println!("caught");
 }
@@ -525,7 +527,8 @@ fn disagree(world: &World) {
     assert_eq!(world.broadcast_into(&mut [0_u8], Rank(0)), ended, "it stays failed");
 }
 
-/// Nobody sends: those who see it say so, and the others that they are missing. In a room, over messages, and in the World.
+/// No rank sends: ranks that detect it return an error, the others report those as missing. In a communicator slot,
+/// over messages, and in the World.
 fn take_the_next_for_the_root(world: &World) {
     let next = Rank((world.rank().0 + 1) % world.size());
     let other = world.duplicate().expect("another");
@@ -540,7 +543,7 @@ fn take_the_next_for_the_root(world: &World) {
     }
 }
 
-/// One rank is killed at some time, the others name it.
+/// One rank is killed at a random time, the others name it.
 fn survive(world: &World, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let size = world.size();

@@ -1,4 +1,5 @@
-//! Communicators of a job's processes, through the launcher. This program is their rank program, too.
+//! Communicators: creation, contexts, slots in shared memory, revocation, agreement and shrinking. This program is the
+//! rank program, too.
 
 mod program;
 
@@ -15,7 +16,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use unisono::collective::{CollectiveError, SystemOperation, UserOperation};
 use unisono::{Communicator, CreateError, Failure, Rank, Status, Tag, World};
 
-/// Over which means, and who makes progress.
+/// Transports and progress modes.
 const EVERYWHERE: [&str; 6] = [
     "-n 4 --progress engine",
     "-n 4 --progress thread",
@@ -25,7 +26,7 @@ const EVERYWHERE: [&str; 6] = [
     "-n 4 --device udp --progress hybrid",
 ];
 
-/// Longest time until the survivors of a death go on.
+/// Longest time until the survivors of a failure continue.
 const BOUND: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
@@ -58,21 +59,21 @@ fn main() -> ExitCode {
         ("many_collectives_are_under_way_on_four_communicators", || everywhere("many")),
         ("splits_nest_and_order_by_key", splits_nest_and_order_by_key),
         ("contexts_are_used_again_when_they_are_free", contexts_are_used_again_when_they_are_free),
-        ("rooms_are_used_again_when_all_have_freed_them", rooms_are_used_again_when_all_have_freed_them),
-        ("a_death_in_one_room_leaves_the_others_alone", a_death_in_one_room_leaves_the_others_alone),
-        ("rooms_are_free_again_after_refusals", || expect(&run("-n 4", "refused"), 0, &[])),
-        ("a_function_that_panics_in_a_room_leaves_nobody_waiting", a_function_panics_in_a_room),
+        ("slots_are_reused_when_all_have_freed_them", slots_are_reused_when_all_have_freed_them),
+        ("a_failure_in_one_slot_does_not_affect_the_others", a_failure_in_one_slot_does_not_affect_the_others),
+        ("slots_are_free_after_refusals", || expect(&run("-n 4", "refused"), 0, &[])),
+        ("a_function_that_panics_in_a_slot_leaves_no_rank_waiting", a_function_panics_in_a_room),
         ("messages_of_communicators_never_mix", || everywhere("messages")),
-        ("what_is_revoked_ends_everywhere", || everywhere("revoke")),
-        ("what_was_taken_out_goes_with_its_communicator", || everywhere("taken")),
+        ("a_revoked_communicator_fails_everywhere", || everywhere("revoke")),
+        ("matched_probes_of_a_revoked_communicator_fail", || everywhere("taken")),
         ("a_communicator_of_one_is_revoked_as_any_other", || expect(&run("-n 2", "single"), 0, &[])),
         ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
         ("all_agree", || everywhere("agree")),
         ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
-        ("communicators_outlive_the_world_in_vain", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
-        ("ranks_that_were_started_otherwise_are_named", ranks_that_were_started_otherwise_are_named),
+        ("communicators_that_outlive_the_world_fail", || expect(&run("-n 2", "late"), 0, &["finished"; 2])),
+        ("ranks_with_other_settings_are_named", ranks_with_other_settings_are_named),
     ])
 }
 
@@ -94,13 +95,13 @@ fn contexts_are_used_again_when_they_are_free() {
     }
 }
 
-fn rooms_are_used_again_when_all_have_freed_them() {
+fn slots_are_reused_when_all_have_freed_them() {
     for options in ["-n 2", "-n 4", "-n 4 --progress thread", "-n 6 --nodes 2"] {
         expect(&run(options, "rooms"), 0, &[]);
     }
 }
 
-fn a_death_in_one_room_leaves_the_others_alone() {
+fn a_failure_in_one_slot_does_not_affect_the_others() {
     for mode in ["engine", "thread", "hybrid"] {
         let options = format!("-n 4 --device shm --progress {mode} --on-death tell");
         expect(&run(&options, "death"), 137, &["went on"; 3]);
@@ -109,7 +110,7 @@ fn a_death_in_one_room_leaves_the_others_alone() {
 
 fn a_function_panics_in_a_room() {
     for mode in ["engine", "thread", "hybrid"] {
-        expect(&run(&format!("-n 4 --device shm --progress {mode}"), "panic"), 0, &["heard"; 4]);
+        expect(&run(&format!("-n 4 --device shm --progress {mode}"), "panic"), 0, &["continued"; 4]);
     }
 }
 
@@ -128,16 +129,19 @@ fn misuse_is_a_typed_error() {
     }
 }
 
-/// Every rank is told another tuning, or another device, than rank 0 by its own environment.
-fn ranks_that_were_started_otherwise_are_named() {
+/// Rank 1's environment has another tuning, or another device, than rank 0's.
+fn ranks_with_other_settings_are_named() {
     for (setting, what) in [("UNISONO_ALLGATHER=ring", "algorithms"), ("UNISONO_SILENCE=9s", "a device")] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_unisono"));
         let script =
             format!("[ $UNISONO_RANK = 1 ] && export {setting}; exec {}", env::current_exe().expect("this").display());
         command.args(["run", "-n", "3", "--", "sh", "-c", &format!("{script} many")]);
         let output = command.output().expect("unisono starts");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(what) && told.contains("Differs { rank: Rank("), "{told}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.contains(what) && errors.contains("Differs { rank: Rank("),
+            "{errors}"
+        );
     }
 }
 
@@ -175,7 +179,8 @@ impl Round {
     }
 }
 
-/// Sixteen collectives of four kinds on each of four communicators, all begun before one is waited for, in an order of each rank's own.
+/// Sixteen collectives of four kinds on each of four communicators, all started before one is waited for, in an order
+/// of each rank's own.
 fn many_on_four(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     let reversed = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
@@ -196,7 +201,7 @@ fn many_on_four(world: &World) {
         }
         assert_eq!(requests.len(), 64);
         fastrand::Rng::with_seed(rank.into()).shuffle(&mut requests);
-        // Some end by themselves, when the scope does.
+        // Some complete when the scope ends.
         for request in requests.into_iter().skip(3) {
             request.expect("begun").wait().expect("a good end");
         }
@@ -214,7 +219,7 @@ fn sum_of(communicator: &Communicator, world: &World) -> u32 {
 fn splits(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     assert_eq!(sum_of(world, world), (0..size).sum::<u32>());
-    // Halves of halves, down to each alone.
+    // Halves of halves, down to single ranks.
     let (mut now, mut halves) = (world.duplicate().expect("a duplicate"), 0);
     while now.size() > 1 {
         let (low, before) = (now.rank().0 < now.size() / 2, now.group());
@@ -222,11 +227,11 @@ fn splits(world: &World) {
         let expected = before.iter().filter(|rank| (before.number(*rank).expect("a member").0 < now.size() / 2) == low);
         assert!(next.group().iter().eq(expected));
         assert_eq!(sum_of(&next, world), next.group().iter().map(|rank| rank.0).sum::<u32>());
-        // The upper communicator goes; the lower ones stay.
+        // The parent communicator is freed; the children remain.
         (now, halves) = (next, halves + 1);
     }
     assert_eq!((now.rank(), now.group().iter().next()), (Rank(0), Some(Rank(rank))));
-    // Who has no color gets nothing; keys order, negative ones first.
+    // A rank without a color gets no communicator; keys define the order, negative ones first.
     let key = if rank.is_multiple_of(3) { i32::MIN + rank as i32 } else { i32::MAX - rank as i32 };
     let odd = world.split_by_color_with_key((rank % 4 != 1).then_some(7), key).expect("a split");
     assert_eq!(odd.is_some(), rank % 4 != 1);
@@ -238,22 +243,22 @@ fn splits(world: &World) {
         odd.all_gather_into(&[rank], &mut all).expect("an allgather");
         assert!(odd.group().iter().map(|rank| rank.0).eq(all));
     }
-    // By group: all but the last, backwards.
+    // By group: all but the last, in reverse order.
     let members: Vec<Rank> = (0..size.max(2) - 1).rev().map(Rank).collect();
     let group = world.group().include(&members).expect("members");
     let part = world.split_by_subgroup_collective(&group).expect("a communicator");
     assert_eq!(part.as_ref().map(|part| part.group()), group.number(world.rank()).map(|_| group.clone()));
     if let Some(part) = part {
         assert_eq!(part.group().translate(part.rank(), &world.group()), Some(world.rank()));
-        let mut told = [rank];
-        part.broadcast_into(&mut told, Rank(0)).expect("a broadcast");
-        assert_eq!(told, [size.max(2) - 2]);
+        let mut value = [rank];
+        part.broadcast_into(&mut value, Rank(0)).expect("a broadcast");
+        assert_eq!(value, [size.max(2) - 2]);
         assert_eq!(sum_of(&part, world), (0..size.max(2) - 1).sum::<u32>());
     }
     world.barrier().expect("a barrier");
 }
 
-/// Many more than there are contexts at a time, while one of them stays in use at one rank only.
+/// Many more communicators than contexts exist at a time, while one of them stays in use at one rank only.
 fn contexts_are_used_again(world: &World) {
     let kept = world.duplicate().expect("a duplicate");
     let mut last = world.duplicate().expect("a duplicate");
@@ -265,7 +270,7 @@ fn contexts_are_used_again(world: &World) {
             assert_eq!(sum, [round * world.size()]);
         }
     }
-    // Freed by some, kept by others: not used again before all have freed it.
+    // Freed by some ranks, kept by others: not reused before all have freed it.
     let mut kept = Some(kept);
     for round in 0..world.size() {
         if round == world.rank().0 {
@@ -290,8 +295,8 @@ fn round_on(communicator: &Communicator, on: usize, world: &World, at: usize) {
     round.check(communicator);
 }
 
-/// More communicators than there are rooms, of groups that overlap, freed in an order of each rank's own, some of them while others still
-/// read what was shown last.
+/// More communicators than slots, of overlapping groups, freed in an order of each rank's own, some while other ranks
+/// still read the last published data.
 fn rooms_are_used_again(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     let mut random = fastrand::Rng::with_seed(rank.into());
@@ -305,7 +310,7 @@ fn rooms_are_used_again(world: &World) {
         if let Some(nested) = &nested {
             round_on(nested, turn, world, turn + 1);
         }
-        // Nobody waits for those who read it.
+        // The publisher does not wait for the readers.
         let root = Rank(turn as u32 % made.size());
         let mut last = if made.rank() == root { [turn; 9] } else { [0; 9] };
         if made.rank() != root && random.u8(..) < 60 {
@@ -327,7 +332,7 @@ fn rooms_are_used_again(world: &World) {
     world.barrier().expect("a barrier");
 }
 
-/// Rank 1 dies. Those that had a room with it are told in that one; what has none of it goes on.
+/// Rank 1 is killed. Members of its communicator slots get errors there; communicators without it continue.
 fn death_in_a_room(world: &World) -> ExitCode {
     let rank = world.rank().0;
     let whole = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
@@ -350,7 +355,7 @@ fn death_in_a_room(world: &World) -> ExitCode {
         "it stays failed"
     );
     (0..4).for_each(|at| round_on(&rest, 1, world, at));
-    // What fails over messages fails in the room, too: a member leaves one for the other.
+    // A failure over messages also ends the slot, and the other way round.
     if rank == 0 {
         spare.revoke();
     }
@@ -360,7 +365,7 @@ fn death_in_a_room(world: &World) -> ExitCode {
         }
     };
     assert!(matches!(ended, CollectiveError::Revoked), "{ended}");
-    // A room is free for the survivors although one of its members never freed it.
+    // A slot is free for the survivors although one of its members never freed it.
     drop((whole, spare));
     for at in 0..20 {
         let again = rest.duplicate().expect("a duplicate");
@@ -370,14 +375,14 @@ fn death_in_a_room(world: &World) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What was told while communicators were made.
-static TOLD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// The log output while communicators are created.
+static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-struct Told;
+struct Logged;
 
-impl Write for Told {
+impl Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        TOLD.lock().expect("no panic").write(bytes)
+        LOGGED.lock().expect("no panic").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -385,7 +390,7 @@ impl Write for Told {
     }
 }
 
-/// More communicators are refused than there are rooms, rank 3 being a member of none: there is a room left.
+/// More creations fail than there are slots, with rank 3 a member of none: the slots stay available.
 fn rooms_survive_refusals(world: &World) {
     let group = world.group().exclude(&[Rank(3)]).expect("members");
     let other = group.exclude(&[Rank(0)]).expect("members");
@@ -397,14 +402,16 @@ fn rooms_survive_refusals(world: &World) {
         }
         world.barrier().expect("a barrier");
     }
-    let told = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG).with_writer(|| Told);
-    let made = tracing::subscriber::with_default(told.finish(), || world.duplicate().expect("a duplicate"));
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG).with_writer(|| Logged);
+    let made = tracing::subscriber::with_default(subscriber.finish(), || world.duplicate().expect("a duplicate"));
     round_on(&made, 0, world, 1);
-    let told = String::from_utf8_lossy(&TOLD.lock().expect("no panic")).into_owned();
-    assert!(told.contains("in_room=true"), "{told}");
+    let logged = String::from_utf8_lossy(&LOGGED.lock().expect("no panic")).into_owned();
+    assert!(logged.contains("in_room=true"), "{logged}");
 }
 
-/// A function of one rank's panics where every rank combines its share: that rank goes on, and the others miss it there.
+/// A function of one rank panics where every rank combines its share: that rank continues, and the others report it as
+/// missing.
 fn panic_in_a_room(world: &World) {
     let whole = world.duplicate().expect("a duplicate");
     let own = whole.rank();
@@ -420,12 +427,12 @@ fn panic_in_a_room(world: &World) {
     }
     let again = whole.barrier();
     assert!(matches!(again, Err(CollectiveError::Missing { rank: Rank(1), .. })), "{again:?}");
-    // The rank lives as long as the others have not heard.
+    // The rank stays alive until the others have their errors.
     assert_eq!(sum_of(world, world), (0..world.size()).sum::<u32>());
-    println!("heard");
+    println!("continued");
 }
 
-/// The same tags and lengths on three communicators at a time, received in another order than they were sent.
+/// The same tags and lengths on three communicators at a time, received in another order than sent.
 fn messages_stay_apart(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     let backwards = world.split_by_color_with_key(0, -(rank as i32)).expect("a split").expect("a member");
@@ -444,7 +451,7 @@ fn messages_stay_apart(world: &World) {
                 .collect();
             for (on, into) in into.iter_mut().enumerate().rev() {
                 let left = Rank((all[on].rank().0 + size - 1) % size);
-                // Any source is any of this communicator's.
+                // Any source means any member of this communicator.
                 let source = (on != 1).then_some(left);
                 let receive = scope.on(all[on]).immediate_receive_into(into, source, Tag(7)).expect("begun");
                 let status = receive.wait().expect("a message").expect("its status");
@@ -457,12 +464,12 @@ fn messages_stay_apart(world: &World) {
             assert_eq!(*into, content(on, left), "{count} on {on}");
         }
     }
-    // What comes at the first go is told as any other.
+    // A message that arrives with the first poll is reported as any other.
     for (on, count) in all.into_iter().flat_map(|on| [1, 2, 5, 100].map(|count| (on, count))) {
         let (left, right) = (Rank((on.rank().0 + size - 1) % size), Rank((on.rank().0 + 1) % size));
         for room in [count, 1] {
             on.send(&vec![on.rank().0; count], right, Tag(8)).expect("sent");
-            // It is there, most likely, and nothing has looked.
+            // Most likely it has arrived, and nothing has polled.
             thread::sleep(Duration::from_millis(1));
             let (mut into, bytes) = (vec![size; room], 4 * count);
             let received = on.receive_into(&mut into, left, Tag(8));
@@ -475,7 +482,7 @@ fn messages_stay_apart(world: &World) {
         }
     }
     assert_eq!(copy.send(&[1_u8], Rank(size), Tag(0)), Err(Failure::UnknownRank(Rank(size))));
-    // Freed by its sender, while its message is on the way or waits: not used again before it is received.
+    // Freed by its sender while its message is in flight or unexpected: not reused before it is received.
     if rank == 0 {
         copy.send(&[41_u32], Rank(1), Tag(9)).expect("sent");
         drop(copy);
@@ -500,8 +507,8 @@ fn messages_stay_apart(world: &World) {
     world.barrier().expect("a barrier");
 }
 
-/// A communicator that three have freed, and the fourth revokes then, has nothing to do with another one of the same context; and one
-/// that a member revokes before others have begun it is revoked there, too.
+/// A communicator that three ranks have freed, and the fourth revokes then, does not affect another one of the same
+/// context; and one that a member revokes before others have started to use it is revoked there, too.
 fn revoked_before_and_after(world: &World) {
     let (rank, last) = (world.rank(), Rank(3));
     let dropped = world.duplicate().expect("a duplicate");
@@ -514,7 +521,7 @@ fn revoked_before_and_after(world: &World) {
         world.send(&[0_u8], last, Tag(1)).expect("sent");
         world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
     }
-    // Time to look at those who do not come.
+    // Time for the wait on the missing ranks.
     thread::sleep(Duration::from_millis(if rank == Rank(1) { 50 } else { 0 }));
     world.barrier().expect("a barrier");
     let few = world.split_by_color(u32::from(rank == last)).expect("a split").expect("a member");
@@ -532,7 +539,7 @@ fn revoked_before_and_after(world: &World) {
         if rank == Rank(0) {
             world.send(&[0_u8], last, Tag(1)).expect("sent");
         }
-        // Behind the revocation.
+        // After the revocation.
         world.receive_into(&mut [0_u8], last, Tag(2)).expect("revoked");
         assert_eq!(sum_of(&other, world), 3);
         assert!(!other.is_revoked());
@@ -548,7 +555,7 @@ fn revoked_before_and_after(world: &World) {
     }
 }
 
-/// Of four ranks one waits for a message, one for a receive, one in a collective, and the last gives the communicator up.
+/// One rank waits for a message, one for a receive, one in a collective, and the last one revokes the communicator.
 fn revoked(world: &World) {
     let kept = world.duplicate().expect("a duplicate");
     for round in 0..3 {
@@ -577,7 +584,7 @@ fn revoked(world: &World) {
         assert_eq!(on.receive_any_into(&mut [1_u8], None).map(|_| ()), Err(Failure::Revoked));
         assert!(matches!(on.duplicate().map(|_| ()), Err(CreateError::Collective(CollectiveError::Revoked))));
         on.revoke();
-        // The others go on.
+        // Other communicators continue.
         assert_eq!(sum_of(&kept, world), (0..world.size()).sum::<u32>());
         let (right, left) = ((world.rank().0 + 1) % 4, (world.rank().0 + 3) % 4);
         let mut into = [0];
@@ -587,7 +594,7 @@ fn revoked(world: &World) {
     }
 }
 
-/// A matched probe has taken the message out that a sender waits for to be received, and its communicator is given up.
+/// A matched probe took a message of a synchronous send, and its communicator is revoked.
 fn taken_out_and_revoked(world: &World) {
     for length in [8, 200_000] {
         for is_held in [false, true] {
@@ -603,7 +610,7 @@ fn taken_out_and_revoked(world: &World) {
                     assert_eq!(message.status().bytes, length);
                     on.revoke();
                     let message = if is_held { Some(message) } else { None };
-                    world.receive_into(&mut [0_u8], Rank(0), Tag(2)).expect("its sender was told");
+                    world.receive_into(&mut [0_u8], Rank(0), Tag(2)).expect("its sender got an error");
                     let ended = message.map(|message| message.receive_into(&mut vec![0_u8; length]).map(|_| ()));
                     assert!(ended.is_none_or(|ended| ended == Err(Failure::Revoked)));
                 }
@@ -614,7 +621,7 @@ fn taken_out_and_revoked(world: &World) {
     }
 }
 
-/// What needs nobody else fails, too.
+/// Calls that need no other rank fail, too.
 fn of_one(world: &World) {
     let on = world.split_by_color(world.rank().0).expect("a split").expect("a member");
     let (sum, mut data) = (SystemOperation::sum(), [1_u64]);
@@ -634,7 +641,7 @@ fn of_one(world: &World) {
     on.shrink().expect("the others live").barrier().expect("a barrier");
 }
 
-/// Each thread of communicators that are its own: contexts stay apart, and nobody waits for ever.
+/// Each thread uses communicators of its own: contexts stay separate, and no thread hangs.
 fn threads_make_communicators(world: &World) {
     let parents = [world.duplicate(), world.duplicate(), world.split_by_color(0).map(|all| all.expect("a member"))];
     let everyone = (0..world.size()).sum::<u32>();
@@ -669,7 +676,7 @@ fn agree(world: &World) {
     }
     let same = backwards.shrink().expect("a communicator");
     assert_eq!((same.group(), same.rank()), (backwards.group(), backwards.rank()));
-    // Also where nothing else can be done any more.
+    // Also on a communicator on which nothing else is possible.
     backwards.revoke();
     assert_eq!(backwards.agree(5).map(|agreed| agreed.flags), Ok(5));
     let again = backwards.shrink().expect("a communicator");
@@ -677,7 +684,7 @@ fn agree(world: &World) {
     assert_eq!(sum_of(&same, world), (0..world.size()).sum::<u32>());
 }
 
-/// Two ranks are killed amid collectives, one after the other; the others go on without them.
+/// Two ranks are killed during collectives, one after the other; the others continue without them.
 fn survive(world: &World, seed: u64) {
     let mut on = None;
     for death in 0..2_u32 {
@@ -729,7 +736,7 @@ fn survive(world: &World, seed: u64) {
                 (Rank(left), ranks.world_rank(Rank(left)).expect("a member").0)
             );
         }
-        // Nobody dies before everybody has come so far.
+        // No rank fails before all have reached this point.
         next.agree(0).expect("an agreement");
         on = Some(next);
     }
@@ -739,7 +746,7 @@ fn survive(world: &World, seed: u64) {
 fn misuse(world: &World) {
     let (rank, size) = (world.rank(), world.size());
     let pair = world.split_by_color(u32::from(rank.0 > 1)).expect("a split").expect("a member");
-    // Ranks are the communicator's.
+    // Ranks are those of the communicator.
     let unknown = CollectiveError::UnknownRank { rank: Rank(2), size: pair.size() };
     assert_eq!(pair.broadcast_into(&mut [0_u8], Rank(2)), Err(unknown));
     let length = CollectiveError::Length { needed: 2 * pair.size() as usize, given: 1 };
@@ -748,17 +755,17 @@ fn misuse(world: &World) {
         pair.all_reduce_into(&[1.0_f32], &mut [0.0], SystemOperation::bitwise_or()),
         Err(CollectiveError::Undefined)
     );
-    // A group of strangers, and groups that differ.
+    // A group of non-members, and groups that differ.
     let everyone = world.group();
     let refused = pair.split_by_subgroup_collective(&everyone).map(|_| ());
     assert!(matches!(refused, Err(CreateError::NotMember(_))), "{refused:?}");
     let group = if rank.0 == 2 { everyone.exclude(&[Rank(0)]).expect("members") } else { everyone };
     let refused = world.split_by_subgroup_collective(&group).map(|_| ());
     assert!(matches!(refused, Err(CreateError::Disagrees(_))), "{refused:?}");
-    // Nothing of that harmed anybody.
+    // None of these affected the World.
     let whole = world.duplicate().expect("a duplicate");
     assert_eq!(sum_of(&whole, world), (0..size).sum::<u32>());
-    // What ranks do not do alike ends on this communicator only, and names its ranks.
+    // Calls that differ between ranks fail on this communicator only, and name the ranks.
     let backwards = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a split").expect("a member");
     let count = if rank.0 == 0 { 3 } else { 2 };
     let ended = backwards.all_reduce_in_place(&mut vec![1_u64; count], SystemOperation::sum());
@@ -768,7 +775,7 @@ fn misuse(world: &World) {
     };
     assert!(named.0 < size && named != backwards.rank(), "{named}");
     assert_eq!(backwards.barrier().err().map(|_| ()), Some(()), "it stays failed");
-    // Also where some of them would go by other means than the others.
+    // Also if some of them would use another transport than the others.
     let odd = rank.0 == 0;
     for misuse in 0..3 {
         let other = world.duplicate().expect("a duplicate");

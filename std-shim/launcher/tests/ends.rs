@@ -1,4 +1,4 @@
-//! What waits for ranks that have come to their end. This program is its rank program, too.
+//! Requests that wait for ranks which have finished. This program is its rank program, too.
 
 mod program;
 
@@ -19,12 +19,12 @@ const MEANS: [&str; 6] = [
     "-n 4 --nodes 2",
     "-n 4 --nodes 2 --progress thread",
 ];
-/// Longest time until who waits hears of an end.
+/// Longest time until a waiting rank is notified of an end.
 const BOUND: Duration = Duration::from_secs(2);
-/// Who ends first.
+/// The rank that finishes first.
 const FIRST: Rank = Rank(0);
 const TAG: Tag = Tag(1);
-/// Bytes: in an entry of a ring, in a datagram, announced.
+/// Message lengths in bytes: in a ring entry, in a datagram, by rendezvous.
 const LENGTHS: [usize; 4] = [1, 700, 9000, 300_000];
 
 fn main() -> ExitCode {
@@ -54,13 +54,13 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     program::run_tests(&[
-        ("sends_that_wait_for_a_rank_at_its_end_are_told", || everywhere("sends")),
-        ("what_was_received_last_is_sent", || everywhere("lately")),
-        ("messages_that_nobody_receives_keep_nobody_from_its_end", || everywhere("flood")),
-        ("a_receive_from_anyone_is_told_when_all_others_are_at_their_end", || everywhere("anyone")),
+        ("sends_to_a_finished_rank_fail", || everywhere("sends")),
+        ("sends_received_last_complete", || everywhere("lately")),
+        ("unexpected_messages_do_not_delay_the_end", || everywhere("flood")),
+        ("a_receive_from_any_source_fails_when_all_others_have_finished", || everywhere("anyone")),
         ("another_thread_may_still_send_to_its_own_rank", || everywhere("itself")),
-        ("what_a_rank_has_sent_to_itself_keeps_nobody_waiting", || everywhere("own")),
-        ("a_communicator_that_outlives_its_world_is_of_no_use", || everywhere("outlives")),
+        ("messages_to_oneself_do_not_delay_the_end", || everywhere("own")),
+        ("a_communicator_that_outlives_its_world_fails", || everywhere("outlives")),
     ])
 }
 
@@ -70,7 +70,7 @@ fn everywhere(part: &str) {
     }
 }
 
-/// Within the bound.
+/// Runs a call, which must return within the bound.
 fn soon<R>(what: &str, call: impl FnOnce() -> R) -> R {
     let started = Instant::now();
     let result = call();
@@ -78,7 +78,7 @@ fn soon<R>(what: &str, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What was received is sent, however it was waited for; what came later fails.
+/// Sends that were received complete, in every way of waiting; later ones fail.
 fn sends(world: &World) {
     let rounds = 3;
     if world.rank() == FIRST {
@@ -126,7 +126,7 @@ fn sends(world: &World) {
     assert_eq!(soon("a receive", || world.receive_into(&mut [0_u8], FIRST, TAG)).map(|_| ()), parted);
 }
 
-/// What is received after the receiver was asked, and before it ends, is sent though nobody asked about it since.
+/// A send that is received after the sender last asked about it, and before the receiver finishes, completes.
 fn lately(world: &World) {
     let lengths = [700, 3000, 9000];
     if world.rank() == FIRST {
@@ -139,7 +139,7 @@ fn lately(world: &World) {
     if world.rank() != Rank(1) {
         return;
     }
-    // Tests and waits ask; probes do not.
+    // Tests and waits ask the receiver; probes do not.
     let goes_on = |time: Duration| {
         let started = Instant::now();
         while started.elapsed() < time {
@@ -158,10 +158,10 @@ fn lately(world: &World) {
     });
 }
 
-/// More than is kept for one who receives nothing.
+/// More unexpected messages than a receiver stores.
 fn flood(world: &World) {
     let own = world.rank();
-    // A message to itself that is too long to be kept beside its head.
+    // A message to itself that is too long to be stored with its header.
     world.send(&vec![1_u8; 200_000], own, TAG).expect("a copy");
     if own == FIRST {
         return;
@@ -187,7 +187,7 @@ fn anyone(world: &World) {
     }
     let failure = soon("a receive", || world.receive_any_into(&mut word, None)).expect_err("nobody is left");
     assert!(matches!(failure, Failure::Parted(rank) if rank != FIRST), "{failure}");
-    // One that nobody waits for may still be met by this rank itself.
+    // A receive that no thread waits for may still match a message from this rank itself.
     world.scope(|scope| {
         let posted = scope.immediate_receive_into(&mut word, None, TAG).expect("begun");
         thread::sleep(Duration::from_millis(100));
@@ -214,7 +214,7 @@ fn itself(world: &World) {
     });
 }
 
-/// A thread receives on a duplicate while the World ends: that ends first, and who sends to it is told.
+/// A thread receives on a duplicate while the World finishes: the receive fails first, and senders to it fail.
 fn outlives(world: World) {
     let (rank, other) = (world.rank(), world.duplicate().expect("a duplicate"));
     if rank == Rank(1) {
@@ -235,7 +235,7 @@ fn outlives(world: World) {
     });
 }
 
-/// A thread of the first has sent to its own rank, and the receive has met it, when the World ends.
+/// A thread of the first rank has sent to its own rank, and the receive has matched it, when the World finishes.
 fn own(world: World) {
     let (rank, other) = (world.rank(), world.duplicate().expect("a duplicate"));
     if rank != FIRST {
@@ -251,7 +251,7 @@ fn own(world: World) {
             other.scope(|scope| {
                 let received = scope.immediate_receive_into(&mut into[..], rank, TAG).expect("begun");
                 let sent = scope.immediate_synchronous_send(&data[..], rank, TAG).expect("begun");
-                begun.send(()).expect("somebody hears");
+                begun.send(()).expect("the main thread receives");
                 thread::sleep(Duration::from_millis(100));
                 sent.wait().expect("received");
                 received.wait().expect("received");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The folder of the examples, up to date: a test that is run by name has not built them.
+/// The folder of the examples, built first: a test run by name does not build them.
 fn examples() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -28,13 +28,14 @@ fn run(options: &str, example: &str, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().expect("unisono starts")
 }
 
-/// On one rank, on several of one node and of two, with even and uneven shares: one line each, which says that the answer is right.
+/// Runs an example on one rank, on one node and on two, with even and uneven shares: one line of output that states the
+/// right answer.
 fn is_right(example: &str, says: &str) {
     for options in ["-n 1", "-n 4", "-n 3 --nodes 2"] {
         let output = run(options, example, &[]);
-        let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(output.status.code(), Some(0), "{example} {options}: {printed}{told}");
-        assert!(printed.lines().count() == 1 && printed.contains(says), "{example} {options}: {printed}{told}");
+        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{example} {options}: {printed}{errors}");
+        assert!(printed.lines().count() == 1 && printed.contains(says), "{example} {options}: {printed}{errors}");
     }
 }
 
@@ -68,22 +69,22 @@ fn survivors_go_on_after_a_death() {
     for (options, left) in [("-n 4", 3), ("-n 2", 1), ("-n 5 --device udp", 4), ("-n 4 --nodes 2 --progress hybrid", 3)]
     {
         let output = run(&format!("{options} --on-death tell"), "survivors", &[]);
-        let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(output.status.code(), Some(137), "{options}: {printed}{told}");
+        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(137), "{options}: {printed}{errors}");
         assert!(
             printed.starts_with("π = 3.14159265358") && printed.contains(&format!("by {left} of")),
-            "{options}: {printed}{told}"
+            "{options}: {printed}{errors}"
         );
     }
     let alone = run("-n 1", "survivors", &[]);
     assert_eq!((alone.status.code(), alone.stdout.starts_with("π = 3.14159265358".as_bytes())), (Some(0), true));
 }
 
-/// An answer that is wrong ends the job with an error.
+/// A wrong answer ends the job with an error.
 #[test]
-fn wrong_answer_is_no_success() {
+fn wrong_answer_is_a_failure() {
     let output = run("-n 4", "pi", &["0"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("π is not"), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("π is not"), "{errors}");
 }

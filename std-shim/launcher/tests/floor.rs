@@ -33,7 +33,7 @@ fn floor_measures_without_a_launcher() {
         for key in ["memcpy_bytes_per_s", "two_copy_bytes_per_s"] {
             assert!(copies[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {copies}");
         }
-        // Null where the kernel refuses it.
+        // Null if the kernel refuses it.
         assert!(copies["readv_bytes_per_s"].as_f64().is_none_or(|figure| figure > 0.0), "{copies}");
     }
 }

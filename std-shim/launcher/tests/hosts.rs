@@ -1,5 +1,5 @@
-//! A job over two hosts. Two network namespaces, joined by a cable of their own, are the hosts, and `ip netns exec` is
-//! the remote shell. Needs `ip` and `unshare`, and either root or unprivileged user namespaces; fails where there are none.
+//! A job on two hosts: two network namespaces with a veth cable between them are the hosts, and `ip netns exec` is the
+//! remote shell. Needs `ip` and `unshare`, and either root or unprivileged user namespaces; fails without them.
 
 mod member;
 
@@ -29,10 +29,10 @@ fn main() -> ExitCode {
         return enter();
     }
     let tests: [(&str, fn()); 6] = [
-        ("both_hosts_meet", both_hosts_meet),
+        ("both_hosts_join", both_hosts_join),
         ("messages_cross_the_cable", messages_cross_the_cable),
         ("datagrams_larger_than_the_cable_cross_it", datagrams_larger_than_the_cable_cross_it),
-        ("agents_answer_and_tell", agents_answer_and_tell),
+        ("agents_report_liveness_and_failures", agents_report_liveness_and_failures),
         ("a_failure_ends_the_other_host_too", a_failure_ends_the_other_host_too),
         ("a_killed_agent_takes_its_ranks_along", a_killed_agent_takes_its_ranks_along),
     ];
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs this program again, in namespaces that vanish with it.
+/// Runs this program again in namespaces that end with it.
 fn enter() -> ExitCode {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -82,20 +82,20 @@ fn expect(output: &Output, code: i32, lines: &str) {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), lines.to_owned()), "{shown}");
 }
 
-fn both_hosts_meet() {
+fn both_hosts_join() {
     let line = "0@10.77.0.1 0@10.77.0.1 1@10.77.0.2 1@10.77.0.2\n";
-    let output = run("--hosts localhost:2,b:2", "meet");
+    let output = run("--hosts localhost:2,b:2", "exchange");
     expect(&output, 0, &line.repeat(4));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let line = "0@10.77.0.1 1@10.77.0.2\n";
-    expect(&run("--hosts a:1,b:1", "meet"), 0, &line.repeat(2));
+    expect(&run("--hosts a:1,b:1", "exchange"), 0, &line.repeat(2));
 }
 
 fn messages_cross_the_cable() {
     transfers("--hosts a:1,b:1 --device udp");
 }
 
-/// The cable carries 1500 bytes at once: the kernel cuts what is larger once it has refused it.
+/// The MTU of the cable is 1500 bytes: the kernel fragments larger datagrams after it has rejected one.
 fn datagrams_larger_than_the_cable_cross_it() {
     transfers("--hosts a:1,b:1 --device udp --mtu 9000");
     transfers("--hosts a:1,b:1 --device udp --mtu 9000 --gso off");
@@ -110,8 +110,8 @@ fn transfers(options: &str) {
     assert_eq!((line["bytes"].as_u64(), output.status.code()), (Some(256 << 10), Some(0)), "{shown}");
 }
 
-fn agents_answer_and_tell() {
-    expect(&run("--hosts a:1,b:2 --on-death tell", "told"), 137, "survived\nsurvived\n");
+fn agents_report_liveness_and_failures() {
+    expect(&run("--hosts a:1,b:2 --on-death tell", "reported"), 137, "survived\nsurvived\n");
     expect(&run("--hosts a:1,b:2 --on-death silent", "silent"), 137, "survived\nsurvived\n");
 }
 
@@ -134,7 +134,7 @@ fn a_killed_agent_takes_its_ranks_along() {
     kill_process(agent, Signal::KILL).expect("the agent runs");
     let output = job.wait_with_output().expect("ends");
     expect(&output, 1, "");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("the agent on b is lost"), "{told}");
-    assert!(told.contains("rank 0") && told.contains("lost with its node"), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("the connection to the agent on b is lost"), "{errors}");
+    assert!(errors.contains("rank 0") && errors.contains("lost with its node"), "{errors}");
 }

@@ -66,10 +66,10 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Gone, or a zombie that whoever reaps orphans here has not collected.
+/// Whether the process has ended; a zombie that init has not reaped yet counts.
 fn is_gone(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let number = Pid::from_raw(pid.parse().expect("a process number")).expect("not zero");
+    let number = Pid::from_raw(pid.parse().expect("a process ID")).expect("not zero");
     test_kill_process(number).is_err() || stat.contains(") Z ")
 }
 
@@ -81,8 +81,8 @@ fn unknown_settings_are_refused_by_every_command() {
         let mut unisono = Command::new(env!("CARGO_BIN_EXE_unisono"));
         unisono.args(command.split(' ')).env("UNISONO_GARBAGE", "1").stdin(Stdio::null());
         let output = run(unisono);
-        let told = text(&output.stderr);
-        assert!(!output.status.success() && told.contains("UNISONO_GARBAGE is no setting"), "{command}: {told}");
+        let errors = text(&output.stderr);
+        assert!(!output.status.success() && errors.contains("UNISONO_GARBAGE is not a setting"), "{command}: {errors}");
     }
 }
 
@@ -90,14 +90,14 @@ fn unknown_settings_are_refused_by_every_command() {
 fn settings_of_another_device_are_refused() {
     for options in ["--device shm --seed 7", "--device shm --mtu 1500", "--device shm --gso off"] {
         let output = run(shell(&format!("-n 2 {options}"), "echo started"));
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains("not for this one"), "{options}: {told}");
+        let errors = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && errors.contains("not to this one"), "{options}: {errors}");
         assert!(output.stdout.is_empty(), "{options}");
     }
 }
 
 #[test]
-fn every_rank_is_told_who_and_where_it_is() {
+fn every_rank_gets_its_rank_and_placement() {
     let script = "echo $UNISONO_RANK $UNISONO_SIZE $UNISONO_NODE $UNISONO_LOCAL_RANK $UNISONO_LOCAL_SIZE \
                   $UNISONO_DEVICE $UNISONO_LOSS $UNISONO_SERVE";
     let output = run(shell("-n 3 --nodes 2 --device udp --loss 5%", script));
@@ -112,9 +112,12 @@ fn the_first_failure_is_the_exit_code_and_ends_the_others() {
     let output = run(shell("-n 3", "if [ $UNISONO_RANK = 1 ]; then exit 7; else exec sleep 60; fi"));
     assert!(began.elapsed() < BOUND);
     assert_eq!(output.status.code(), Some(7));
-    let told = text(&output.stderr);
-    assert!(told.starts_with("unisono: rank 1 (pid ") && told.contains("host localhost) exited with code 7"), "{told}");
-    assert_eq!(told.lines().count(), 1, "those that were ended are no news: {told}");
+    let errors = text(&output.stderr);
+    assert!(
+        errors.starts_with("unisono: rank 1 (pid ") && errors.contains("host localhost) exited with code 7"),
+        "{errors}"
+    );
+    assert_eq!(errors.lines().count(), 1, "ranks that were ended are not reported: {errors}");
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn a_signal_is_reported_by_name_and_code() {
 }
 
 #[test]
-fn who_ignores_sigterm_is_killed_after_the_grace() {
+fn a_rank_that_ignores_sigterm_is_killed_after_the_grace_time() {
     let script = "if [ $UNISONO_RANK = 1 ]; then sleep 0.1; exit 3; fi; trap '' TERM; while :; do sleep 0.05; done";
     let began = Instant::now();
     let output = run(shell("-n 2 --grace 200ms", script));
@@ -175,9 +178,9 @@ fn ranks_do_not_survive_a_killed_launcher() {
 }
 
 #[test]
-fn ranks_behind_an_agent_do_not_survive_a_killed_launcher() {
+fn ranks_of_an_agent_do_not_survive_a_killed_launcher() {
     let directory = tempfile::tempdir().expect("a directory");
-    // A remote shell that stays on this host, and that nothing binds to the launcher's life.
+    // A remote shell that stays on this host, and that outlives the launcher.
     let rsh = directory.path().join("rsh");
     script(&rsh, "#!/bin/sh\nshift\nexec setsid --wait sh -c '\"$@\"; true' sh \"$@\"\n");
     let options = format!("--hosts elsewhere:2 --rsh {}", rsh.display());
@@ -205,8 +208,8 @@ fn an_agent_passes_output_input_and_codes_on() {
     child.stdin.take().expect("piped").write_all(b"input of rank 0\n").expect("taken");
     let output = child.wait_with_output().expect("ends");
     assert!(sorted(&output.stdout).contains(&"[2] 2 1".to_owned()), "{:?}", sorted(&output.stdout));
-    let told = text(&output.stderr);
-    assert!(told.contains("host b) exited with code 4"), "{told}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("host b) exited with code 4"), "{errors}");
     assert_eq!(output.status.code(), Some(4));
     let mut command = shell(&options, "cat");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -219,8 +222,8 @@ fn an_agent_passes_output_input_and_codes_on() {
 #[test]
 fn a_host_that_cannot_be_reached_ends_the_job() {
     let output = run(shell("--hosts a:1 --rsh false", "true"));
-    let told = text(&output.stderr);
-    assert!(told.contains("the remote shell for a ended before its agent came: exit status: 1"), "{told}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("the remote shell for a ended before its agent connected: exit status: 1"), "{errors}");
     assert_eq!(output.status.code(), Some(127));
     let output = run(shell("--hosts a:1 --rsh /nonexistent/shell", "true"));
     assert!(text(&output.stderr).contains("cannot start the remote shell for a"));
@@ -257,13 +260,13 @@ fn a_reader_that_goes_away_ends_the_writers() {
 }
 
 #[test]
-fn what_a_rank_leaves_behind_ends_with_the_job() {
+fn processes_left_by_a_rank_end_with_the_job() {
     for options in ["-n 1", "-n 1 --tag-output"] {
         let began = Instant::now();
         let output = run(shell(options, "sleep 60 & echo $!"));
         let pid = text(&output.stdout);
         let pid = pid.trim_start_matches("[0] ").trim();
-        until("what the rank left behind is gone", || is_gone(pid));
+        until("the process that the rank left is gone", || is_gone(pid));
         assert!(began.elapsed() < BOUND);
     }
 }
@@ -294,7 +297,7 @@ fn no_argument_list_shows_the_secret() {
         seen += usize::from(line.contains("agent"));
         assert!(!line.contains(secret.as_str()), "{line}");
     }
-    assert!(seen > 0, "the agent was looked at");
+    assert!(seen > 0, "the agent's command line was checked");
     send(&child, Signal::TERM);
     child.wait().expect("ends");
 }
@@ -309,13 +312,13 @@ fn pinned_ranks_get_processors_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn invalid_jobs_are_refused() {
     for (options, code, reason) in [
-        ("-n 2 --nodes 2 --device shm", 2, "the shm device needs all ranks on one node, not on 2"),
-        ("-n 2 --device shm --loss 5%", 2, "faults are injected into datagrams"),
+        ("-n 2 --nodes 2 --device shm", 2, "the device shm needs all ranks on one node, but the job has 2 nodes"),
+        ("-n 2 --device shm --loss 5%", 2, "fault injection applies to the device udp"),
         ("-n 1 --device verbs", 2, "this unisono was built without the feature verbs (docs/verbs.md)"),
-        ("-n 1 --bare-metal 1", 2, "not all of them"),
-        ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table begins with \"unisono tuning 1\""),
+        ("-n 1 --bare-metal 1", 2, "from 1 to one less than all"),
+        ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table must begin with the line \"unisono tuning 1\""),
     ] {
         let output = run(shell(options, "echo ran"));
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()));
@@ -331,7 +334,7 @@ fn what_cannot_be_done_is_refused() {
     command.env("UNISONO_COLOUR", "blue");
     let output = run(command);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("UNISONO_COLOUR is no setting of unisono"));
+    assert!(text(&output.stderr).contains("UNISONO_COLOUR is not a setting of unisono"));
 }
 
 #[test]

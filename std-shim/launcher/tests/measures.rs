@@ -1,4 +1,4 @@
-//! What `unisono bench` says of a job, as JSON.
+//! The JSON output of `unisono bench` and `unisono info`.
 
 use std::process::{Command, Output, Stdio};
 
@@ -35,7 +35,7 @@ fn device_is_the_one_that_carries_what_is_measured() {
         ["-n 2", "-n 2 --device udp", "-n 3 --nodes 2", "-n 2 --nodes 2", "-n 1", "-n 1 --device shm"].map(barrier),
         ["shm", "udp", "mixed", "udp", "udp", "shm"]
     );
-    // Ranks 0 and 1 are neighbours.
+    // Ranks 0 and 1 share memory.
     let transfer = one("-n 3 --nodes 2", "transfer --bytes 64K");
     assert_eq!((&transfer["device"], &transfer["data_minimum"]), (&"shm".into(), &0.into()));
     let transfer = one("-n 2 --nodes 2", "transfer --bytes 64K");
@@ -73,7 +73,7 @@ fn is_figure(value: &Value) -> bool {
     value.as_f64().is_some_and(|figure| figure > 0.0)
 }
 
-/// What every object of a job of two ranks that share memory says, and these figures.
+/// Checks the common keys of a job of two ranks that share memory, and these figures.
 fn expect(measure: &str, bytes: u64, figures: &[&str]) -> Value {
     let object = one("-n 2", measure);
     let name = measure.split(' ').next().expect("a name");
@@ -145,9 +145,9 @@ fn transfer_has_its_keys() {
     assert!(object["data_sent"].as_u64() >= object["data_minimum"].as_u64(), "{object}");
 }
 
-/// One round of the barrier's algorithms, which are four, in a terminal of its own and without one.
+/// One round of the four barrier algorithms, with and without a terminal.
 #[test]
-fn tune_shows_how_far_it_is_on_terminals_only() {
+fn tune_shows_its_progress_on_terminals_only() {
     let tune = format!("{} bench tune -n 2 --most 1 --rounds 1", env!("CARGO_BIN_EXE_unisono"));
     let run = |program: &str, options: &[&str]| {
         let output = Command::new(program).args(options).stdin(Stdio::null()).output().expect("starts");
@@ -161,7 +161,7 @@ fn tune_shows_how_far_it_is_on_terminals_only() {
 }
 
 #[test]
-fn info_says_which_pages_and_why() {
+fn info_reports_the_kind_of_pages_and_why() {
     let info = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
         let output = command.arg("info").args(options).stdin(Stdio::null()).output().expect("unisono starts");
@@ -180,6 +180,6 @@ fn info_says_which_pages_and_why() {
     let text = String::from_utf8(info(&[])).expect("UTF-8");
     let line = text.lines().find(|line| line.starts_with("shared memory ")).expect("a line");
     let said = line.trim_start_matches("shared memory").trim();
-    // How many are free may change between the two calls.
+    // The number of free pages may change between the two calls.
     assert_eq!(said.split([',', ';']).next(), pages.split([',', ';']).next(), "{text}");
 }

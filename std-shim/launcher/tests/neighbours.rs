@@ -1,4 +1,5 @@
-//! Messages between processes of one host, some of which die or write garbage. This program is their rank program, too.
+//! Shared-memory messages between processes, some of which are killed or write garbage. This program is their rank
+//! program, too.
 
 mod program;
 
@@ -12,11 +13,11 @@ use unisono::{Failure, Node, Rank, Tag, World};
 use unisono_shmem::segment::Site;
 
 const TAG: Tag = Tag(3);
-/// Words of a ring that its consumer writes.
+/// First word of a ring that its producer writes; those before are the consumer's.
 const TAIL: usize = 32;
-/// Longest that a death may go unnoticed while something waits for the dead.
+/// Longest time until a failure is detected while a rank waits for the failed one.
 const BOUND: Duration = Duration::from_secs(3);
-/// Words of messages of every kind: in the entry, in the bulk, announced.
+/// Message lengths in words, of every kind: in a ring entry, in the bulk area, by rendezvous.
 const KINDS: [usize; 5] = [1, 12, 700, 20_000, 300_000];
 
 fn main() -> ExitCode {
@@ -26,23 +27,23 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("garbage_everywhere_ends_in_typed_errors", garbage_everywhere_ends_in_typed_errors),
         ("kill_amid_messages_spares_the_others", kill_amid_messages_spares_the_others),
-        ("what_the_dead_had_sent_arrives_and_no_more", what_the_dead_had_sent_arrives_and_no_more),
-        ("what_was_taken_out_goes_with_its_sender", what_was_taken_out_goes_with_its_sender),
+        ("messages_sent_before_a_failure_arrive_and_no_more", messages_sent_before_a_failure_arrive_and_no_more),
+        ("matched_probes_of_a_failed_sender_fail", matched_probes_of_a_failed_sender_fail),
         ("garbage_in_a_ring_ends_its_writer_alone", garbage_in_a_ring_ends_its_writer_alone),
-        ("program_does_not_notice_where_the_others_are", program_does_not_notice_where_the_others_are),
+        ("programs_are_independent_of_the_placement", programs_are_independent_of_the_placement),
     ])
 }
 
-fn what_the_dead_had_sent_arrives_and_no_more() {
+fn messages_sent_before_a_failure_arrive_and_no_more() {
     for options in ["-n 3 --on-death tell", "-n 3 --on-death silent", "-n 3 --on-death silent --progress thread"] {
-        expect(&run(&format!("{options} --device shm"), "die"), 137, &["0 goes on", "1 goes on"]);
+        expect(&run(&format!("{options} --device shm"), "die"), 137, &["0 continues", "1 continues"]);
     }
 }
 
-fn what_was_taken_out_goes_with_its_sender() {
+fn matched_probes_of_a_failed_sender_fail() {
     for place in ["--device shm", "--device udp", "--nodes 3"] {
         for options in ["--on-death tell", "--on-death silent --silence 500ms"] {
-            expect(&run(&format!("-n 3 {place} {options}"), "take"), 137, &["0 goes on", "1 goes on"]);
+            expect(&run(&format!("-n 3 {place} {options}"), "take"), 137, &["0 continues", "1 continues"]);
         }
     }
 }
@@ -52,33 +53,33 @@ fn kill_amid_messages_spares_the_others() {
         let progress = ["engine", "thread", "hybrid"][seed % 3];
         let policy = ["tell", "silent"][seed / 3 % 2];
         let options = format!("-n 3 --device shm --on-death {policy} --progress {progress}");
-        expect(&run(&options, &format!("storm {seed}")), 137, &["0 goes on", "1 goes on"]);
+        expect(&run(&options, &format!("storm {seed}")), 137, &["0 continues", "1 continues"]);
     }
 }
 
 fn garbage_in_a_ring_ends_its_writer_alone() {
     for seed in 0..12 {
         let output = run("-n 3 --device shm --on-death tell", &format!("scribble {seed}"));
-        expect(&output, 0, &["0 goes on", "2 goes on"]);
+        expect(&output, 0, &["0 continues", "2 continues"]);
     }
 }
 
 fn garbage_everywhere_ends_in_typed_errors() {
     for seed in 0..12 {
         let output = run("-n 3 --device shm --on-death tell", &format!("flood {seed}"));
-        expect(&output, 0, &["0 was told", "2 was told"]);
+        expect(&output, 0, &["0 got an error", "2 got an error"]);
     }
 }
 
-fn program_does_not_notice_where_the_others_are() {
+fn programs_are_independent_of_the_placement() {
     for options in ["-n 4", "-n 5 --nodes 2", "-n 4 --nodes 2 --progress hybrid", "-n 3 --device udp"] {
         let ranks: usize = options.split(' ').nth(1).and_then(|ranks| ranks.parse().ok()).expect("a number of ranks");
-        let lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} has heard all")).collect();
+        let lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} has received all")).collect();
         expect(&run(options, "exchange"), 0, &lines.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
 
-/// As a rank.
+/// Runs the part of a rank.
 fn play() -> ExitCode {
     let world = World::join().expect("a world");
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -91,7 +92,7 @@ fn play() -> ExitCode {
         ["exchange"] => exchange(&world),
         _ => panic!("{arguments:?}"),
     }
-    world.finish().expect("the living finish");
+    world.finish().expect("the live ranks finish");
     ExitCode::SUCCESS
 }
 
@@ -106,7 +107,7 @@ fn receive(world: &World, from: Rank, words: usize, tag: Tag) -> Result<Vec<u32>
     Ok(into)
 }
 
-/// The last rank sends short messages and dies. The others get them, and then errors; they go on without it.
+/// The last rank sends short messages and is killed. The others receive them, then get errors, and continue without it.
 fn die(world: &World) {
     const SHORT: u32 = 5;
     let (rank, dead) = (world.rank(), Rank(2));
@@ -114,7 +115,7 @@ fn die(world: &World) {
         for to in [Rank(0), Rank(1)] {
             (0..SHORT).for_each(|i| world.send(&data(i, i as usize * 9), to, TAG).expect("sent"));
         }
-        // Everybody waits by now.
+        // All are waiting now.
         receive(world, Rank(0), 1, TAG).expect("arrives");
         receive(world, Rank(1), 1, TAG).expect("arrives");
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("own process");
@@ -122,7 +123,7 @@ fn die(world: &World) {
     world.send(&[7_u32], dead, TAG).expect("sent");
     let long = data(1, 300_000);
     if rank == Rank(0) {
-        // It is not received: the dead does not say so.
+        // It is never received: the failed rank does not acknowledge it.
         assert_eq!(world.send(&long, dead, TAG), Err(Failure::PeerFailed(dead)));
     }
     for i in 0..SHORT {
@@ -133,11 +134,11 @@ fn die(world: &World) {
     assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
     assert_eq!(world.send(&[1_u32], dead, TAG), Err(Failure::PeerFailed(dead)));
     talk(world, rank, Rank(1 - rank.0));
-    println!("{rank} goes on");
+    println!("{rank} continues");
 }
 
-/// The last rank's long messages are taken out by a matched probe; then it dies. To receive them names it, in another communicator's
-/// numbers, too.
+/// The last rank's long messages are taken by matched probes; then it is killed. Receiving them names it, also by its
+/// number in another communicator.
 fn take(world: &World) {
     let (rank, dead) = (world.rank(), Rank(2));
     let reversed = world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a communicator").expect("all of them");
@@ -149,7 +150,7 @@ fn take(world: &World) {
                 let _ = scope.on(&reversed).immediate_send(&long, Rank(2 - to.0), TAG).expect("started");
             }
             scope.flush();
-            // Everybody has taken his.
+            // All have their matched probes.
             receive(world, Rank(0), 1, Tag(9)).expect("arrives");
             receive(world, Rank(1), 1, Tag(9)).expect("arrives");
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
@@ -164,13 +165,13 @@ fn take(world: &World) {
     assert_eq!(taken.receive_into(&mut vec![0_u32; 40_000]), Err(Failure::PeerFailed(dead)));
     assert_eq!(there.receive_into(&mut [0_u32]), Err(Failure::PeerFailed(Rank(0))), "as this communicator numbers it");
     talk(world, rank, Rank(1 - rank.0));
-    println!("{rank} goes on");
+    println!("{rank} continues");
 }
 
-/// Messages of every kind go to and from the last rank without end, until it is killed at some moment.
+/// Messages of every kind are exchanged with the last rank, until it is killed at a random moment.
 fn storm(world: &World, seed: u64) {
     let (rank, dead) = (world.rank(), Rank(2));
-    world.barrier().expect("everybody is there");
+    world.barrier().expect("all are there");
     if rank == dead {
         let after = Duration::from_micros(fastrand::Rng::with_seed(seed).u64(..40_000));
         std::thread::spawn(move || {
@@ -194,7 +195,7 @@ fn storm(world: &World, seed: u64) {
     });
     assert_eq!(failed, Some(Failure::PeerFailed(dead)));
     talk(world, rank, Rank(1 - rank.0));
-    println!("{rank} goes on");
+    println!("{rank} continues");
 }
 
 /// Two ranks exchange messages of every kind.
@@ -209,11 +210,12 @@ fn talk(world: &World, rank: Rank, other: Rank) {
     }
 }
 
-/// Rank 1 writes random words all over its rings, in both directions. Whoever listens to it is told; the others go on.
+/// Rank 1 overwrites its rings with random words, in both directions. Ranks that receive from it get errors; the others
+/// continue.
 fn scribble(world: &World, seed: u64) {
     let (rank, wild) = (world.rank(), Rank(1));
     let node = world.node().expect("ranks of one node");
-    world.barrier().expect("everybody is there");
+    world.barrier().expect("all are there");
     if rank == wild {
         let mut random = fastrand::Rng::with_seed(seed);
         for other in [0, 2] {
@@ -221,7 +223,7 @@ fn scribble(world: &World, seed: u64) {
                 garbage(node, from, to, &mut random);
             }
         }
-        // Until the others have seen it: what they write to it is no message any more either.
+        // Wait until the others have seen it: their messages to it are not readable any more either.
         std::thread::sleep(Duration::from_millis(300));
         return;
     }
@@ -231,7 +233,7 @@ fn scribble(world: &World, seed: u64) {
     assert!(started.elapsed() < BOUND, "after {:?}", started.elapsed());
     assert_eq!(world.send(&[1_u8], wild, TAG), Err(Failure::Corrupted(wild)));
     talk(world, rank, Rank(2 - rank.0));
-    println!("{rank} goes on");
+    println!("{rank} continues");
 }
 
 /// Writes random words all over a ring.
@@ -242,19 +244,19 @@ fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
     let words = segment.words(area.at, area.bytes / 4).expect("an area of the segment");
     for (word, at) in words.iter().zip(0..) {
         if at == TAIL {
-            // So far nothing but what the consumer wrote is written over: who that was does not show.
+            // Until here only the consumer's words are overwritten, for which no writer can be blamed.
             std::thread::sleep(Duration::from_millis(10));
         }
         word.publish(random.u32(..), Site::Plain);
     }
 }
 
-/// Rank 1 writes random words to random places of the whole segment while the others talk. They may hear nonsense until they
-/// are told.
+/// Rank 1 writes random words to random places of the whole segment while the others exchange messages. They may
+/// receive wrong data until they get an error.
 fn flood(world: &World, seed: u64) {
     let (rank, wild) = (world.rank(), Rank(1));
     let node = world.node().expect("ranks of one node");
-    world.barrier().expect("everybody is there");
+    world.barrier().expect("all are there");
     let started = Instant::now();
     if rank == wild {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -273,9 +275,9 @@ fn flood(world: &World, seed: u64) {
         return;
     }
     let other = Rank(2 - rank.0);
-    let told = (0_usize..).find_map(|i| {
-        assert!(started.elapsed() < 2 * BOUND, "nobody tells");
-        // The garbage may have missed what these two have in use. A wait that lasts finds it.
+    let failure = (0_usize..).find_map(|i| {
+        assert!(started.elapsed() < 2 * BOUND, "no error is reported");
+        // The garbage may have missed the memory that these two use. A longer wait detects it.
         if started.elapsed() > Duration::from_millis(300) {
             return world.receive_into(&mut [0_u8], wild, TAG).err();
         }
@@ -291,11 +293,14 @@ fn flood(world: &World, seed: u64) {
         });
         exchanged.err().filter(|failure| !matches!(failure, Failure::TooLongForReceive(_)))
     });
-    assert!(matches!(told, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::Parted(_))), "{told:?}");
-    println!("{rank} was told");
+    assert!(
+        matches!(failure, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::Parted(_))),
+        "{failure:?}"
+    );
+    println!("{rank} got an error");
 }
 
-/// Everyone sends messages of every kind to everyone, in order; they are received from anyone.
+/// Every rank sends messages of every kind to every rank, in order; they are received from any source.
 fn exchange(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     let sent: Vec<Vec<u32>> = KINDS.iter().map(|words| data(rank, *words)).collect();
@@ -306,16 +311,16 @@ fn exchange(world: &World) {
                 requests.push(scope.immediate_send(message, Rank(to), Tag(number)).expect("started"));
             }
         }
-        let mut heard = vec![0; size as usize];
+        let mut received = vec![0; size as usize];
         let mut into = vec![0_u32; 300_000];
         for _ in 0..size as usize * KINDS.len() {
             let status = world.receive_any_into(&mut into, None).expect("arrives");
-            let number = &mut heard[status.source.0 as usize];
+            let number = &mut received[status.source.0 as usize];
             assert_eq!((status.tag, status.bytes), (Tag(*number as u32), 4 * KINDS[*number]), "in order");
             assert!(into[..KINDS[*number]] == data(status.source.0, KINDS[*number]), "{status:?}");
             *number += 1;
         }
         requests.into_iter().for_each(|request| assert!(request.wait().is_ok()));
     });
-    println!("{rank} has heard all");
+    println!("{rank} has received all");
 }

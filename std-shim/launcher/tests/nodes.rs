@@ -1,4 +1,4 @@
-//! Processes of this host that share memory. This program is their rank program, too.
+//! Processes that share the memory segment of their node. This program is their rank program, too.
 
 mod program;
 
@@ -28,20 +28,20 @@ fn main() -> ExitCode {
         return play();
     }
     program::run_tests(&[
-        ("ranks_of_a_node_share_memory_with_nobody_else", ranks_of_a_node_share_memory_with_nobody_else),
-        ("agents_make_the_segments_of_their_hosts", agents_make_the_segments_of_their_hosts),
-        ("who_runs_alone_shares_memory_only_if_asked", who_runs_alone_shares_memory_only_if_asked),
-        ("descriptor_that_got_lost_on_the_way_is_found", descriptor_that_got_lost_on_the_way_is_found),
+        ("only_ranks_of_a_node_share_memory", only_ranks_of_a_node_share_memory),
+        ("agents_create_the_segments_of_their_hosts", agents_create_the_segments_of_their_hosts),
+        ("a_job_of_one_uses_shared_memory_only_if_requested", a_job_of_one_uses_shared_memory_only_if_requested),
+        ("closed_descriptor_is_reopened_through_the_launcher", closed_descriptor_is_reopened_through_the_launcher),
         ("ranks_without_a_launcher_share_memory", ranks_without_a_launcher_share_memory),
-        ("starter_of_the_documentation_starts_a_job", starter_of_the_documentation_starts_a_job),
+        ("documented_srun_lines_start_a_job", documented_srun_lines_start_a_job),
         ("pinned_ranks_have_processors_together", pinned_ranks_have_processors_together),
         ("first_rank_without_memory_leaves_its_node_without", first_rank_without_memory_leaves_its_node_without),
         ("without_record_locks_nothing_is_shared", without_record_locks_nothing_is_shared),
-        ("death_is_known_to_the_system", death_is_known_to_the_system),
+        ("failure_is_detected_through_the_system", failure_is_detected_through_the_system),
         ("wait_for_a_rank_that_dies_ends", wait_for_a_rank_that_dies_ends),
         ("message_from_a_rank_that_dies_is_not_waited_for", message_from_a_rank_that_dies_is_not_waited_for),
-        ("garbage_in_a_seat_is_noticed", garbage_in_a_seat_is_noticed),
-        ("descriptor_that_is_no_segment_is_refused", descriptor_that_is_no_segment_is_refused),
+        ("garbage_in_a_rank_slot_is_detected", garbage_in_a_rank_slot_is_detected),
+        ("descriptor_of_another_file_is_refused", descriptor_of_another_file_is_refused),
     ])
 }
 
@@ -49,7 +49,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn ranks_of_a_node_share_memory_with_nobody_else() {
+fn only_ranks_of_a_node_share_memory() {
     for (options, lines) in [
         ("-n 3", ["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"].as_slice()),
         ("-n 5 --nodes 2", &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2", "3 of 3 4", "4 of 3 4"]),
@@ -59,11 +59,11 @@ fn ranks_of_a_node_share_memory_with_nobody_else() {
         ("-n 2 --device shm", &["0 of 0 1", "1 of 0 1"]),
         ("-n 2 --device udp", &["0 alone", "1 alone"]),
     ] {
-        expect(&run(options, "meet"), 0, lines);
+        expect(&run(options, "attach"), 0, lines);
     }
 }
 
-fn agents_make_the_segments_of_their_hosts() {
+fn agents_create_the_segments_of_their_hosts() {
     let directory = tempfile::tempdir().expect("a directory");
     // A remote shell that stays on this host.
     let rsh = directory.path().join("rsh");
@@ -72,20 +72,20 @@ fn agents_make_the_segments_of_their_hosts() {
     drop(file);
     let options = format!("--hosts a:2,localhost:3,b:1 --rsh {}", rsh.display());
     let lines = ["0 of 0 1", "1 of 0 1", "2 of 2 3 4", "3 of 2 3 4", "4 of 2 3 4", "5 alone"];
-    expect(&run(&options, "meet"), 0, &lines);
+    expect(&run(&options, "attach"), 0, &lines);
 }
 
-fn who_runs_alone_shares_memory_only_if_asked() {
-    expect(&run("-n 1", "meet"), 0, &["0 alone"]);
-    expect(&run("-n 1 --device shm", "meet"), 0, &["0 of 0"]);
+fn a_job_of_one_uses_shared_memory_only_if_requested() {
+    expect(&run("-n 1", "attach"), 0, &["0 alone"]);
+    expect(&run("-n 1 --device shm", "attach"), 0, &["0 of 0"]);
 }
 
-/// As behind a program that closes all descriptors that it does not know.
-fn descriptor_that_got_lost_on_the_way_is_found() {
+/// As below a program that closes all inherited descriptors.
+fn closed_descriptor_is_reopened_through_the_launcher() {
     expect(&run("-n 2 --device shm", "lose"), 0, &["0 of 0 1", "1 of 0 1"]);
 }
 
-/// As under srun: nobody gives a segment. Ranks 0 and 1 are on one node, 2 and 3 on another.
+/// As under srun: the launcher provides no segment. Ranks 0 and 1 are on one node, 2 and 3 on another.
 fn foreign(more: impl Fn(usize, &mut Command)) -> Vec<Output> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let start = |rank: usize| {
@@ -103,28 +103,32 @@ fn foreign(more: impl Fn(usize, &mut Command)) -> Vec<Output> {
 
 fn ranks_without_a_launcher_share_memory() {
     let outputs = foreign(|_, command| {
-        command.arg("meet");
+        command.arg("attach");
     });
     for (output, line) in outputs.iter().zip(["0 of 0 1", "1 of 0 1", "2 of 2 3", "3 of 2 3"]) {
         expect(output, 0, &[line]);
     }
-    // All on one node, by what they find out of their host.
+    // All on one node, by the identity of their host.
     let outputs = foreign(|_, command| {
-        command.arg("meet").env_remove("UNISONO_NODE").env("UNISONO_DEVICE", "shm");
+        command.arg("attach").env_remove("UNISONO_NODE").env("UNISONO_DEVICE", "shm");
     });
     for (rank, output) in outputs.iter().enumerate() {
         expect(output, 0, &[&format!("{rank} of 0 1 2 3")]);
     }
     let outputs = foreign(|_, command| {
-        command.arg("meet").env("UNISONO_DEVICE", "shm");
+        command.arg("attach").env("UNISONO_DEVICE", "shm");
     });
     for output in &outputs {
-        expect(output, 1, &["the device shm needs all ranks on one node, not on 2"]);
+        expect(
+            output,
+            1,
+            &["the device shm needs all ranks on one node, but the job has 2 nodes: use the device auto or udp"],
+        );
     }
 }
 
-/// The lines for `srun`, whose part a loop of the shell plays.
-fn starter_of_the_documentation_starts_a_job() {
+/// The documented lines for `srun`, which a shell function simulates.
+fn documented_srun_lines_start_a_job() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let lines = include_str!("../../../docs/using.md").lines().map(str::trim);
     let lines: Vec<&str> =
@@ -140,14 +144,14 @@ fn starter_of_the_documentation_starts_a_job() {
              wait
          }}
          {}",
-        given.replace("./program", "\"$UNDER_TEST\" meet")
+        given.replace("./program", "\"$UNDER_TEST\" attach")
     );
     let mut shell = Command::new("sh");
     shell.arg("-ec").arg(script).env("UNDER_TEST", env::current_exe().expect("this program")).stdin(Stdio::null());
     expect(&shell.output().expect("starts"), 0, &["0 of 0 1 2", "1 of 0 1 2", "2 of 0 1 2"]);
 }
 
-/// Each rank, and what it was started by, is pinned to one processor.
+/// Each rank and its parent are pinned to one processor.
 fn pinned_ranks_have_processors_together() {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let outputs = foreign(|rank, command| {
@@ -165,20 +169,20 @@ fn pinned_ranks_have_processors_together() {
     }
 }
 
-/// Rank 2 cannot make a segment, whose file would be too long: it says so, or dies of it. Rank 3, of its node, does without;
-/// the other node is not affected.
+/// Rank 2 cannot create a segment, whose file would exceed its limit: it reports that, or is killed. Rank 3, on its
+/// node, works without shared memory; the other node is not affected.
 fn first_rank_without_memory_leaves_its_node_without() {
     for (trap, code, lines) in [("trap '' XFSZ; ", Some(0), "2 alone\n"), ("", None, "")] {
         let mut outputs = foreign(|rank, command| {
             command.env("UNISONO_ON_DEATH", "tell");
             if rank == 2 {
                 let program = core::mem::replace(command, Command::new("sh"));
-                let script = format!("{trap}ulimit -f 128; exec \"$0\" meet");
+                let script = format!("{trap}ulimit -f 128; exec \"$0\" attach");
                 command.arg("-c").arg(script).arg(program.get_program());
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
             } else {
-                command.arg("meet");
+                command.arg("attach");
             }
         });
         let second = outputs.remove(2);
@@ -189,7 +193,7 @@ fn first_rank_without_memory_leaves_its_node_without() {
     }
 }
 
-/// A process, and whatever it starts, to which the system refuses record locks: a filter answers (`seccomp(2)`).
+/// Makes record locks fail for a process and its children, by a seccomp filter (`seccomp(2)`).
 fn without_record_locks(command: &mut Command) -> &mut Command {
     let step = |code: u32, k: u32, skip: u8| libc::sock_filter { code: code as u16, jt: 0, jf: skip, k };
     // `struct seccomp_data`: the call's number, and the low half of its second argument.
@@ -222,16 +226,16 @@ fn without_record_locks_nothing_is_shared() {
     let launch = |options: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
         command.arg("run").args(options.split_whitespace()).arg("--");
-        command.arg(env::current_exe().expect("this program")).arg("meet").stdin(Stdio::null());
+        command.arg(env::current_exe().expect("this program")).arg("attach").stdin(Stdio::null());
         without_record_locks(&mut command).output().expect("starts")
     };
     let output = launch("-n 2");
     expect(&output, 0, &["0 alone", "1 alone"]);
-    assert_eq!(text(&output.stderr).matches("no shared memory: record locks: ").count(), 1, "{output:?}");
+    assert_eq!(text(&output.stderr).matches("no shared memory on this node: record locks: ").count(), 1, "{output:?}");
     let refused = launch("-n 2 --device shm");
     assert!(!refused.status.success() && text(&refused.stderr).contains("record locks"), "{refused:?}");
     for output in foreign(|_, command| {
-        without_record_locks(command.arg("meet"));
+        without_record_locks(command.arg("attach"));
     }) {
         assert!(output.status.success() && text(&output.stdout).ends_with("alone\n"), "{output:?}");
     }
@@ -243,12 +247,12 @@ fn without_record_locks_nothing_is_shared() {
     assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("record locks: ")), "{info}");
 }
 
-fn death_is_known_to_the_system() {
+fn failure_is_detected_through_the_system() {
     expect(&run("-n 3 --on-death silent", "die"), 137, &["0: 1 is dead", "2: 1 is dead"]);
 }
 
 fn wait_for_a_rank_that_dies_ends() {
-    // On few processors both modes of waiting are met.
+    // On few processors both modes of waiting are covered.
     for ranks in [2, 9] {
         let output = run(&format!("-n {ranks} --on-death silent"), "await");
         let lines: Vec<String> =
@@ -258,27 +262,27 @@ fn wait_for_a_rank_that_dies_ends() {
 }
 
 fn message_from_a_rank_that_dies_is_not_waited_for() {
-    // In the mode engine, nothing but the system says so this early: an agent is asked after 2 s.
+    // In progress mode engine, only the record lock shows the failure this early: an agent is queried after 2 s.
     let output = run("-n 2 --on-death silent", "receive");
     expect(&output, 137, &["0: Err(PeerFailed(Rank(1)))"]);
 }
 
-fn garbage_in_a_seat_is_noticed() {
+fn garbage_in_a_rank_slot_is_detected() {
     expect(&run("-n 2", "scribble"), 0, &["0 is intact: false", "1 is intact: true"]);
 }
 
-fn descriptor_that_is_no_segment_is_refused() {
+fn descriptor_of_another_file_is_refused() {
     for number in ["0", "700@700", "4294967295@4294967295"] {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.arg("meet").stdin(Stdio::null());
+        command.arg("attach").stdin(Stdio::null());
         command.env("UNISONO_RANK", "0").env("UNISONO_SIZE", "1");
         command.env("UNISONO_DEVICE", "shm").env("UNISONO_SEGMENT", number);
         let output = command.output().expect("starts");
-        expect(&output, 1, &["shared memory: the descriptor is not that of a segment"]);
+        expect(&output, 1, &["the shared-memory segment cannot be used: the descriptor is not that of a segment"]);
     }
 }
 
-/// As a rank.
+/// Runs the part of a rank.
 fn play() -> ExitCode {
     if env::args().nth(1).is_some_and(|part| part == "lose") {
         lose();
@@ -293,8 +297,8 @@ fn play() -> ExitCode {
     let node = world.node().cloned();
     let part = env::args().nth(1).expect("a part");
     match (part.as_str(), node) {
-        ("meet", Some(node)) => meet(&world, &node),
-        ("meet", None) => println!("{} alone", world.rank()),
+        ("attach", Some(node)) => attach(&world, &node),
+        ("attach", None) => println!("{} alone", world.rank()),
         ("waiting", Some(node)) => println!("{:?}", node.waiting()),
         ("die", Some(node)) => die(&world, &node),
         ("await", Some(node)) => await_death(&world, &node),
@@ -314,32 +318,32 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The first word of a rank's board.
+/// The first word of a rank's collective area.
 fn board(node: &Node, local: u32) -> &'static Word {
     let area = node.layout().board(local).expect("a rank of the node");
     // SAFETY: a word of a collective area, which no collective of this test uses.
     unsafe { node.raw_segment() }.word(area.at).expect("an area of the segment")
 }
 
-/// Becomes the part `meet` without the inherited descriptor.
+/// Executes the part `attach` without the inherited descriptor.
 fn lose() {
     let given = env::var("UNISONO_SEGMENT").expect("given");
     let number = given.split('@').next().and_then(|number| number.parse().ok()).expect("a descriptor");
     // SAFETY: the launcher has given it, and nobody has closed it.
     let given = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(given, rustix::io::FdFlags::CLOEXEC).expect("an open descriptor");
-    let refused = Command::new(env::current_exe().expect("this program")).arg("meet").exec();
+    let refused = Command::new(env::current_exe().expect("this program")).arg("attach").exec();
     panic!("{refused}");
 }
 
-/// Shows its number to the others, and says whose it has seen.
-fn meet(world: &World, node: &Node) {
+/// Publishes its rank to the others, and prints the ranks that it has seen.
+fn attach(world: &World, node: &Node) {
     assert_eq!(node.local_of(world.rank()), Some(node.local()));
     board(node, node.local()).publish(world.rank().0 + 1, Site::Plain);
     let mut line = format!("{} of", world.rank());
     for local in 0..node.size() {
         let word = board(node, local);
-        until("everybody shows its number", || word.acquire(Site::Plain) != 0);
+        until("all have published their ranks", || word.acquire(Site::Plain) != 0);
         assert_eq!(Rank(word.acquire(Site::Plain) - 1), node.rank_of(local));
         assert!(node.is_alive(local) && node.pid(local).is_some(), "{local}");
         write!(line, " {}", node.rank_of(local)).expect("room");
@@ -372,7 +376,7 @@ fn await_death(world: &World, node: &Node) {
         while word.acquire(Site::Plain) != value {
             if rest.rest(Some((word, value - 1))) == Look::Everywhere {
                 match node.standing(1) {
-                    Standing::Alive => assert!(Instant::now() < deadline, "nobody hears of the death"),
+                    Standing::Alive => assert!(Instant::now() < deadline, "the failure is not detected"),
                     standing => return Some(standing),
                 }
             }
@@ -396,13 +400,13 @@ fn receive(world: &World, node: &Node) {
     assert!(started.elapsed() < Duration::from_millis(1500) && !node.is_alive(1));
 }
 
-/// The second rank writes where it should not: over everything of the first one's seat but what says who it is.
+/// The second rank overwrites the first one's slot, except the words that identify its process.
 fn scribble(world: &World, node: &Node) {
-    let seat = node.layout().seat(0).expect("a seat");
+    let slot = node.layout().seat(0).expect("a slot");
     if world.rank() == Rank(1) {
         // SAFETY: a rank slot is no pool, and what is written is what a broken process might write at any time.
         let segment = unsafe { node.raw_segment() };
-        for word in segment.words(seat.at + 64, 16).expect("its second line") {
+        for word in segment.words(slot.at + 64, 16).expect("its second line") {
             word.publish(0x5555_5555, Site::Plain);
         }
     } else {

@@ -1,5 +1,5 @@
-//! Code of the user's that panics where the library calls it: nothing is lent any more when that is heard of. This program is the ranks'
-//! program, too.
+//! User code that panics where the library calls it: no buffer is in use by the library when the panic reaches the
+//! user. This program is the rank program, too.
 
 mod program;
 
@@ -33,9 +33,9 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("a_function_that_has_panicked_is_not_called_again", || everywhere("again", &["caught"; 3])),
-        ("what_several_functions_panic_with_is_dropped_at_the_end", || everywhere("several", &["waited"])),
+        ("panic_payloads_of_several_functions_are_dropped_at_the_end", || everywhere("several", &["waited"])),
         ("a_function_may_use_the_world_when_it_is_dropped", || everywhere("drop", &[])),
-        ("no_panic_leaves_memory_lent", || {
+        ("no_panic_leaves_a_buffer_in_use", || {
             for means in MEANS {
                 expect(&run(&format!("{means} --on-death tell"), "subscriber"), 134, &[]);
             }
@@ -50,7 +50,7 @@ fn everywhere(part: &str, lines: &[&str]) {
     }
 }
 
-/// What a panic carries, that panics when it is dropped.
+/// A panic payload that panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -63,12 +63,12 @@ fn spoilt(by: Rank) -> impl FnMut(&u64, &u64) -> u64 + Clone + Send {
     move |left: &u64, right: &u64| if by == Rank(0) { panic_any(Bomb) } else { left + right }
 }
 
-/// What `call` panicked with does no harm any more.
+/// Whether `call` panicked. Leaks its payload.
 fn has_panicked(call: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(call)).map_err(core::mem::forget).is_err()
 }
 
-/// Elements that lie apart: the function would be called for each row.
+/// Strided elements: the function would be called for each row.
 fn panic_again(world: &World) {
     let own = world.rank();
     let mut data = [1_u64; 64];
@@ -123,7 +123,7 @@ impl Drop for Calls<'_> {
     }
 }
 
-/// They own communicators, whose drop takes the World's lock, or call collectives.
+/// Functions that own communicators, whose drop takes the World's lock, or that call collectives in their drop.
 fn drop_functions(world: &World) {
     let owning = || {
         let owned = world.duplicate().expect("another");
@@ -150,7 +150,8 @@ fn drop_functions(world: &World) {
     assert_eq!(ended, Err(CollectiveError::Revoked));
 }
 
-/// Whoever hears of the death hears it amid the progress that it makes for a receive: it ends, too, before that memory is used again.
+/// A subscriber panics on the failure event during the progress that a receive makes: the process aborts before the
+/// buffer is used again.
 fn panic_in_a_subscriber(world: &World) {
     if world.rank() == Rank(1) {
         thread::sleep(Duration::from_millis(100));
@@ -158,7 +159,7 @@ fn panic_in_a_subscriber(world: &World) {
     }
     set_global_default(Panicking).expect("the only one");
     let unwound = has_panicked(|| assert!(world.receive_into(&mut [0_u8; 4], Rank(1), Tag(1)).is_err()));
-    println!("{}", if unwound { "memory is lent" } else { "nothing was told" });
+    println!("{}", if unwound { "the buffer is still in use" } else { "no event was reported" });
     std::process::exit(0);
 }
 
@@ -178,7 +179,7 @@ impl Subscriber for Panicking {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        panic!("told");
+        panic!("an event");
     }
 
     fn enter(&self, _: &span::Id) {}

@@ -1,4 +1,4 @@
-//! What a job says that hangs. This program is its rank program, too.
+//! The reports of ranks that wait for too long (`--watchdog`). This program is its rank program, too.
 
 mod program;
 
@@ -11,11 +11,11 @@ use program::{expect, run};
 use unisono::collective::SystemOperation;
 use unisono::{Rank, Tag, World};
 
-/// The code of a job that would hang for ever.
+/// The exit code of a job that would otherwise hang forever.
 const HANGS: i32 = 7;
 /// Over shared memory, datagrams, and both.
 const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
-/// Who comes late, of four ranks.
+/// The late rank.
 const LATE: u32 = 2;
 
 fn main() -> ExitCode {
@@ -41,12 +41,12 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("a_late_rank_is_named", a_late_rank_is_named),
-        ("only_who_waits_says_so", only_who_waits_says_so),
+        ("only_waiting_ranks_report", only_waiting_ranks_report),
         ("a_part_of_the_job_names_its_own", a_part_of_the_job_names_its_own),
-        ("a_message_that_does_not_come_is_told", a_message_that_does_not_come_is_told),
-        ("who_is_elsewhere_is_named_with_what_it_does", who_is_elsewhere_is_named),
+        ("a_missing_message_is_reported", a_missing_message_is_reported),
+        ("a_rank_in_another_call_is_named_with_it", a_rank_in_another_call_is_named),
         ("forms_that_do_not_match_name_each_other", forms_that_do_not_match_name_each_other),
-        ("nothing_is_said_where_nothing_is_stuck", nothing_is_said_where_nothing_is_stuck),
+        ("nothing_is_reported_while_nothing_hangs", nothing_is_reported_while_nothing_hangs),
     ])
 }
 
@@ -56,27 +56,27 @@ fn a_late_rank_is_named() {
             let output = run(&format!("-n 4 {means} --progress {mode} --watchdog 1s"), part);
             expect(&output, 0, &[]);
             let does = if mode == "engine" { "does not answer" } else { "is in no call that waits" };
-            let told = lines(&output);
+            let reports = lines(&output);
             for rank in (0..4).filter(|rank| *rank != LATE) {
                 let begins = format!("unisono: rank {rank} waits in {part} ");
                 let ends = format!(" of communicator 0 since 1.SECONDS s; missing: rank {LATE} ({does})");
-                let own: Vec<&String> = told.iter().filter(|line| line.starts_with(&begins)).collect();
+                let own: Vec<&String> = reports.iter().filter(|line| line.starts_with(&begins)).collect();
                 let one = matches!(own[..], [line] if is_like(line, &ends));
-                assert!(one, "{means}, rank {rank}, {part}: {told:#?}");
+                assert!(one, "{means}, rank {rank}, {part}: {reports:#?}");
             }
-            assert_eq!(told.len(), 3, "{means}: {told:#?}");
+            assert_eq!(reports.len(), 3, "{means}: {reports:#?}");
         }
     });
 }
 
-fn only_who_waits_says_so() {
+fn only_waiting_ranks_report() {
     at_once(MEANS, |means| {
         let output = run(&format!("-n 3 {means} --watchdog 1s --gather direct"), "gather");
         expect(&output, 0, &[]);
-        let told = lines(&output);
+        let reports = lines(&output);
         let named = format!("; missing: rank {LATE} (does not answer)");
-        let one = matches!(&told[..], [line] if line.contains("rank 0 waits in gather") && line.ends_with(&named));
-        assert!(one, "{means}: {told:#?}");
+        let one = matches!(&reports[..], [line] if line.contains("rank 0 waits in gather") && line.ends_with(&named));
+        assert!(one, "{means}: {reports:#?}");
     });
 }
 
@@ -84,26 +84,26 @@ fn a_part_of_the_job_names_its_own() {
     at_once(MEANS, |means| {
         let output = run(&format!("-n 4 {means} --watchdog 1s"), "half");
         expect(&output, 0, &[]);
-        let told = lines(&output);
+        let reports = lines(&output);
         let (begins, named) =
             ("unisono: rank 0 waits in all_reduce 1 of communicator ", "; missing: rank 2 (does not answer)");
-        let one = matches!(&told[..], [line] if line.starts_with(begins) && line.ends_with(named) && !line.contains("communicator 0"));
-        assert!(one, "{means}: {told:#?}");
+        let one = matches!(&reports[..], [line] if line.starts_with(begins) && line.ends_with(named) && !line.contains("communicator 0"));
+        assert!(one, "{means}: {reports:#?}");
     });
 }
 
-fn a_message_that_does_not_come_is_told() {
+fn a_missing_message_is_reported() {
     at_once(MEANS, |means| {
         let output = run(&format!("-n 3 {means} --watchdog 1s"), "receive");
         expect(&output, 0, &[]);
-        let told = lines(&output);
+        let reports = lines(&output);
         let waits = format!("unisono: rank 0 waits for a message from rank {LATE} with tag 9 since 1.");
-        let one = matches!(&told[..], [line] if line.starts_with(&waits));
-        assert!(one, "{means}: {told:#?}");
+        let one = matches!(&reports[..], [line] if line.starts_with(&waits));
+        assert!(one, "{means}: {reports:#?}");
     });
 }
 
-fn who_is_elsewhere_is_named() {
+fn a_rank_in_another_call_is_named() {
     let cases = [
         ("-n 3 --nodes 2", "elsewhere", 0, "rank 1 (waits for a message from rank 2 with tag 9)"),
         ("-n 3 --device shm", "elsewhere", 2, "rank 1 (waits for a message from rank 2 with tag 9)"),
@@ -115,28 +115,31 @@ fn who_is_elsewhere_is_named() {
     at_once(cases, |(options, part, rank, named)| {
         let output = run(&format!("{options} --watchdog 500ms"), part);
         assert_eq!(output.status.code(), Some(HANGS));
-        let told = lines(&output);
+        let reports = lines(&output);
         let begins = format!("unisono: rank {rank} waits in ");
-        let found = told.iter().any(|line| line.starts_with(&begins) && line.contains(named));
-        assert!(found, "{options} {part}: {told:#?}");
-        // So says that one itself.
+        let found = reports.iter().any(|line| line.starts_with(&begins) && line.contains(named));
+        assert!(found, "{options} {part}: {reports:#?}");
+        // That rank reports the same itself.
         let own = named.replace(" (", " ").replace(')', " since ");
-        assert!(told.iter().any(|line| line.starts_with(&format!("unisono: {own}"))), "{options} {part}: {told:#?}");
+        assert!(
+            reports.iter().any(|line| line.starts_with(&format!("unisono: {own}"))),
+            "{options} {part}: {reports:#?}"
+        );
     });
 }
 
 fn forms_that_do_not_match_name_each_other() {
     let output = run("-n 2 --device shm --watchdog 500ms", "forms");
     assert_eq!(output.status.code(), Some(HANGS));
-    let told = lines(&output);
+    let reports = lines(&output);
     for (rank, other) in [(0, 1), (1, 0)] {
         let begins = format!("unisono: rank {rank} waits in all_reduce ");
         let named = format!("missing: rank {other} (waits in all_reduce ");
-        assert!(told.iter().any(|line| line.starts_with(&begins) && line.contains(&named)), "{told:#?}");
+        assert!(reports.iter().any(|line| line.starts_with(&begins) && line.contains(&named)), "{reports:#?}");
     }
 }
 
-fn nothing_is_said_where_nothing_is_stuck() {
+fn nothing_is_reported_while_nothing_hangs() {
     for means in MEANS {
         let output = run(&format!("-n 4 {means} --watchdog 400ms"), "slow");
         expect(&output, 0, &[]);
@@ -144,25 +147,25 @@ fn nothing_is_said_where_nothing_is_stuck() {
     }
 }
 
-/// Jobs that sleep most of the time.
+/// Runs jobs concurrently, since they sleep most of the time.
 fn at_once<C: Send>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) + Sync) {
     let run = &run;
     thread::scope(|scope| cases.into_iter().for_each(|case| _ = scope.spawn(move || run(case))));
 }
 
-/// What the ranks say.
+/// The reports of the ranks.
 fn lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().filter(|line| line.contains(" waits ") || line.contains(" probes ")).map(str::to_owned).collect()
 }
 
-/// Whether a line ends so, whatever stands for SECONDS.
+/// Whether a line ends like this, with any text for SECONDS.
 fn is_like(line: &str, ends: &str) -> bool {
     let (before, after) = ends.split_once("SECONDS").expect("a time");
     line.ends_with(after) && line.contains(before)
 }
 
-/// One rank comes when the others have waited for long.
+/// One rank is late; the others wait for long.
 fn late(world: &World, part: impl Fn(&World)) {
     if world.rank().0 == LATE {
         thread::sleep(Duration::from_secs(3));
@@ -170,7 +173,7 @@ fn late(world: &World, part: impl Fn(&World)) {
     part(world);
 }
 
-/// A job that would hang for ever ends when everyone has said so.
+/// A job that would hang forever ends after all have reported.
 fn hang(world: &World, part: impl Fn(&World)) {
     if world.rank() == Rank(0) {
         thread::spawn(|| {
@@ -206,7 +209,7 @@ fn receive(world: &World) {
     }
 }
 
-/// Every other rank has a communicator of its own; in one of them a rank comes late, its member 1.
+/// Two communicators of every other rank; in one of them a rank is late, its member 1.
 fn half(world: &World) {
     let half = world.split_by_color(world.rank().0 % 2).expect("a communicator").expect("everyone has a colour");
     if world.rank().0 == LATE {
@@ -215,7 +218,7 @@ fn half(world: &World) {
     half.all_reduce_into(&[1_u8], &mut [0], SystemOperation::sum()).expect("a sum");
 }
 
-/// One rank waits for a message instead.
+/// One rank waits for a message instead of the collective.
 fn elsewhere(world: &World) {
     if world.rank() == Rank(1) {
         world.receive_into(&mut [0_u8; 4], Rank(2), Tag(9)).expect("a message");
@@ -223,7 +226,7 @@ fn elsewhere(world: &World) {
     sum(world, 1);
 }
 
-/// As that, for one to look at.
+/// One rank probes for a message instead of the collective.
 fn probe(world: &World) {
     if world.rank() == Rank(1) {
         world.probe(Rank(2), Tag(9)).expect("a message");
@@ -231,7 +234,7 @@ fn probe(world: &World) {
     sum(world, 1);
 }
 
-/// One rank agrees instead.
+/// One rank calls an agreement instead of the collective.
 fn agreement(world: &World) {
     if world.rank() == Rank(1) {
         world.agree(1).expect("an agreement");
@@ -241,7 +244,7 @@ fn agreement(world: &World) {
 
 /// One rank calls the immediate form where the other calls the blocking one.
 fn forms(world: &World) {
-    // More of those that block, so that neither takes the other's number for its own.
+    // More blocking calls first, so that the sequence numbers of the two forms differ.
     (0..3).for_each(|_| sum(world, 1));
     if world.rank() == Rank(0) {
         let mut into = [0_u32];

@@ -1,4 +1,4 @@
-//! Where a process keeps the records of an endpoint and of its messages: boxed slices.
+//! Heap storage of a process's endpoint and of its point-to-point messages: boxed slices.
 
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
@@ -10,7 +10,7 @@ use unisono_core::message::point_to_point::{self, Admission};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 
-/// Segments of a window in processes.
+/// Segments of a send or receive window.
 pub const WINDOW: usize = 256;
 
 /// The endpoint of a process.
@@ -30,28 +30,30 @@ impl<const W: usize> Storage<W, 32> for Boxed {
     type Notices = Box<[Notice]>;
 }
 
-/// How many records of each kind an endpoint gets.
+/// The number of records of each kind that an endpoint gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Ranks of the job.
     pub peers: usize,
-    /// Peers that can have something unacknowledged, or a gap, at a time; at most 65 535. Of a growing pool, at first.
+    /// Send and receive windows: peers that can have unacknowledged segments or a gap at a time; at most 65 535. The
+    /// initial number if the pool grows.
     pub windows: usize,
-    /// Operations that can be under way.
+    /// Operations in progress at a time.
     pub operations: usize,
-    /// Grants that can be out.
+    /// Clear-to-send grants outstanding at a time.
     pub placements: usize,
-    /// Control datagrams that can wait.
+    /// Control datagrams queued at a time.
     pub notices: usize,
 }
 
 impl Sizes {
-    /// What suits a job of `peers` ranks: windows for up to 256 of them at a time.
+    /// Sizes for a job of `peers` ranks: windows for up to 256 of them at a time.
     pub fn of_job(peers: usize) -> Self {
         Self { peers, windows: peers.clamp(1, 256), operations: 4096, placements: 1024, notices: 64 }
     }
 
-    /// As [`of_job`](Self::of_job), with windows for the first peers that are active only: [`grow`] follows those that are.
+    /// As [`of_job`](Self::of_job), with windows for the first few active peers only; [`grow`] adds windows as more
+    /// peers become active.
     pub fn growing(peers: usize) -> Self {
         Self { windows: FIRST_WINDOWS, ..Self::of_job(peers) }
     }
@@ -69,12 +71,12 @@ impl Sizes {
     }
 }
 
-/// Windows that a growing pool has at first, and at most.
+/// Windows of a growing pool: initial and maximum number.
 const FIRST_WINDOWS: usize = 8;
 const MOST_WINDOWS: usize = 256;
 
-/// Doubles an endpoint's windows when all are in use, up to 256: memory follows the peers that are active, not those that are known. Two
-/// comparisons otherwise.
+/// Doubles an endpoint's windows when all are in use, up to 256: memory follows the active peers, not the known ones.
+/// Two comparisons when there is nothing to do.
 #[inline]
 pub fn grow<const W: usize>(endpoint: &mut Endpoint<Boxed, W, 32>, now: u64) {
     if endpoint.lacks_windows() {
@@ -100,7 +102,7 @@ fn double<R: Clone>(records: &mut Box<[R]>, unused: R) {
     }
 }
 
-/// The messages of a process.
+/// The point-to-point messages of a process.
 pub type ProcessMessages = Admission<BoxedMessages>;
 
 /// Records in boxed slices.
@@ -119,7 +121,7 @@ impl point_to_point::Storage for BoxedMessages {
     type Slots = Box<[u32]>;
 }
 
-/// Hash buckets for so many records.
+/// Empty hash buckets for a table of `records` records.
 pub fn buckets(records: usize) -> Box<[u32]> {
     vec![0; records * 4 + 8].into()
 }

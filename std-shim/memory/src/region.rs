@@ -1,4 +1,4 @@
-//! The rim's table of regions: the only holder of addresses that the core's spans name.
+//! The host's table of registered memory regions: the only place that knows the addresses of the core's spans.
 
 mod adapter;
 
@@ -10,9 +10,9 @@ use unisono_core::{
     span::{Region, Span},
 };
 
-use adapter::{Adapter, Key, Known};
+use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
-/// Where a span lies: a bounded piece of a live region. Only [`Regions`] makes one.
+/// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
 ///
 /// Whoever made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
 /// that nobody makes a reference to these bytes while a device may read or write them ([`Regions::new`]).
@@ -20,7 +20,7 @@ use adapter::{Adapter, Key, Known};
 pub struct Address {
     start: NonNull<u8>,
     bytes: usize,
-    key: Key,
+    key: AdapterKey,
 }
 
 // SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
@@ -63,25 +63,25 @@ impl Address {
         self.start
     }
 
-    /// How many bytes lie here.
+    /// The number of bytes.
     pub const fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Copies `from` here, cut to the bytes that lie here.
+    /// Copies `from` to this address, cut to [`bytes`](Self::bytes).
     ///
     /// # Safety
-    /// The region still lives, and no thread, process or posting uses these bytes meanwhile.
+    /// The region is still live, and no thread, process or posting uses these bytes meanwhile.
     pub unsafe fn write(self, from: &[u8]) {
         // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object, since
         // no reference is made to bytes of a region.
         unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
     }
 
-    /// Copies what lies here into `to`, as much as fits.
+    /// Copies the bytes at this address into `to`, as much as fits.
     ///
     /// # Safety
-    /// The region still lives, and no thread, process or device writes these bytes meanwhile.
+    /// The region is still live, and no thread, process or device writes these bytes meanwhile.
     pub unsafe fn read(self, to: &mut [u8]) {
         let bytes = to.len().min(self.bytes);
         // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and another object.
@@ -89,19 +89,19 @@ impl Address {
     }
 }
 
-/// Bytes of a region, as many as there are.
+/// A range of bytes of a region. Unlike a [`Span`], it is not limited to 2³² − 1 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// The region.
     pub region: Region,
-    /// The first of them.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// How many.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
 impl Extent {
-    /// At most `most` of them from byte `at` on, and at most 2³² − 1.
+    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
     pub fn part(self, at: usize, most: usize) -> Span {
         let at = at.min(self.bytes);
         let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
@@ -115,33 +115,33 @@ impl From<Span> for Extent {
     }
 }
 
-/// Why memory was not registered.
+/// Why memory could not be registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegisterError {
     /// More than `isize::MAX` bytes.
     TooLarge,
     /// All 2³² indices are in use or used up.
     Full,
-    /// The adapter does not take it.
+    /// The adapter cannot register the memory.
     Refused,
-    /// The system has no more.
+    /// The system is out of memory.
     NoMemory,
 }
 
 impl fmt::Display for RegisterError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            Self::TooLarge => "region larger than half the address space",
-            Self::Full => "no free region",
-            Self::Refused => "the adapter refuses the memory",
-            Self::NoMemory => "no memory",
+            Self::TooLarge => "a region cannot be larger than half the address space",
+            Self::Full => "the table of regions is full: free regions that are no longer in use",
+            Self::Refused => "the adapter cannot register the memory: check the limit on locked memory (ulimit -l)",
+            Self::NoMemory => "out of memory for a region",
         })
     }
 }
 
 impl Error for RegisterError {}
 
-/// Who gives the bytes back.
+/// Who frees the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Nobody,
@@ -153,14 +153,15 @@ enum Owner {
 struct Entry {
     start: NonNull<u8>,
     bytes: usize,
-    /// Of the current registration, or of the next one while there is none. Starts at 1: the default region never lives.
+    /// Generation of the current registration, or of the next one while there is none. Starts at 1: the default region
+    /// is never live.
     life: u32,
     alive: bool,
     owner: Owner,
-    known: Known,
+    registration: AdapterRegistration,
 }
 
-/// Registered memory by index and life. Every call takes constant time.
+/// Registered memory by index and generation. Every call takes constant time.
 ///
 /// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
 ///
@@ -219,7 +220,7 @@ impl Regions {
         self.insert(start, bytes, Owner::Caller)
     }
 
-    /// Registers two pieces of the caller's memory, which may be the same, or neither.
+    /// Registers two pieces of the caller's memory, which may overlap. Registers neither if one fails.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -238,11 +239,11 @@ impl Regions {
         Ok([first, second])
     }
 
-    /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free), even
-    /// when the table is dropped, because a device may still hold addresses.
+    /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free),
+    /// even when the table is dropped, because a device may still hold addresses.
     ///
     /// # Errors
-    /// [`RegisterError`]; where the system has no memory, the process ends.
+    /// [`RegisterError`]. Aborts the process when the system is out of memory.
     pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
         let layout = layout_of(bytes)?;
         self.try_allocate(bytes).map_err(|error| match error {
@@ -251,10 +252,10 @@ impl Regions {
         })
     }
 
-    /// As [`allocate`](Self::allocate), where one can do without.
+    /// As [`allocate`](Self::allocate), but returns an error when the system is out of memory.
     ///
     /// # Errors
-    /// [`RegisterError`], [`NoMemory`](RegisterError::NoMemory) among them.
+    /// [`RegisterError`], including [`NoMemory`](RegisterError::NoMemory).
     pub fn try_allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
         let layout = layout_of(bytes)?;
         // SAFETY: the layout is not of zero size.
@@ -266,7 +267,7 @@ impl Regions {
         })
     }
 
-    /// Ends the region: no address of it is given out any more. Says whether it lived.
+    /// Ends the region: no further address of it is handed out. Returns whether it was live.
     pub fn revoke(&mut self, region: Region) -> bool {
         let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
         if !entry.alive || entry.life != region.life() {
@@ -274,7 +275,7 @@ impl Regions {
         }
         entry.alive = false;
         if entry.owner == Owner::Caller {
-            entry.known = Known::NONE;
+            entry.registration = AdapterRegistration::NONE;
         }
         match entry.life.checked_add(1) {
             Some(life) if entry.owner == Owner::Caller => {
@@ -286,24 +287,28 @@ impl Regions {
         true
     }
 
-    /// Copies what lies in a region of the caller's, and lets the region name the copy from now on: the caller's memory is its own
-    /// again, and what was to be sent from it still is. The copy stays. Says whether the region lived.
+    /// Copies the contents of a caller's region and makes the region refer to the copy: the caller may reuse its memory
+    /// at once, and pending sends from the region continue. The copy is never freed. Returns whether the region was
+    /// live.
     pub fn keep(&mut self, region: Region) -> bool {
         let place = region.index() as usize;
         let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.life());
         let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
         let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
         let copied = self.entries.get_mut(copy.index() as usize);
-        let Some((to, known)) = copied.map(|entry| (entry.start, mem::take(&mut entry.known))) else { return false };
+        let Some((to, registration)) = copied.map(|entry| (entry.start, mem::take(&mut entry.registration))) else {
+            return false;
+        };
         // SAFETY: both have so many bytes, and live; the copy is nobody else's.
         unsafe { to.copy_from_nonoverlapping(start, bytes) };
         if let Some(entry) = self.entries.get_mut(place) {
-            (entry.start, entry.owner, entry.known) = (to, Owner::Nobody, known);
+            (entry.start, entry.owner, entry.registration) = (to, Owner::Nobody, registration);
         }
         true
     }
 
-    /// Frees what [`allocate`](Self::allocate) made, revoked before or not. Says whether there was something to free.
+    /// Frees memory of [`allocate`](Self::allocate), whether revoked before or not. Returns whether there was memory to
+    /// free.
     ///
     /// # Safety
     /// No posting, copy or other use of an address of it is unfinished or follows.
@@ -313,7 +318,7 @@ impl Regions {
         if entry.life != region.life() {
             return false;
         }
-        entry.known = Known::NONE;
+        entry.registration = AdapterRegistration::NONE;
         // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
         // no address is in use.
         unsafe { dealloc(entry.start.as_ptr(), layout) };
@@ -325,19 +330,19 @@ impl Regions {
         true
     }
 
-    /// What the adapter calls a region that it knows.
+    /// The adapter's local key (lkey) of a region, if it is registered with the adapter.
     #[cfg(feature = "verbs")]
     pub fn key(&self, region: Region) -> Key {
         let entry = self.entries.get(region.index() as usize)?;
-        if entry.life == region.life() { entry.known.key() } else { None }
+        if entry.life == region.life() { entry.registration.key() } else { None }
     }
 
-    /// How many regions live.
+    /// The number of live regions.
     pub fn live(&self) -> usize {
         self.entries.iter().filter(|entry| entry.alive).count()
     }
 
-    /// Where an extent lies, and how many bytes it has.
+    /// The address of a whole range, and its length in bytes.
     pub fn whole(&self, extent: Extent) -> Option<(NonNull<u8>, usize)> {
         let start = self.address(extent.part(0, 0))?.start;
         let entry = self.entries.get(extent.region.index() as usize)?;
@@ -349,14 +354,14 @@ impl Regions {
         if bytes > isize::MAX as usize {
             return Err(RegisterError::TooLarge);
         }
-        let known = self.adapter.meet(start, bytes, owner)?;
+        let registration = self.adapter.register(start, bytes, owner)?;
         let free = self.free.pop();
         if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
-            *entry = Entry { start, bytes, life: entry.life, alive: true, owner, known };
+            *entry = Entry { start, bytes, life: entry.life, alive: true, owner, registration };
             return Ok(Region::new(index, entry.life));
         }
         let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
-        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner, known });
+        self.entries.push(Entry { start, bytes, life: 1, alive: true, owner, registration });
         Ok(Region::new(index, 1))
     }
 }
@@ -373,7 +378,7 @@ impl Memory for Regions {
         }
         // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
         let start = unsafe { entry.start.add(span.offset) };
-        Some(Address { key: entry.known.key(), start, bytes })
+        Some(Address { key: entry.registration.key(), start, bytes })
     }
 }
 

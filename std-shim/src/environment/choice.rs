@@ -1,4 +1,4 @@
-//! Options that are one of a few words, and small numbers with bounds. Each parses from its word and prints it.
+//! Enumerated options, and small numbers with bounds. Each is parsed from its text and prints it.
 
 use core::{fmt, str::FromStr};
 
@@ -39,11 +39,11 @@ macro_rules! words {
 }
 
 words! {
-    /// Which device moves datagrams.
+    /// The device that transports messages.
     DeviceChoice, Auto {
-        /// The best that is built in and works between the two processes.
+        /// Shared memory within a node, UDP between nodes.
         Auto = "auto",
-        /// Shared memory: one host only.
+        /// Shared memory only: one node.
         Shm = "shm",
         /// UDP sockets.
         Udp = "udp",
@@ -63,13 +63,13 @@ impl DeviceChoice {
 }
 
 words! {
-    /// Who writes an adapter's work queues.
+    /// How the work queues of an RDMA adapter are written.
     QueuesChoice, Auto {
-        /// This library where it knows the adapter's and the system makes them for it, else libibverbs.
+        /// Directly where this library supports the adapter and the system maps its queues, else through libibverbs.
         Auto = "auto",
-        /// libibverbs.
+        /// Through libibverbs.
         Library = "library",
-        /// This library, directly.
+        /// Directly, by this library.
         Raw = "raw",
     }
 }
@@ -86,13 +86,13 @@ impl From<QueuesChoice> for unisono_verbs::ud::Queues {
 }
 
 words! {
-    /// Who makes progress while the program computes (Koop et al. 2007, §4.2.2).
+    /// The progress mode: what makes progress while the program computes (Koop et al. 2007, §4.2.2).
     Progress, Engine {
-        /// Only calls into the library.
+        /// Only calls into the library make progress.
         Engine = "engine",
-        /// A thread that wakes at an interval.
+        /// A thread that wakes up periodically.
         Thread = "thread",
-        /// A thread that the interrupt lane wakes.
+        /// A thread that arrivals on the interrupt queue wake up.
         Hybrid = "hybrid",
     }
 }
@@ -114,17 +114,17 @@ impl Switch {
     }
 }
 
-/// The segment of a node, as its launcher hands it over: `17`, `17@4242`, or `none`.
+/// A node's shared-memory segment as the launcher passes it: `17`, `17@4242`, or `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GivenSegment {
-    /// By a descriptor that this process has inherited.
+    /// A file descriptor that this process has inherited.
     Descriptor {
         /// Its number.
         number: u32,
-        /// A process that has it under this number as long as the job runs, should it not be here any more.
+        /// A process that keeps it open under this number while the job runs, in case this process no longer has it.
         holder: Option<u32>,
     },
-    /// There is none.
+    /// The node has no segment.
     Nothing,
 }
 
@@ -157,24 +157,24 @@ impl fmt::Display for GivenSegment {
     }
 }
 
-/// No segment.
+/// The text does not name a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a descriptor and its process, such as 17@4242, or none, is expected")]
+#[error("expected a descriptor and its process, such as 17@4242, or none")]
 pub struct GivenSegmentError;
 
-/// A text that is none of the words an option knows.
+/// The text is not a value of the option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("one of {} is expected", words.join(", "))]
+#[error("expected one of {}", words.join(", "))]
 pub struct WordError {
     words: &'static [&'static str],
 }
 
-/// Bytes of a UDP payload, header and checksum included.
+/// Length of a UDP payload in bytes, header and checksum included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Mtu(u16);
 
 impl Mtu {
-    /// The smallest: what every IPv4 host accepts.
+    /// The smallest: every IPv4 host accepts it.
     pub const MIN: u16 = 576;
     /// The largest UDP payload over IPv4.
     pub const MAX: u16 = 65507;
@@ -204,9 +204,9 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// No MTU.
+/// The text is not a valid MTU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a number of bytes from {} to {} is expected", Mtu::MIN, Mtu::MAX)]
+#[error("expected a number of bytes from {} to {}", Mtu::MIN, Mtu::MAX)]
 pub struct MtuError;
 
 #[cfg(test)]
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_wrong_word_names_the_right_ones() {
         let refused = "Engine".parse::<Progress>().expect_err("words are lower case");
-        assert_eq!(refused.to_string(), "one of engine, thread, hybrid is expected");
+        assert_eq!(refused.to_string(), "expected one of engine, thread, hybrid");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! Lengths of time with bounds: `3s`, `500ms`, `1m 30s`.
+//! Bounded durations: `3s`, `500ms`, `1m 30s`.
 
 use core::{fmt, str::FromStr, time::Duration};
 
-/// A length of time between 1 ms and `LIMIT` seconds. Written as a number and a unit: `3s`, `500ms`.
+/// A duration between 1 ms and `LIMIT` seconds. Written as a number and a unit: `3s`, `500ms`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Period<const LIMIT: u64>(Duration);
 
-/// Silence of a peer that counts as its death.
+/// Silence of a peer after which it is considered failed.
 pub type Silence = Period<120>;
-/// Time that a rank has to end itself.
+/// Time between SIGTERM and SIGKILL.
 pub type Grace = Period<600>;
-/// Waiting in one collective after which it is said who is missing.
+/// Time in a collective after which the missing ranks are reported.
 pub type Watchdog = Period<3600>;
-/// Time that a job has to assemble.
+/// Time from the first rank that joins a job to the last.
 pub type Assembly = Period<3600>;
 
 impl<const LIMIT: u64> Period<LIMIT> {
@@ -43,16 +43,16 @@ impl<const LIMIT: u64> fmt::Display for Period<LIMIT> {
     }
 }
 
-/// Why a text is no length of time.
+/// Why a text is not a valid duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PeriodError {
     /// It does not parse.
-    #[error("a time such as 3s or 500ms is expected")]
+    #[error("expected a duration such as 3s or 500ms")]
     Malformed,
     /// It is too short or too long.
-    #[error("a time from 1ms to {limit}s is expected")]
+    #[error("expected a duration from 1ms to {limit}s")]
     OutOfRange {
-        /// Longest, in seconds.
+        /// Longest duration, in seconds.
         limit: u64,
     },
 }

@@ -1,8 +1,8 @@
-//! The memory that messages without a receive may take: `64K`, `1M`.
+//! The size of the pool for unexpected eager messages: `64K`, `1M`.
 
 use core::{fmt, str::FromStr};
 
-/// Bytes of the pool for messages that came before their receives and are too long to be kept with their headers.
+/// Size in bytes of the pool for unexpected messages that are too long to be stored with their headers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EagerPool(u32);
 
@@ -44,9 +44,9 @@ impl fmt::Display for EagerPool {
     }
 }
 
-/// No size of a pool.
+/// The text is not a pool size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a number of bytes up to 1G is expected, such as 64K")]
+#[error("expected a number of bytes up to 1G, such as 64K")]
 pub struct EagerPoolError;
 
 #[cfg(test)]

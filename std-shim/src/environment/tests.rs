@@ -28,19 +28,22 @@ fn an_empty_environment_is_a_job_of_its_own() {
 fn unknown_names_are_refused_by_name() {
     assert_eq!(
         refused(&[("UNISONO_PROGRES", "thread")]),
-        "UNISONO_PROGRES is no setting of unisono; did you mean UNISONO_PROGRESS?"
+        "UNISONO_PROGRES is not a setting of unisono; did you mean UNISONO_PROGRESS?"
     );
-    assert_eq!(refused(&[("UNISONO_COLOUR_OF_SKY", "blue")]), "UNISONO_COLOUR_OF_SKY is no setting of unisono");
+    assert_eq!(refused(&[("UNISONO_COLOUR_OF_SKY", "blue")]), "UNISONO_COLOUR_OF_SKY is not a setting of unisono");
     let told = refused(&[("UNISONO_SEGMENTS", "2")]);
-    assert_eq!(told, "UNISONO_SEGMENTS is no setting of unisono", "what launchers tell ranks is not proposed");
-    assert!(refused(&[("UNISONO_", "")]).starts_with("UNISONO_ is no setting"));
-    assert!(refused(&[("UNISONO_rank", "1")]).starts_with("UNISONO_rank is no setting"));
+    assert_eq!(
+        told, "UNISONO_SEGMENTS is not a setting of unisono",
+        "variables that launchers set for ranks are not suggested"
+    );
+    assert!(refused(&[("UNISONO_", "")]).starts_with("UNISONO_ is not a setting"));
+    assert!(refused(&[("UNISONO_rank", "1")]).starts_with("UNISONO_rank is not a setting"));
 }
 
 #[test]
 fn bad_values_name_their_variable() {
-    assert_eq!(refused(&[("UNISONO_DEVICE", "tcp")]), "UNISONO_DEVICE=tcp: one of auto, shm, udp, verbs is expected");
-    assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: a time from 1ms to 120s is expected");
+    assert_eq!(refused(&[("UNISONO_DEVICE", "tcp")]), "UNISONO_DEVICE=tcp: expected one of auto, shm, udp, verbs");
+    assert_eq!(refused(&[("UNISONO_SILENCE", "121s")]), "UNISONO_SILENCE=121s: expected a duration from 1ms to 120s");
     assert!(
         refused(&[("UNISONO_TUNING", "/nonexistent")])
             .starts_with("UNISONO_TUNING=/nonexistent: the table cannot be read")
@@ -49,23 +52,23 @@ fn bad_values_name_their_variable() {
     assert!(refused(&[("UNISONO_MTU", "100")]).starts_with("UNISONO_MTU=100: "));
     assert_eq!(
         refused(&[("UNISONO_SCAN", "bruck:k=2")]),
-        "UNISONO_SCAN=bruck:k=2: one of dissemination, ring is expected"
+        "UNISONO_SCAN=bruck:k=2: expected one of dissemination, ring"
     );
     assert_eq!(
         refused(&[("UNISONO_ALLGATHER", "bruck:k=0")]),
-        "UNISONO_ALLGATHER=bruck:k=0: k= is a number from 1 to 16"
+        "UNISONO_ALLGATHER=bruck:k=0: k= must be a number from 1 to 16"
     );
-    assert_eq!(refused(&[("UNISONO_WATCHDOG", "0s")]), "UNISONO_WATCHDOG=0s: a time from 1ms to 3600s is expected");
+    assert_eq!(refused(&[("UNISONO_WATCHDOG", "0s")]), "UNISONO_WATCHDOG=0s: expected a duration from 1ms to 3600s");
 }
 
 #[test]
 fn faults_are_for_datagrams() {
     let reason = refused(&[("UNISONO_DEVICE", "shm"), ("UNISONO_LOSS", "5%")]);
-    assert_eq!(reason, "UNISONO_DEVICE=shm: faults are injected into datagrams of the device udp, not for this one");
+    assert_eq!(reason, "UNISONO_DEVICE=shm: fault injection applies to the device udp, not to this one");
     for setting in [("UNISONO_SEED", "7"), ("UNISONO_CORRUPT", "1%"), ("UNISONO_MTU", "1500"), ("UNISONO_GSO", "off")] {
         for device in ["shm", "verbs"] {
             let reason = refused(&[("UNISONO_DEVICE", device), setting]);
-            assert!(reason.ends_with("the device udp, not for this one"), "{setting:?}: {reason}");
+            assert!(reason.ends_with("the device udp, not to this one"), "{setting:?}: {reason}");
         }
         for device in ["auto", "udp"] {
             assert!(read(&[("UNISONO_DEVICE", device), setting]).is_ok(), "{setting:?}");
@@ -80,30 +83,30 @@ fn faults_are_for_datagrams() {
 #[test]
 fn a_seat_needs_its_neighbours() {
     assert_eq!(read(&SEATED).expect("complete").seat, Seat::new(Rank(1), 2));
-    assert_eq!(refused(&SEATED[..1]), "UNISONO_RANK is set but UNISONO_SIZE is not");
-    assert_eq!(refused(&SEATED[..2]), "UNISONO_SIZE is set but UNISONO_BOOTSTRAP is not");
-    assert_eq!(refused(&SEATED[..3]), "UNISONO_BOOTSTRAP is set but UNISONO_SECRET is not");
+    assert_eq!(refused(&SEATED[..1]), "UNISONO_RANK needs UNISONO_SIZE, which is not set");
+    assert_eq!(refused(&SEATED[..2]), "UNISONO_SIZE needs UNISONO_BOOTSTRAP, which is not set");
+    assert_eq!(refused(&SEATED[..3]), "UNISONO_BOOTSTRAP needs UNISONO_SECRET, which is not set");
     let ranks = [("UNISONO_RANK", "2"), ("UNISONO_SIZE", "2")];
-    assert_eq!(refused(&ranks), "UNISONO_RANK=2: a rank below UNISONO_SIZE=2 is expected");
+    assert_eq!(refused(&ranks), "UNISONO_RANK=2: expected a rank below UNISONO_SIZE=2");
     assert!(refused(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "0")]).starts_with("UNISONO_SIZE=0: "));
-    assert!(read(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "1")]).is_ok(), "alone, nobody is to be met");
+    assert!(read(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "1")]).is_ok(), "a job of one rank needs no rendezvous");
 }
 
 #[test]
 fn a_secret_is_never_shown() {
     let text = refused(&[("UNISONO_SECRET", "tooshort")]);
-    assert_eq!(text, "UNISONO_SECRET: a secret has 16 to 1024 bytes");
+    assert_eq!(text, "UNISONO_SECRET: a secret must have 16 to 1024 bytes");
     let settings = read(&SEATED).expect("complete");
     assert!(!format!("{settings:?}").contains("0123456789abcdef"));
     let both = [SEATED[3], ("UNISONO_SECRET_FILE", "/tmp/none")];
-    assert_eq!(refused(&both), "UNISONO_SECRET and UNISONO_SECRET_FILE exclude each other");
+    assert_eq!(refused(&both), "UNISONO_SECRET and UNISONO_SECRET_FILE cannot both be set");
     assert!(refused(&[("UNISONO_SECRET_FILE", "/nonexistent/key")]).starts_with("UNISONO_SECRET_FILE: "));
 }
 
 #[test]
 fn hosts_are_not_divided_into_nodes() {
     let both = [("UNISONO_HOSTS", "a:4"), ("UNISONO_NODES", "2")];
-    assert_eq!(refused(&both), "UNISONO_HOSTS and UNISONO_NODES exclude each other");
+    assert_eq!(refused(&both), "UNISONO_HOSTS and UNISONO_NODES cannot both be set");
     assert_eq!(read(&both[1..]).expect("good").variables().last(), Some(&("NODES", "2".to_owned())));
 }
 
@@ -158,7 +161,7 @@ fn every_setting_survives_the_way_to_another_process() {
     ]);
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
-    // Not said again: the log's filter and the secret's file, read by this process alone. Not said: nodes, since hosts are.
+    // Not printed: the log filter and the secret's file, which only this process reads, and nodes, since hosts are set.
     assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),

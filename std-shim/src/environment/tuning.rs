@@ -1,5 +1,5 @@
-//! How collectives over messages are done: as the user says, `bruck:k=2,segments=4`, as a table of what was measured says, the user's or
-//! that which is built in, or as the model chooses (`unisono_core::schedule::choose`).
+//! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
+//! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
 mod table;
 
@@ -14,7 +14,7 @@ use unisono_core::schedule::{
     Algorithm, Choice, Given, Link, Plan as Schedule, Refused, algorithms, choose, choose_given,
 };
 
-/// What can be tuned: the verbs, and their names on the command line and in the environment.
+/// The collectives that can be tuned, with their names on the command line and in the environment.
 pub const VERBS: [(Verb, &str, &str); 11] = [
     (Verb::Barrier, "barrier", "BARRIER"),
     (Verb::Broadcast, "broadcast", "BROADCAST"),
@@ -29,26 +29,26 @@ pub const VERBS: [(Verb, &str, &str); 11] = [
     (Verb::Exscan, "exscan", "EXSCAN"),
 ];
 
-/// What was measured where this was built.
+/// The built-in table of measurements.
 const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
-/// The most segments that can be asked for.
+/// Largest number of segments that an override may request.
 pub const SEGMENTS_MAX: u32 = 4096;
 
-/// What a message over UDP costs by the model: a constant, so that it is equal on all ranks. Overhead and bytes as `unisono
-/// bench rate` and `bandwidth` find them between two processes of one host; there latency is 3 to 70 µs, by who has to be
-/// scheduled, and between hosts some 10 µs.
+/// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
+/// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
+/// one host, which depends on the scheduler, and that between hosts.
 pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
 
-/// What a message between two ranks costs where all are on one node, through their rings: equal on all ranks, too.
+/// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
 pub const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
 
-/// What carries the messages of a job's collectives.
+/// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Carrier {
-    /// Datagrams, between some of the ranks at least.
+    /// Datagrams, at least between some of the ranks.
     Udp,
-    /// The rings of one node.
+    /// The shared-memory rings of one node.
     Rings,
 }
 
@@ -56,7 +56,7 @@ impl Carrier {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Udp, Self::Rings];
 
-    /// As tables name it.
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -64,7 +64,8 @@ impl Carrier {
         }
     }
 
-    /// What its messages cost by the model, where so many ranks share a processor: then most of a message's latency is work of theirs.
+    /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
+    /// overhead.
     pub const fn link(self, sharing: u16) -> Link {
         let link = match self {
             Self::Udp => UDP,
@@ -74,7 +75,7 @@ impl Carrier {
     }
 }
 
-/// How the user wants a verb to be done.
+/// The user's choice of the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Override {
     verb: Verb,
@@ -82,11 +83,11 @@ pub struct Override {
 }
 
 impl Override {
-    /// Reads `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree) and
-    /// `segments`. What is not said is chosen.
+    /// Parses `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree)
+    /// and `segments`. Options that are missing are selected automatically.
     ///
     /// # Errors
-    /// [`OverrideError`] says what can be.
+    /// [`OverrideError`], with the valid values.
     pub fn new(verb: Verb, text: &str) -> Result<Self, OverrideError> {
         let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
@@ -121,39 +122,39 @@ impl fmt::Display for Override {
     }
 }
 
-/// Why a text says nothing of how a verb can be done.
+/// Why a text is not a valid algorithm choice.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OverrideError {
-    /// The verb has no such algorithm.
-    #[error("one of {} is expected", allowed.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", "))]
+    /// The collective has no such algorithm.
+    #[error("expected one of {}", allowed.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", "))]
     Algorithm {
-        /// Those that it has.
+        /// The algorithms that it has.
         allowed: &'static [Algorithm],
     },
     /// There is no such option.
-    #[error("options are k=, radix= and segments=, separated by commas, not {given:?}")]
+    #[error("the options are k=, radix= and segments=, separated by commas, not {given:?}")]
     Option {
-        /// What was written.
+        /// The given text.
         given: String,
     },
-    /// The number is none, or out of range.
-    #[error("{name}= is a number from {least} to {most}")]
+    /// The value is not a number, or is out of range.
+    #[error("{name}= must be a number from {least} to {most}")]
     Range {
         /// The option.
         name: &'static str,
-        /// Its least value.
+        /// Its smallest value.
         least: u32,
-        /// Its greatest.
+        /// Its largest value.
         most: u32,
     },
-    /// An option twice.
+    /// An option is given twice.
     #[error("{name}= is given twice")]
     Twice {
         /// The option.
         name: &'static str,
     },
-    /// A base for an algorithm that counts in k + 1.
-    #[error("radix= is for knomial: other algorithms count in base k + 1")]
+    /// A radix is given for an algorithm that does not use one.
+    #[error("radix= applies to knomial only: the radix of other algorithms is k + 1")]
     Radix,
 }
 
@@ -167,92 +168,92 @@ fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most
     }
 }
 
-/// Why a collective is done as it is.
+/// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
-    /// It is quickest by the model.
+    /// The cost model.
     Model,
-    /// It was quickest where this was built.
+    /// The built-in table of measurements.
     BuiltIn,
-    /// It was quickest when it was measured.
+    /// The user's table of measurements.
     Table,
-    /// The user said so.
+    /// The user's override.
     Override,
 }
 
-/// How a collective is done.
+/// The algorithm selected for a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Decision {
-    /// So.
+    /// The algorithm and its parameters.
     pub choice: Choice,
-    /// Why.
+    /// What selected it.
     pub reason: Reason,
-    /// Why not as the user said, who said something.
+    /// Why the user's override is not used, if there is one.
     pub refused: Option<Refused>,
 }
 
-/// What the user says about collectives. Equal on all ranks of a job, or they do not understand each other.
+/// The user's settings for collectives. They must be equal on all ranks of a job.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tuning {
     overrides: [Option<Override>; VERBS.len()],
-    /// What was measured, and the file that it was read from.
+    /// The user's table, and the file that it was read from.
     table: Option<(Arc<Table>, Arc<str>)>,
-    /// Ranks that share a processor, as the model takes it.
+    /// Ranks per processor in the model.
     sharing: Option<u16>,
 }
 
 impl Tuning {
-    /// From now on the override's verb is done so.
+    /// Sets an override for its collective.
     pub fn set(&mut self, wanted: Override) {
         if let Some(place) = self.overrides.get_mut(wanted.verb as usize) {
             *place = Some(wanted);
         }
     }
 
-    /// What the user says of a verb.
+    /// The override of a collective, if there is one.
     pub fn get(&self, verb: Verb) -> Option<Override> {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
-    /// From now on what was measured decides where the user says nothing.
+    /// Reads the user's table, which selects where there is no override.
     ///
     /// # Errors
     /// [`TableError`].
     pub fn open(&mut self, path: &str) -> Result<(), TableError> {
-        // Ranks may run elsewhere.
+        // Ranks may run in another directory.
         let whole = std::path::absolute(path).ok();
         let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
         self.table = Some((Arc::new(Table::open(Path::new(path))?), path.into()));
         Ok(())
     }
 
-    /// Ranks that share a processor.
+    /// The number of ranks that share a processor; 1 if unknown.
     pub fn sharing(&self) -> u16 {
         self.sharing.unwrap_or(1)
     }
 
-    /// As [`sharing`](Self::sharing), where somebody has said it.
+    /// As [`sharing`](Self::sharing), but `None` if unknown.
     pub const fn said_sharing(&self) -> Option<u16> {
         self.sharing
     }
 
-    /// So many ranks share a processor.
+    /// Sets the number of ranks that share a processor.
     pub const fn set_sharing(&mut self, ranks: u16) {
         self.sharing = Some(ranks);
     }
 
-    /// It is not known how many do, as of another job's.
+    /// Clears the number of ranks that share a processor, as it was of another job.
     pub const fn forget_sharing(&mut self) {
         self.sharing = None;
     }
 
-    /// All ranks of a job are on this host, which has so many processors: unless it was said, how many share one.
+    /// Sets the number of ranks that share a processor, unless it is set, for a job whose ranks are all on this host.
     pub fn share(&mut self, ranks: u32, processors: usize) {
         let sharing = (ranks as usize).div_ceil(processors.max(1));
         self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
     }
 
-    /// Equal on ranks that choose the same.
+    /// A digest, equal on ranks that select the same algorithms.
     pub fn digest(&self) -> u64 {
         let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
         let said = VERBS.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
@@ -260,19 +261,19 @@ impl Tuning {
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
     }
 
-    /// How a collective is done: as the user says if that fits the call, else as a table says if that does, else as the one that
-    /// is built in, else as the model chooses. The same on all ranks where `plan` differs in the rank only.
+    /// Selects the algorithm of a collective: the override if it is valid for the call, else the user's table, else the
+    /// built-in table, else the cost model. Equal on all ranks if `plan` differs in the rank only.
     ///
     /// # Errors
-    /// There is no schedule for it at all: a rank outside the group, or too many ranks.
+    /// No schedule exists for the call: the rank is outside the group, or there are too many ranks.
     pub fn choose(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Choice, Refused> {
         self.decide(plan, varying, carrier).map(|decision| decision.choice)
     }
 
-    /// As [`choose`](Self::choose), and why.
+    /// As [`choose`](Self::choose), with what selected the algorithm.
     ///
     /// # Errors
-    /// As there.
+    /// As [`choose`](Self::choose).
     pub fn decide(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Decision, Refused> {
         let link = carrier.link(self.sharing());
         let given = |wanted: Override| choose_given(plan, varying, &link, &wanted.given);
@@ -292,7 +293,7 @@ impl Tuning {
         Schedule::new(choice.call(plan, varying)).map(|_| Decision { choice, reason, refused })
     }
 
-    /// The variables, without prefix, that make another process read this.
+    /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
@@ -301,13 +302,13 @@ impl Tuning {
     }
 }
 
-/// Where the model was found to be worse by more than a tenth.
+/// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.
 fn built_in() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| Table::read(BUILT_IN).unwrap_or_default())
 }
 
-/// The verb that a variable tunes.
+/// The collective that a variable tunes.
 pub(super) fn verb_of(variable: &str) -> Option<Verb> {
     VERBS.iter().find(|(_, _, name)| *name == variable).map(|(verb, ..)| *verb)
 }
@@ -352,20 +353,20 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_what_can() {
-        let barrier = "one of dissemination, knomial, doubling, standard-exchange is expected";
+        let barrier = "expected one of dissemination, knomial, doubling, standard-exchange";
         assert_eq!(refused(Verb::Barrier, "bruck"), barrier);
         assert_eq!(refused(Verb::Barrier, ""), barrier);
-        assert_eq!(refused(Verb::Scan, "Ring"), "one of dissemination, ring is expected");
+        assert_eq!(refused(Verb::Scan, "Ring"), "expected one of dissemination, ring");
         for text in ["bruck:", "bruck:k", "bruck:ports=2", "bruck:k=2,"] {
-            assert!(refused(Verb::Allgather, text).starts_with("options are k=, radix= and segments="), "{text}");
+            assert!(refused(Verb::Allgather, text).starts_with("the options are k=, radix= and segments="), "{text}");
         }
         for text in ["bruck:k=0", "bruck:k=17", "bruck:k=", "bruck:k=+1", "bruck:k=-1", "bruck:k=99999999999"] {
-            assert_eq!(refused(Verb::Allgather, text), "k= is a number from 1 to 16", "{text}");
+            assert_eq!(refused(Verb::Allgather, text), "k= must be a number from 1 to 16", "{text}");
         }
-        assert_eq!(refused(Verb::Gather, "knomial:radix=1"), "radix= is a number from 2 to 17");
-        assert_eq!(refused(Verb::Gather, "knomial:segments=0"), "segments= is a number from 1 to 4096");
+        assert_eq!(refused(Verb::Gather, "knomial:radix=1"), "radix= must be a number from 2 to 17");
+        assert_eq!(refused(Verb::Gather, "knomial:segments=0"), "segments= must be a number from 1 to 4096");
         assert_eq!(refused(Verb::Gather, "knomial:k=2,k=2"), "k= is given twice");
-        let radix = "radix= is for knomial: other algorithms count in base k + 1";
+        let radix = "radix= applies to knomial only: the radix of other algorithms is k + 1";
         assert_eq!(refused(Verb::Gather, "direct:radix=3"), radix);
     }
 
@@ -405,7 +406,7 @@ mod tests {
         let measured = Tuning { overrides: Default::default(), ..tuning.clone() };
         assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, Reason::Table));
         assert_eq!(said(&measured, &Plan { bytes: 999, ..reduce }, Carrier::Udp), (Algorithm::Halving, Reason::Table));
-        // A ring takes no operation that does not commute, and nothing was measured of rings.
+        // A ring needs a commutative operation, and the table has no line for rings.
         let ordered = Plan { order: Order::Rank, ..reduce };
         assert_eq!(said(&measured, &ordered, Carrier::Udp).1, Reason::Model);
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, Reason::Model);
@@ -416,20 +417,20 @@ mod tests {
     #[test]
     fn what_is_built_in_decides_before_the_model() {
         assert!(Table::read(BUILT_IN).is_ok_and(|table| table != Table::default() && table == *built_in()));
-        let mut crowded = Tuning::default();
-        crowded.share(4, 2);
+        let mut oversubscribed = Tuning::default();
+        oversubscribed.share(4, 2);
         let said = |tuning: &Tuning, plan: &Plan, carrier| {
             let decision = tuning.decide(plan, false, carrier).expect("a choice");
             (decision.choice.algorithm, decision.reason)
         };
         let long = Plan { bytes: 1 << 16, ..plan(Verb::Allreduce, 4) };
-        assert_eq!(said(&crowded, &long, Carrier::Udp), (Algorithm::Ring, Reason::BuiltIn));
-        // Elsewhere, with a processor for each rank, and in rank order it is not known.
-        assert_eq!(said(&crowded, &long, Carrier::Rings).1, Reason::Model);
+        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Ring, Reason::BuiltIn));
+        // The table has no line for rings, for a processor per rank, or for rank order.
+        assert_eq!(said(&oversubscribed, &long, Carrier::Rings).1, Reason::Model);
         assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, Reason::Model);
-        assert_eq!(said(&crowded, &Plan { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
-        crowded.set(Override::new(Verb::Allreduce, "halving").expect("good"));
-        assert_eq!(said(&crowded, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
+        assert_eq!(said(&oversubscribed, &Plan { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
+        oversubscribed.set(Override::new(Verb::Allreduce, "halving").expect("good"));
+        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
     }
 
     #[test]
@@ -446,10 +447,10 @@ mod tests {
             digests.extend([tuning.digest(), again.digest()]);
         }
         digests.extend([Tuning::default().digest(), tuned(Verb::Scan, "ring").digest()]);
-        let mut crowded = Tuning::default();
-        crowded.share(5, 2);
-        assert_eq!(crowded.sharing(), 3);
-        digests.push(crowded.digest());
+        let mut oversubscribed = Tuning::default();
+        oversubscribed.share(5, 2);
+        assert_eq!(oversubscribed.sharing(), 3);
+        digests.push(oversubscribed.digest());
         digests.extend([tuned(Verb::Exscan, "ring").digest(), tuned(Verb::Scan, "ring:k=2").digest()]);
         let count = digests.len();
         digests.sort_unstable();
@@ -458,7 +459,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was asked for, what is chosen has a schedule, on every rank the same.
+        /// For any override, the selected algorithm has a schedule, the same on every rank.
         #[test]
         fn what_is_chosen_has_a_schedule(
             verb in 0..VERBS.len(), algorithm in 0_usize..5, k in 1_u32..=16, segments in 1..=SEGMENTS_MAX,

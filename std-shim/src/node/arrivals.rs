@@ -1,4 +1,4 @@
-//! The ranks of a node come to their seats.
+//! Waiting until all ranks of a node have attached to the shared-memory segment.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -12,24 +12,24 @@ use super::handover::Giver;
 use super::{Neighbour, NodeError, Presence};
 use unisono_bootstrap::{Incarnation, Membership, Notice, Rank};
 
-/// Between two looks at what has not come, at first and at most.
+/// Pause between two checks, initial and maximum.
 const LOOKS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
-/// A wait for something that others of the node do, which looks at what the launcher says meanwhile.
+/// A wait for other ranks of the node, with a deadline, that also handles events from the rendezvous server.
 pub(super) struct Patience<'a> {
     pub(super) membership: &'a mut Membership,
     pub(super) deadline: Instant,
     pause: Duration,
 }
 
-/// What the launcher says of a rank that is waited for.
+/// The result of one step of the wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// Nothing: it may still come.
+    /// The rank may still come.
     Wait,
-    /// It is dead.
+    /// The rank has failed.
     Dead,
-    /// The time is over.
+    /// The deadline has passed.
     Late,
 }
 
@@ -38,15 +38,15 @@ impl<'a> Patience<'a> {
         Self { membership, deadline, pause: LOOKS[0] }
     }
 
-    /// The life of a rank that the job knows.
+    /// The incarnation of a rank that joined the job.
     pub(super) fn incarnation(&self, rank: Rank) -> Incarnation {
         self.membership.table().get(rank.0 as usize).map_or(Incarnation(0), |entry| entry.incarnation)
     }
 
-    /// Sleeps a little, and hears of the rank.
+    /// Sleeps for a short while, and checks for events about the rank.
     ///
     /// # Errors
-    /// The job was ended.
+    /// A rank aborted the job.
     pub(super) fn rest(&mut self, awaited: Rank) -> Result<Word, NodeError> {
         for notice in self.membership.heard() {
             match *notice {
@@ -64,19 +64,19 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Those who are to come.
+/// The ranks that are expected to attach.
 pub(super) struct Arrivals<'a> {
     pub(super) segment: Segment<'static>,
     pub(super) layout: &'a Layout,
     pub(super) life: &'a Life,
     pub(super) ranks: &'a [Rank],
     pub(super) own: u32,
-    /// Who gives them the segment, if this process does.
+    /// Passes them the segment, if this process created it.
     pub(super) giver: Option<Giver>,
 }
 
 impl Arrivals<'_> {
-    /// Waits until all are there or known to be dead.
+    /// Waits until all ranks have attached or are known to have failed.
     pub(super) fn wait(mut self, mut patience: Patience<'_>) -> Result<Box<[Neighbour]>, NodeError> {
         let mut come: Vec<Neighbour> = Vec::with_capacity(self.ranks.len());
         while let (Some(rank), Ok(local)) = (self.ranks.get(come.len()).copied(), u32::try_from(come.len())) {
@@ -96,7 +96,7 @@ impl Arrivals<'_> {
         Ok(come.into())
     }
 
-    /// What there is to see of one of them, if it has come.
+    /// Checks the slot of one rank. `None` if the rank has not attached yet.
     fn look(&self, local: u32, rank: Rank, incarnation: Incarnation) -> Result<Option<Neighbour>, NodeError> {
         let stranger = NodeError::Stranger(rank);
         let Some(seat) = Seat::of(self.segment, self.layout, local) else { return Err(stranger) };
@@ -109,7 +109,7 @@ impl Arrivals<'_> {
         };
         let holder = self.life.holder(local)?;
         if (sitter.rank, sitter.incarnation) != (rank.0, incarnation.0) {
-            // An earlier life has the seat; the present one does without.
+            // An earlier incarnation used the slot; the present one does not share memory.
             return if holder == Holder::Nobody { Ok(Some(Neighbour::absent(rank))) } else { Err(stranger) };
         }
         let here = local == self.own || (holder == Holder::Nobody && sitter.process == std::process::id());

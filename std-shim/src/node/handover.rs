@@ -1,6 +1,7 @@
-//! How ranks that no launcher gave a segment share one: the first of the node makes it and hands its descriptor to the others
-//! over a socket in the abstract namespace (`unix(7)`). The socket's name follows from the job's key and the first rank's
-//! life, and both ends insist on the same user: who guesses or sees the name gains nothing.
+//! Passing the shared-memory segment between ranks whose launcher provided none: the first rank of the node creates it
+//! and passes its descriptor to the others over a Unix socket in the abstract namespace (`unix(7)`, `SCM_RIGHTS`). The
+//! socket's name is derived from the job's key and the first rank's incarnation, and both ends require the same user:
+//! guessing or seeing the name gains an attacker nothing.
 
 use core::fmt::Write as _;
 use core::mem::MaybeUninit;
@@ -18,14 +19,14 @@ use rustix::process::Pid;
 
 use unisono_bootstrap::{Entry, Secret};
 
-/// A descriptor comes with this byte.
+/// The message byte that accompanies a descriptor.
 const GIVEN: u8 = b'1';
-/// There is none.
+/// The message byte for "there is no segment".
 const NOTHING: u8 = b'0';
-/// Longest wait for an answer before the taker looks round.
+/// Longest wait for an answer before the receiver checks for other events.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Where the descriptor is handed over.
+/// The address of the socket over which the descriptor is passed.
 pub(super) fn place(secret: &Secret, job: &str, first: &Entry) -> io::Result<SocketAddr> {
     let (life, node) = (first.incarnation.0.to_le_bytes(), first.node.to_le_bytes());
     let mut name = String::from("unisono-");
@@ -35,11 +36,11 @@ pub(super) fn place(secret: &Secret, job: &str, first: &Entry) -> io::Result<Soc
     SocketAddr::from_abstract_name(name)
 }
 
-/// The first rank's end.
+/// The first rank's end: sends the descriptor.
 #[derive(Debug)]
 pub(super) struct Giver {
     listener: UnixListener,
-    /// Who has come and got nothing yet.
+    /// Connected receivers that have not been served.
     come: Vec<UnixStream>,
 }
 
@@ -50,7 +51,7 @@ impl Giver {
         Ok(Self { listener, come: Vec::new() })
     }
 
-    /// Lets come who is there. Says how many wait for their descriptor.
+    /// Accepts the waiting connections. Returns how many receivers wait for the descriptor.
     pub(super) fn gather(&mut self) -> usize {
         while let Ok((stream, _)) = self.listener.accept() {
             if is_own_user(&stream) {
@@ -60,31 +61,31 @@ impl Giver {
         self.come.len()
     }
 
-    /// The processes of those who wait.
+    /// The process IDs of the waiting receivers.
     pub(super) fn processes(&self) -> impl Iterator<Item = Pid> {
         self.come.iter().filter_map(|stream| Some(socket_peercred(stream).ok()?.pid))
     }
 
-    /// Gives the descriptor, or word that there is none, to everybody who has come. Says how many.
+    /// Sends the descriptor, or the byte for "no segment", to every connected receiver. Returns how many were served.
     pub(super) fn give(&mut self, segment: Option<BorrowedFd<'_>>) -> usize {
         self.gather();
-        // Who is gone again does not matter.
+        // A receiver that has disconnected does not count.
         self.come.drain(..).filter(|stream| send(stream, segment).is_ok()).count()
     }
 }
 
-/// What a taker found.
+/// The result of asking for the descriptor.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// The segment.
     Segment(OwnedFd),
-    /// There is none to be had.
+    /// The first rank has no segment.
     Nothing,
-    /// Nobody answers yet.
+    /// The first rank has not answered yet.
     NotYet,
 }
 
-/// Another rank's end.
+/// Another rank's end: receives the descriptor.
 #[derive(Debug)]
 pub(super) struct Taker {
     place: SocketAddr,
@@ -96,7 +97,8 @@ impl Taker {
         Self { place, asked: None }
     }
 
-    /// Asks, or goes on waiting for the answer. Returns at once when nobody is there, and soon when nobody answers.
+    /// Connects, or continues to wait for the answer. Returns at once when nobody listens, and within [`PATIENCE`] when
+    /// nobody answers.
     pub(super) fn take(&mut self) -> io::Result<Taken> {
         let stream = match self.asked.take() {
             Some(stream) => stream,
@@ -115,7 +117,7 @@ impl Taker {
                 self.asked = Some(stream);
                 Ok(Taken::NotYet)
             }
-            // Whoever was asked is gone.
+            // The sender has closed the connection.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Taken::NotYet),
             answered => answered,
         }
@@ -189,11 +191,11 @@ mod tests {
     fn descriptor_is_handed_over_to_everybody_who_comes() {
         let place = place_of("handed over", std::process::id(), 0);
         let mut early = Taker::new(place.clone());
-        assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody is there");
+        assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody listens");
         let mut giver = Giver::open(&place).expect("the name is free");
         assert!(matches!(early.take(), Ok(Taken::NotYet)), "nobody answers");
         drop(early);
-        assert_eq!(giver.give(None), 0, "who has hung up gets nothing");
+        assert_eq!(giver.give(None), 0, "a receiver that disconnected gets nothing");
         let memory = rustix::fs::memfd_create("given", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
         rustix::fs::ftruncate(&memory, 4711).expect("sized");
         std::thread::scope(|scope| {
@@ -209,7 +211,7 @@ mod tests {
             let taker = scope.spawn(|| until_there(&place));
             while giver.gather() == 0 {}
             assert_eq!(giver.processes().collect::<Vec<_>>(), [rustix::process::getpid()]);
-            assert_eq!(giver.give(None), 1, "who was let in before gets it, too");
+            assert_eq!(giver.give(None), 1, "a receiver accepted earlier is served, too");
             assert!(matches!(taker.join().expect("takes"), Taken::Nothing));
         });
     }

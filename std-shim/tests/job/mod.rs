@@ -1,6 +1,6 @@
-//! Worlds of one job, each on a thread of its own, over UDP on the loopback interface and over shared memory.
+//! A job of Worlds in one process, each on a thread of its own, over UDP on the loopback and over shared memory.
 
-// Each test program uses some of it.
+// Each test program uses a part of this module.
 #![allow(dead_code)]
 
 use core::num::NonZero;
@@ -13,26 +13,26 @@ use unisono::environment::Settings;
 use unisono_shmem::host::file::SegmentFile;
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
-/// How the ranks of a job reach each other.
+/// The transport between the ranks of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
     Udp,
     /// All in one segment.
     Memory(Waiting),
-    /// The first two in one segment, the others elsewhere.
+    /// The first two ranks share a segment, the others use UDP.
     Both,
 }
 
 pub(crate) const EVERY_WAY: [Over; 4] =
     [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
 
-/// Runs `body` on every rank of a job, then finishes, every way and in every progress mode.
+/// Runs `body` on every rank of a job, then finishes, over every transport and in every progress mode.
 pub(crate) fn everywhere(size: u32, body: fn(&World)) {
     for over in EVERY_WAY {
         for progress in ["engine", "thread", "hybrid"] {
             job_over(over, size, &[("PROGRESS", progress)], |world| {
                 body(&world);
-                world.finish().expect("everybody finishes");
+                world.finish().expect("all ranks finish");
             });
         }
     }
@@ -43,12 +43,12 @@ pub(crate) fn job(size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync)
     job_over(Over::Udp, size, more, body);
 }
 
-/// Runs `body` on every rank of a job with these settings (without prefix); panics when one of them does.
+/// Runs `body` on every rank of a job with these settings (without prefix); panics if a rank panics.
 pub(crate) fn job_over(over: Over, size: u32, more: &[(&str, &str)], body: impl Fn(World) + Sync) {
     job_in_grants(over, None, size, more, body);
 }
 
-/// As that, with memory granted by so many bytes at a time.
+/// As [`job_over`], with at most `grant` bytes per clear-to-send.
 pub(crate) fn job_in_grants(
     over: Over,
     grant: Option<NonZero<u32>>,
@@ -56,7 +56,7 @@ pub(crate) fn job_in_grants(
     more: &[(&str, &str)],
     body: impl Fn(World) + Sync,
 ) {
-    // The port is free: it was given out a moment ago.
+    // The port is free: the system assigned it a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let (together, waiting) = match over {
         Over::Udp => (0, Waiting::Shared),
@@ -91,8 +91,8 @@ pub(crate) fn job_in_grants(
                 let mut settings = Settings::from_variables(variables).expect("settings");
                 settings.transport.grant = grant;
                 let world = World::join_as(&settings).expect("a world");
-                let near = world.node().map_or(0, |node| node.size());
-                assert_eq!(near, if rank < together { together } else { 0 });
+                let shared = world.node().map_or(0, |node| node.size());
+                assert_eq!(shared, if rank < together { together } else { 0 });
                 body(world);
             });
         }

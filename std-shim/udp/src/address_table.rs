@@ -1,4 +1,4 @@
-//! Where peers are: one record of 20 bytes each.
+//! The address table: the socket addresses of each peer, 20 bytes per peer.
 
 use alloc::collections::BTreeMap;
 use core::{
@@ -13,44 +13,44 @@ use unisono_core::ids::PeerId;
 
 use super::MTU_MIN;
 
-/// The two sockets of a process.
+/// The addresses of a process's two sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// Address of both.
+    /// IP address of both.
     pub address: IpAddr,
-    /// Port of the polled lane.
+    /// Port of the polled queue.
     pub polled: u16,
-    /// Port of the interrupt lane.
+    /// Port of the interrupt queue.
     pub interrupt: u16,
 }
 
 /// Why a path was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathError {
-    /// The table was made for fewer peers.
+    /// The peer's number exceeds the table's capacity.
     UnknownPeer,
-    /// An IPv6 address for a device bound to an IPv4 one, or the other way round.
+    /// An IPv6 address for a device bound to an IPv4 address, or the other way round.
     WrongFamily,
     /// The address is unspecified, multicast or link-local IPv6 (which names no link), or a port is 0.
     NotAnAddress,
-    /// The peer takes less than [`MTU_MIN`] bytes.
+    /// The peer's MTU is below [`MTU_MIN`] bytes.
     TooNarrow,
 }
 
 impl fmt::Display for PathError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            Self::UnknownPeer => "rank beyond the number of peers",
-            Self::WrongFamily => "address of another family than the device's",
-            Self::NotAnAddress => "not the address of a socket",
-            Self::TooNarrow => "MTU below 576 bytes",
+            Self::UnknownPeer => "the rank is not below the number of peers",
+            Self::WrongFamily => "the peer's address is of another family (IPv4, IPv6) than the device's",
+            Self::NotAnAddress => "the peer's address is unspecified, multicast or link-local, or a port is 0",
+            Self::TooNarrow => "the peer's MTU is below 576 bytes",
         })
     }
 }
 
 impl Error for PathError {}
 
-/// An address as the kernel takes and gives it.
+/// A socket address in the kernel's format.
 #[derive(Clone, Copy)]
 #[repr(C, align(4))]
 pub(super) struct Name {
@@ -58,9 +58,9 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Room for either family.
+    /// Size that holds either family.
     pub(super) const BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-    /// Of no family.
+    /// The address of no family.
     pub(super) const NONE: Self = Self { raw: [0; Self::BYTES as usize] };
 
     fn v4(address: [u8; 4], port: u16) -> Self {
@@ -79,12 +79,12 @@ impl Name {
         name
     }
 
-    /// Bytes that the kernel wants to see.
+    /// Length of the address, as the kernel expects it.
     pub(super) fn bytes(&self) -> libc::socklen_t {
         if self.family() == libc::AF_INET { size_of::<libc::sockaddr_in>() as libc::socklen_t } else { Self::BYTES }
     }
 
-    /// For the kernel to read.
+    /// Pointer for a system call.
     pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
         ptr::from_ref(self).cast()
     }
@@ -104,8 +104,8 @@ impl Name {
         self.raw.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
     }
 
-    /// As the number of the (mapped) IPv6 address, and the port. What has no family is all zeros, which no path is. A number, for it is
-    /// looked at once for every datagram: an array put together of bytes is in memory, and read from there at once.
+    /// The (IPv4-mapped) IPv6 address as a number, and the port; all zeros if there is no family, which no path has. A
+    /// number, since it is compared for every datagram, and comparing a byte array would go through memory.
     #[inline(always)]
     fn endpoint(&self) -> (u128, u16) {
         match self.family() {
@@ -125,34 +125,34 @@ impl Name {
 /// The (mapped) IPv6 address of 0.0.0.0 as a number.
 const MAPPED: u128 = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
 
-/// A peer's address as (mapped) IPv6 and the ports of its lanes. All zeros: no path.
+/// A peer's address as (mapped) IPv6, and the ports of its queues. All zeros: no path.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Record {
     address: [u8; 16],
     ports: [u16; 2],
 }
 
-/// Bytes that a peer costs here.
+/// Bytes of the address table per peer.
 pub const RECORD: usize = size_of::<Record>();
 
 const _: () = assert!(RECORD == 20);
 
-/// Paths by rank.
+/// Paths by peer.
 pub(super) struct AddressTable {
     records: Vec<Record>,
-    /// Peers whose path carries less than `mtu`.
+    /// Peers whose path has a smaller MTU than `mtu`.
     narrow: BTreeMap<u32, u16>,
     mtu: u16,
     v6: bool,
 }
 
 impl AddressTable {
-    /// Room for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included.
+    /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included.
     pub(super) fn new(peers: u32, mtu: u16, v6: bool) -> Self {
         Self { records: vec![Record::default(); peers as usize], narrow: BTreeMap::new(), mtu, v6 }
     }
 
-    /// Sets a peer's path. `mtu` is the largest frame that the peer takes, in bytes, checksum included.
+    /// Sets a peer's path. `mtu` is the largest frame that the peer accepts, in bytes, checksum included.
     pub(super) fn set(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         let record = self.records.get_mut(peer.0 as usize).ok_or(PathError::UnknownPeer)?;
         let address = match path.address.to_canonical() {
@@ -176,7 +176,7 @@ impl AddressTable {
         Ok(())
     }
 
-    /// Where a peer's lane is, or `None` when the peer has no path.
+    /// The address of a peer's queue, or `None` if the peer has no path.
     pub(super) fn name(&self, peer: PeerId, lane: Lane) -> Option<Name> {
         let record = self.records.get(peer.0 as usize).filter(|record| **record != Record::default())?;
         let [polled, interrupt] = record.ports;
@@ -191,13 +191,13 @@ impl AddressTable {
         Some(Name::v4([a, b, c, d], port))
     }
 
-    /// Largest frame on the way to a peer, checksum included, or `None` when the peer has no path.
+    /// The largest frame on the path to a peer, checksum included, or `None` if the peer has no path.
     pub(super) fn mtu(&self, peer: PeerId) -> Option<u16> {
         self.name(peer, Lane::Polled)?;
         Some(self.narrow.get(&peer.0).copied().unwrap_or(self.mtu))
     }
 
-    /// Whether the address is that of one of the peer's lanes.
+    /// Whether the address is that of one of the peer's queues.
     #[inline]
     pub(super) fn is(&self, peer: PeerId, name: &Name) -> bool {
         let Some(Record { address: known, ports: [polled, interrupt] }) = self.records.get(peer.0 as usize) else {

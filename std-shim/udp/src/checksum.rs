@@ -1,16 +1,16 @@
-//! The trailer of every frame: CRC-32C over head and payload, least significant byte first.
+//! The trailer of every frame: CRC-32C over header and payload, least significant byte first.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// Bytes of the trailer.
+/// Length of the trailer in bytes.
 pub(super) const TRAILER: usize = 4;
 
-/// Of contiguous bytes.
+/// The checksum of contiguous bytes.
 pub(super) fn of(bytes: &[u8]) -> [u8; TRAILER] {
     crc32_iscsi(bytes).to_le_bytes()
 }
 
-/// Of a head with its payload elsewhere.
+/// The checksum of a header with its payload elsewhere.
 pub(super) fn of_parts(head: &[u8], payload: &[u8]) -> [u8; TRAILER] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(head);

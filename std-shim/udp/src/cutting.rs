@@ -1,14 +1,14 @@
-//! Whether the kernel is asked to cut runs: not for a while after it refused.
+//! Use of generic segmentation offload (GSO): paused for a while after the kernel rejected it.
 
-/// Batches for which nothing is cut after the first refusal, and after many.
+/// Length of the pause in batches: after the first rejection, and at most.
 const PAUSE: (u32, u32) = (1 << 6, 1 << 20);
 
-/// A refusal may be one path's (a link that is narrower, or sums no checksums), a moment's, or the system's: each one in a row
-/// doubles the pause.
+/// Whether GSO is used at present. A rejection may be due to one path (a link with a smaller MTU, or without checksum
+/// offload), to the moment, or to the system: each consecutive one doubles the pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cutting {
     wanted: bool,
-    /// Batches that are left of the pause, and of the next one.
+    /// Remaining batches of this pause, and the length of the next one.
     pause: u32,
     next_pause: u32,
 }
@@ -18,22 +18,22 @@ impl Cutting {
         Self { wanted, pause: 0, next_pause: PAUSE.0 }
     }
 
-    /// Whether runs are cut at present.
+    /// Whether GSO is in use at present.
     pub(super) const fn is_on(&self) -> bool {
         self.wanted && self.pause == 0
     }
 
-    /// A batch leaves.
+    /// Counts a batch.
     pub(super) const fn pass(&mut self) {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// The kernel took a run.
+    /// The kernel accepted a GSO message.
     pub(super) const fn handle_taken(&mut self) {
         self.next_pause = PAUSE.0;
     }
 
-    /// The kernel refused a run.
+    /// The kernel rejected a GSO message.
     pub(super) const fn handle_refused(&mut self) {
         self.pause = self.next_pause;
         self.next_pause = if self.next_pause < PAUSE.1 { self.next_pause << 1 } else { PAUSE.1 };
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(pauses[..3], [64, 128, 256]);
         assert_eq!(pauses[14..], [1 << 20; 2]);
         cutting.handle_taken();
-        assert_eq!(pause(&mut cutting), 64, "what was taken forgives");
+        assert_eq!(pause(&mut cutting), 64, "a success resets the pause");
     }
 
     #[test]

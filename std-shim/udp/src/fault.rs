@@ -1,7 +1,7 @@
-//! The one fault injector: decides what an unreliable link does to a frame, and keeps the frames that others overtake.
+//! The fault injector: loses, reorders, duplicates and corrupts frames of an unreliable link, reproducibly from a seed.
 //!
-//! [`Injector`] only decides, [`Delayed`] only orders; who sends frames carries the [`Fate`] out and counts it. Frames
-//! are whole: header, payload and checksum trailer.
+//! [`Injector`] decides the outcome of each frame and [`Delayed`] orders the reordered frames; the device carries out
+//! the [`Fate`] and counts it. Frames are whole: header, payload and checksum trailer.
 
 use core::{error::Error, fmt, str::FromStr};
 
@@ -13,12 +13,12 @@ pub const OVERTAKEN_MAX: u8 = 8;
 pub struct Probability(f64);
 
 impl Probability {
-    /// Refuses what is not a number from 0 to 1.
+    /// Returns an error if `value` is not a number from 0 to 1.
     pub fn new(value: f64) -> Result<Self, ProbabilityError> {
         if (0.0..=1.0).contains(&value) { Ok(Self(value.abs())) } else { Err(ProbabilityError::OutOfRange) }
     }
 
-    /// From 0 to 1.
+    /// The value, from 0 to 1.
     pub const fn value(self) -> f64 {
         self.0
     }
@@ -44,10 +44,10 @@ impl fmt::Display for Probability {
     }
 }
 
-/// Why a text or number is no probability.
+/// Why a text or number is not a probability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbabilityError {
-    /// It does not parse.
+    /// It is not a number.
     NotANumber,
     /// It is NaN, below 0 or above 1 (100%).
     OutOfRange,
@@ -56,47 +56,47 @@ pub enum ProbabilityError {
 impl fmt::Display for ProbabilityError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            Self::NotANumber => "not a number: write 0.05 or 5%",
-            Self::OutOfRange => "a probability lies between 0 and 1 (0% and 100%)",
+            Self::NotANumber => "not a number: write it as 0.05 or 5%",
+            Self::OutOfRange => "a probability must lie between 0 and 1 (0% and 100%)",
         })
     }
 }
 
 impl Error for ProbabilityError {}
 
-/// How bad a link is: each fault strikes each frame independently.
+/// The fault probabilities of a link: each fault is drawn independently for each frame.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Faults {
-    /// The frame disappears.
+    /// The frame is lost.
     pub loss: Probability,
     /// 1 to [`OVERTAKEN_MAX`] later frames leave before it.
     pub reorder: Probability,
-    /// It leaves twice. Each copy is reordered and corrupted on its own.
+    /// The frame is sent twice. Each copy is reordered and corrupted on its own.
     pub duplicate: Probability,
     /// One to eight bits of one byte change.
     pub corrupt: Probability,
-    /// Equal seeds give equal fates. Every process of a job adds its rank.
+    /// Equal seeds give equal outcomes. Each process of a job adds its rank to the seed.
     pub seed: u64,
 }
 
 impl Faults {
-    /// Whether no frame is ever touched.
+    /// Whether all fault probabilities are zero.
     pub fn is_none(&self) -> bool {
         [self.loss, self.reorder, self.duplicate, self.corrupt].iter().all(|fault| fault.0 == 0.0)
     }
 }
 
-/// Bits of one byte that change.
+/// A bit error in one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Flip {
     /// Index into the frame.
     pub byte: usize,
-    /// The bits, at least one.
+    /// Mask of the flipped bits, at least one.
     pub bits: u8,
 }
 
 impl Flip {
-    /// Changes the bits. A byte that the frame does not have stays untouched.
+    /// Flips the bits. Does nothing if the frame is too short.
     pub fn apply(self, frame: &mut [u8]) {
         if let Some(byte) = frame.get_mut(self.byte) {
             *byte ^= self.bits;
@@ -104,32 +104,32 @@ impl Flip {
     }
 }
 
-/// What becomes of one copy of a frame.
+/// The outcome for one copy of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Passage {
     /// Later frames that leave before it: 0, or 1 to [`OVERTAKEN_MAX`].
     pub overtaken_by: u8,
-    /// What changes in it.
+    /// Its bit error, if any.
     pub flip: Option<Flip>,
 }
 
-/// What becomes of a frame: its copies. None means that it is lost.
+/// The outcome for a frame: its copies. No copy means that it is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fate {
     /// The frame, unless it is lost.
     pub first: Option<Passage>,
-    /// Its duplicate.
+    /// Its duplicate, if there is one.
     pub second: Option<Passage>,
 }
 
 impl Fate {
-    /// The copies that leave.
+    /// The copies that are sent.
     pub fn passages(self) -> impl Iterator<Item = Passage> {
         self.first.into_iter().chain(self.second)
     }
 }
 
-/// Decides the fate of frames, reproducibly from a seed.
+/// Decides the outcome of each frame, reproducibly from a seed.
 #[derive(Clone, Debug)]
 pub struct Injector {
     faults: Faults,
@@ -137,12 +137,12 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// A fresh sequence of fates.
+    /// An injector at the start of the seed's sequence.
     pub fn new(faults: Faults) -> Self {
         Self { faults, random: fastrand::Rng::with_seed(faults.seed) }
     }
 
-    /// The fate of the next frame, of `bytes` bytes.
+    /// The outcome of the next frame, of `bytes` bytes.
     pub fn fate(&mut self, bytes: usize) -> Fate {
         if self.strikes(self.faults.loss) {
             return Fate { first: None, second: None };
@@ -164,14 +164,15 @@ impl Injector {
     }
 }
 
-/// Frames on their way out: those not overtaken leave at once, the others after as many later ones as their passage says.
+/// Outgoing frames: frames that are not reordered leave at once; a reordered frame leaves after its number of later
+/// frames.
 ///
-/// It never sleeps and knows no clock. No frame stays for ever: each leaves once `overtaken_by` frames were pushed after
-/// it, and [`flush_idle`](Self::flush_idle) lets all leave. The owner calls that when nothing was pushed for a while of its choosing.
+/// It never sleeps and uses no clock. Each frame leaves once `overtaken_by` later frames were pushed, and
+/// [`flush_idle`](Self::flush_idle) releases all. The owner calls it when nothing was pushed for some time.
 #[derive(Clone, Debug)]
 pub struct Delayed<F> {
     pushed: u64,
-    /// Unordered, with the push that each is due after; a handful.
+    /// Unordered, each with the push that releases it; a handful.
     waiting: Vec<Waiting<F>>,
 }
 
@@ -189,7 +190,7 @@ impl<F> Default for Delayed<F> {
 }
 
 impl<F> Delayed<F> {
-    /// Takes a frame; `out` gets it and those that waited for it, in the order in which they leave.
+    /// Adds a frame. Calls `out` for the frame and for those that it releases, in sending order.
     pub fn push(&mut self, frame: F, overtaken_by: u8, mut out: impl FnMut(F)) {
         self.pushed += 1;
         let due = self.pushed + u64::from(overtaken_by);
@@ -201,17 +202,17 @@ impl<F> Delayed<F> {
         self.leave(self.pushed, out);
     }
 
-    /// Lets every waiting frame leave.
+    /// Releases all waiting frames.
     pub fn flush_idle(&mut self, out: impl FnMut(F)) {
         self.leave(u64::MAX, out);
     }
 
-    /// Whether no frame waits.
+    /// Whether no frame is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many frames wait.
+    /// The number of waiting frames.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

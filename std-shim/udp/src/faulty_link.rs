@@ -1,4 +1,4 @@
-//! The fault injector in the way of a lane's frames.
+//! Fault injection for the outgoing frames of a queue.
 
 use core::ptr::NonNull;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::fault::{Delayed, Faults, Injector};
 
-/// Polls of the device that found nothing, with nothing sent between them, after which overtaken frames leave anyway.
+/// Consecutive empty polls of the device, with nothing sent between them, after which reordered frames leave anyway.
 const IDLE_POLLS: u32 = 64;
 
-/// A frame of its own: faults change single copies.
+/// A copy of a frame, so that faults can change one copy only.
 #[derive(Debug)]
 struct Frame {
     to: PeerId,
@@ -22,7 +22,7 @@ struct Frame {
     bytes: Vec<u8>,
 }
 
-/// Frames between the send ring and the kernel.
+/// The stage between the send ring and the kernel.
 #[derive(Debug)]
 pub(super) struct FaultyLink {
     injector: Injector,
@@ -48,10 +48,11 @@ impl FaultyLink {
         }
     }
 
-    /// What leaves now that these datagrams are sent. Valid until the link is used again.
+    /// Applies the faults to these datagrams. Returns the datagrams to send now, which are valid until the link is used
+    /// again.
     ///
     /// # Safety
-    /// All pieces of the datagrams can be read, and nobody changes them during the call.
+    /// All pieces of the datagrams can be read, and they do not change during the call.
     pub(super) unsafe fn pass(&mut self, datagrams: &[Datagram], tally: &Tally) -> &[Datagram] {
         self.recycle();
         self.idle = 0;
@@ -76,7 +77,7 @@ impl FaultyLink {
         self.leave()
     }
 
-    /// A poll found nothing: whether it is time to let the overtaken frames leave.
+    /// Counts an empty poll. Returns whether the reordered frames are to leave now.
     pub(super) fn is_idle(&mut self) -> bool {
         if self.delayed.is_empty() {
             return false;
@@ -85,7 +86,7 @@ impl FaultyLink {
         self.idle >= IDLE_POLLS
     }
 
-    /// All overtaken frames.
+    /// All reordered frames, to be sent now.
     pub(super) fn flush_idle(&mut self) -> &[Datagram] {
         self.recycle();
         self.idle = 0;
@@ -108,10 +109,10 @@ impl FaultyLink {
     }
 }
 
-/// Makes `to` hold the datagram's bytes.
+/// Copies the datagram's bytes into `to`.
 ///
 /// # Safety
-/// All pieces can be read, and nobody changes them during the call.
+/// All pieces can be read, and they do not change during the call.
 unsafe fn collect(datagram: &Datagram, to: &mut Vec<u8>) {
     to.clear();
     let first = [datagram.first];

@@ -1,11 +1,12 @@
-//! The UDP device: two sockets, one for each lane, many datagrams per system call.
+//! The UDP device: two sockets, one for each queue (polled and interrupt), and many datagrams per system call.
 //!
 //! ```text
 //!  post → send ring → (faulty link) → transmitter ─ sendmmsg, UDP_SEGMENT → kernel
-//!  receive ← checksum ← receive pool ─ recvmmsg, UDP_GRO ← kernel          bell ─ ppoll
+//!  receive ← checksum ← receive pool ─ recvmmsg, UDP_GRO ← kernel    arrival waiter ─ ppoll
 //! ```
 //!
-//! A frame is head, payload and a CRC-32C trailer of 4 bytes. The fault injector changes whole frames, beneath the checksum.
+//! A frame is header, payload and a CRC-32C trailer of 4 bytes. The fault injector acts on whole frames, below the
+//! checksum.
 
 extern crate alloc;
 
@@ -58,36 +59,36 @@ pub const MTU_MIN: u32 = 576;
 /// Largest MTU: bytes of UDP payload over IPv4.
 pub const MTU_MAX: u32 = 65507;
 
-/// MTU of a link that does not say its own.
+/// MTU assumed for a link that reports none.
 const LINK_MTU: u32 = 1500;
 
-/// Shortest useful timeout: the kernel's and the scheduler's delays are below it.
+/// Shortest useful timeout: delays of the kernel and its scheduler are shorter.
 const GRANULARITY_NS: u32 = 250_000;
 
-/// How a device is made.
+/// The settings of a device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Address of both sockets. An unspecified IPv6 address takes IPv4 peers too.
+    /// Address of both sockets. An unspecified IPv6 address accepts IPv4 peers, too.
     pub local: IpAddr,
-    /// Ports of the polled and of the interrupt lane; 0 lets the kernel choose.
+    /// Ports of the polled and of the interrupt queue; 0 lets the kernel choose.
     pub ports: [u16; 2],
-    /// Peers that the address table has room for, 20 bytes each.
+    /// Capacity of the address table in peers, 20 bytes each.
     pub peers: u32,
-    /// Largest UDP payload in bytes, header and checksum included. Default: the MTU of the link with the local address − 28
-    /// (IPv6 − 48), at most [`MTU_MAX`].
+    /// Largest UDP payload in bytes, header and checksum included. Default: the MTU of the link with the local address
+    /// − 28 (IPv6 − 48), at most [`MTU_MAX`].
     pub mtu: Option<u32>,
-    /// The kernel cuts and joins runs of equal datagrams, where it can.
+    /// Whether to use segmentation offload (GSO, GRO) where the kernel supports it.
     pub gso: bool,
-    /// Early datagrams that can be set aside. Each may keep one buffer: of one MTU, or of 64 KiB with `gso`.
+    /// Early datagrams that can be held. Each may occupy one buffer: of one MTU, or of 64 KiB with `gso`.
     pub holdable: u16,
-    /// Bytes of receive memory asked for. The kernel grants at most twice `net.core.rmem_max` without privilege.
+    /// Requested socket receive memory in bytes. The kernel grants at most twice `net.core.rmem_max` without privilege.
     pub receive_buffer: u32,
-    /// What happens to frames on their way out.
+    /// Faults injected into outgoing frames.
     pub faults: Faults,
 }
 
 impl Options {
-    /// Defaults for `peers` peers: GSO, 256 datagrams held, 8 MiB asked for, no faults.
+    /// Defaults for `peers` peers: GSO, 256 held datagrams, 8 MiB of receive memory, no faults.
     pub fn new(local: IpAddr, peers: u32) -> Self {
         Self {
             local,
@@ -102,10 +103,10 @@ impl Options {
     }
 }
 
-/// Why there is no device.
+/// Why a device cannot be opened.
 #[derive(Debug)]
 pub enum BindError {
-    /// Not in [`MTU_MIN`]`..=`[`MTU_MAX`].
+    /// The MTU is not in [`MTU_MIN`]`..=`[`MTU_MAX`].
     Mtu(u32),
     /// The kernel refused a socket.
     Socket(io::Error),
@@ -114,8 +115,8 @@ pub enum BindError {
 impl fmt::Display for BindError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mtu(mtu) => write!(to, "MTU {mtu} is not within {MTU_MIN}..={MTU_MAX} bytes"),
-            Self::Socket(_) => to.write_str("no UDP socket"),
+            Self::Mtu(mtu) => write!(to, "the MTU of {mtu} bytes is not within {MTU_MIN}..={MTU_MAX}"),
+            Self::Socket(_) => to.write_str("the UDP socket cannot be opened"),
         }
     }
 }
@@ -135,7 +136,7 @@ impl From<io::Error> for BindError {
     }
 }
 
-/// One socket with its queues.
+/// One socket with its send ring and its receive batch.
 struct Queue {
     socket: Arc<Socket>,
     bell: Bell,
@@ -209,32 +210,34 @@ impl Udp {
         })
     }
 
-    /// Where the two sockets are bound, for the others to [`set_path`](Self::set_path). An unspecified address stays one.
+    /// The addresses of the two sockets, which the peers pass to [`set_path`](Self::set_path). An unspecified address
+    /// is returned as such.
     pub fn local(&self) -> io::Result<Path> {
         let [polled, interrupt] = [self.polled.socket.local()?, self.interrupt.socket.local()?];
         Ok(Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() })
     }
 
-    /// Sets where a peer is. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum included; the smaller of it
-    /// and the device's holds and is told by [`Fact::Path`] when the path is asked for.
+    /// Sets a peer's address. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum included; the
+    /// smaller of it and the device's own applies, and [`Fact::Path`] reports it when the path is requested.
     pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         self.table.set(peer, path, mtu)
     }
 
-    /// The MTU in bytes of UDP payload, header and checksum included: what the others give to [`set_path`](Self::set_path).
+    /// The MTU in bytes of UDP payload, header and checksum included: the value that peers pass to
+    /// [`set_path`](Self::set_path).
     pub const fn mtu(&self) -> u32 {
         self.limits.mtu + TRAILER as u32
     }
 
-    /// How many datagrams of `bytes` bytes, checksum excluded, leave best together: at most `most`, and where the kernel cuts
-    /// runs, whole ones.
+    /// The best number of datagrams of `bytes` bytes, checksum excluded, to send together: at most `most`, and a
+    /// multiple of the GSO run length where the kernel segments.
     pub fn batch_of(&self, bytes: usize, most: usize) -> usize {
         let run = if self.transmitter.cuts() { run_of(bytes.saturating_add(TRAILER)) } else { 1 };
         let most = most.clamp(1, BATCH);
         if most < run { most } else { most - most % run }
     }
 
-    /// To wait for a lane's arrivals without holding the device.
+    /// Waits for arrivals on a queue without holding the device.
     pub fn bell(&self, lane: Lane) -> Bell {
         match lane {
             Lane::Polled => self.polled.bell.clone(),
@@ -242,13 +245,13 @@ impl Udp {
         }
     }
 
-    /// The counters, readable while the device works.
+    /// The counters, readable while the device is in use.
     pub fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
     }
 
-    /// Whether there may be something to [`receive`](Device::receive): one call of the kernel, and no more, where nothing is. A faulty
-    /// link counts idle calls of that, and always says yes.
+    /// Whether there may be something to [`receive`](Device::receive): at most one system call. With fault injection it
+    /// always returns true, since the faulty link counts idle calls of `receive`.
     pub fn look(&mut self, lane: Lane) -> bool {
         let queue = match lane {
             Lane::Polled => &mut self.polled,
@@ -276,7 +279,7 @@ impl Udp {
         }
     }
 
-    /// Lets overtaken frames of both lanes leave: after a number of idle polls, or at once.
+    /// Sends the reordered frames of both queues: after a number of idle polls, or at once.
     fn flush_idle(&mut self, at_once: bool) {
         for queue in [&mut self.polled, &mut self.interrupt] {
             let Some(link) = &mut queue.link else { continue };
@@ -328,7 +331,7 @@ impl Device for Udp {
         self.queue(lane).ring.completed
     }
 
-    /// `None` may come while more waits in the kernel, as [`arm`](Self::arm) tells.
+    /// May return `None` while more datagrams wait in the kernel; [`arm`](Self::arm) reports whether that is so.
     #[inline(always)]
     fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
         let queue = match lane {
@@ -350,7 +353,7 @@ impl Device for Udp {
         self.pool.place(from, start.into(), bytes as usize, to);
     }
 
-    /// Nothing moves: there are as many buffers beyond the receive batches as datagrams can be held.
+    /// Copies nothing: beyond the receive batches there is one buffer for each datagram that can be held.
     fn hold(&mut self, _slot: Slot) {}
 
     fn held(&self, slot: Slot) -> Datagram<'_> {
@@ -382,7 +385,7 @@ impl Device for Udp {
     }
 }
 
-/// Overtaken frames leave with the device: nothing is lost that was not decided to be.
+/// Sends the reordered frames, so that only the injected losses are lost.
 impl Drop for Udp {
     fn drop(&mut self) {
         self.flush_idle(true);

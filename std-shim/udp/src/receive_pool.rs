@@ -1,4 +1,4 @@
-//! Receive buffers in one slab, filled by `recvmmsg`; a buffer holds one datagram, or many that the kernel joined.
+//! Receive buffers, filled by `recvmmsg`; a buffer holds one datagram, or several that the kernel joined (GRO).
 
 use core::{ops::RangeInclusive, ptr};
 use std::io;
@@ -15,36 +15,37 @@ use super::{
 };
 use unisono_memory::region::Address;
 
-/// Messages of one call: at most 64, and of large ones as many as stay in the cache together, but at least 4.
+/// Messages per call: at most 64, for large ones as many as fit in the cache together, but at least 4.
 const BATCH: RangeInclusive<usize> = 4..=64;
 
-/// Bytes of one call that stay in the cache, beside what they are copied to.
+/// Bytes per call that fit in the cache, beside the destination of their copies.
 const BATCH_BYTES: usize = 1 << 18;
 
-/// A call that got all it asked for is followed by one that asks for so many times as much.
+/// After a call that returned all it asked for, the next one asks for this many times as much.
 const GROWTH: usize = 4;
 
-/// Datagrams that are checked together, and bytes after which no more are: so few are still in the first cache when they are copied.
+/// Datagrams checked together, and bytes after which no more are added: these are still in the first-level cache when
+/// they are copied.
 const GROUP: usize = 8;
 const GROUP_BYTES: u64 = 1 << 13;
 
-/// Largest message that the kernel joins.
+/// Largest message that GRO produces, in bytes.
 const JOINED_MAX: usize = 65535;
 
-/// What lies in a buffer.
+/// The contents of a buffer.
 #[derive(Clone, Copy)]
 struct Filling {
     from: Name,
     bytes: u32,
-    /// Bytes of each datagram but the last, which may be shorter.
+    /// Length of each datagram but the last, which may be shorter.
     segment: u32,
-    /// Datagrams of it that are checked and not released, and one while more may come. At 0 the buffer is free.
+    /// Checked datagrams that are not released, plus one while more may be checked. At 0 the buffer is free.
     users: u32,
     truncated: bool,
 }
 
 impl Filling {
-    /// Bytes of the datagram that begins at this byte, checksum excluded; 0 where none does.
+    /// Length of the datagram that begins at this byte, checksum excluded; 0 if none does.
     const fn length(&self, start: usize) -> usize {
         let (left, segment) = ((self.bytes as usize).saturating_sub(start), self.segment as usize);
         (if left < segment { left } else { segment }).saturating_sub(TRAILER)
@@ -80,20 +81,21 @@ impl Sound {
     }
 }
 
-/// What a lane received and has not handed out yet.
+/// The datagrams that a queue received and has not handed out yet.
 pub(super) struct Batch {
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
     controls: Box<[Control]>,
     /// Buffers filled by the last call, in order of arrival.
     filled: Vec<u16>,
-    /// Which of them is to be checked next, and the byte in it.
+    /// Index of the buffer to check next, and the offset in it.
     next: (usize, u32),
     /// Checked and not handed out yet.
     sound: Sound,
-    /// Messages that the next call asks for: few while few come, since the kernel looks once more for each missing one.
+    /// Messages that the next call asks for: few while few arrive, since the kernel checks the queue once more for each
+    /// missing one.
     ask: usize,
-    /// The last call got as many as it asked for: more may wait.
+    /// The last call returned as many as it asked for: more may wait.
     full: bool,
     /// The last batch was one message.
     single: bool,
@@ -117,7 +119,7 @@ impl Batch {
         }
     }
 
-    /// The kernel had nothing, or says what went wrong.
+    /// The receiving call failed; `EAGAIN` means that nothing has arrived.
     fn found_nothing(&mut self, tally: &Tally) {
         if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
             tally.receive_errors.add(1);
@@ -125,17 +127,17 @@ impl Batch {
         (self.ask, self.full) = (1, false);
     }
 
-    /// Whether something waits here, or may wait in the kernel.
+    /// Whether a datagram waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
         !self.sound.is_empty() || self.next.0 < self.filled.len() || self.full
     }
 }
 
-/// The buffers of both lanes.
+/// The receive buffers of both queues.
 pub(super) struct ReceivePool {
     slab: Slab,
     fillings: Vec<Filling>,
-    /// The last is used next: it is warm.
+    /// A stack: the last one is used next, since it is still in the cache.
     free: Vec<u16>,
     /// Bytes of each buffer.
     bytes: usize,
@@ -144,8 +146,8 @@ pub(super) struct ReceivePool {
 }
 
 impl ReceivePool {
-    /// Buffers for the batches of both lanes and for `holdable` datagrams set aside: each of these keeps at most one buffer.
-    /// `mtu` includes the checksum. `joined`: the sockets join datagrams.
+    /// Buffers for the batches of both queues and for `holdable` held datagrams, each of which keeps at most one
+    /// buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
     pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
         let bytes = if joined { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
@@ -160,15 +162,16 @@ impl ReceivePool {
         }
     }
 
-    /// For one lane of this pool.
+    /// An empty batch for one queue of this pool.
     pub(super) fn batch(&self) -> Batch {
         Batch::new(self.batch)
     }
 
-    /// The next datagram with a correct checksum. At most two calls of the kernel and two batches of bad datagrams.
+    /// The next datagram with a correct checksum. At most two system calls, and two batches of bad datagrams are
+    /// skipped.
     ///
-    /// After a batch that was not full, and after one of a single message, `None` comes first: a caller that takes until there
-    /// is nothing more is spared the call that finds nothing.
+    /// Returns `None` once after a batch that was not full, and after a batch of one message: a caller that receives
+    /// until there is nothing left is spared a system call that finds nothing.
     pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
         self.look(lane, socket, tally);
         let slot = self.take(lane, tally);
@@ -179,7 +182,7 @@ impl ReceivePool {
         self.take(lane, tally)
     }
 
-    /// Whether a batch waits, sound or not; asks the kernel once when none does.
+    /// Whether a batch waits, with correct checksums or not; asks the kernel once if none does.
     pub(super) fn look(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> bool {
         if lane.filled.is_empty() {
             self.fill(lane, socket, tally);
@@ -187,7 +190,7 @@ impl ReceivePool {
         !lane.filled.is_empty()
     }
 
-    /// The next sound datagram of the batch. When there is none, the batch is empty afterwards.
+    /// The next datagram of the batch with a correct checksum. If there is none, the batch is empty afterwards.
     fn take(&mut self, lane: &mut Batch, tally: &Tally) -> Option<Slot> {
         while lane.sound.is_empty() && lane.next.0 < lane.filled.len() {
             self.check(lane, tally);
@@ -285,7 +288,7 @@ impl ReceivePool {
         }
     }
 
-    /// The next free buffer holds a message of so many bytes, joined from segments or not.
+    /// Records that the next free buffer holds a message of `bytes` bytes, of one or several segments.
     fn keep(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
         let Some(buffer) = self.free.pop() else { return };
         let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
@@ -295,7 +298,7 @@ impl ReceivePool {
         filled.push(buffer);
     }
 
-    /// As that, for one message: a shorter path through the kernel, which looks at less still where none are joined.
+    /// As [`fill`](Self::fill), for one message: a shorter path through the kernel, and shorter still without GRO.
     fn fill_one(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
         let Some(buffer) = self.free.last().copied() else { return };
         let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
@@ -327,7 +330,7 @@ impl ReceivePool {
         self.keep(&mut lane.filled, bytes, segment, truncated);
     }
 
-    /// A datagram that is handed out.
+    /// The datagram in this slot.
     #[inline(always)]
     pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
         let (buffer, start) = parts(slot);
@@ -337,7 +340,7 @@ impl ReceivePool {
         Datagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
     }
 
-    /// Copies out of a datagram. What is outside the datagram or the address is not copied.
+    /// Copies bytes of a datagram to an address. Does nothing if the range exceeds the datagram or the address.
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: Address) {
         let (buffer, at) = parts(from);
         let length = self.fillings.get(buffer).map_or(0, |filling| filling.length(at));
@@ -351,7 +354,7 @@ impl ReceivePool {
         }
     }
 
-    /// Gives one datagram back; the buffer is free when all of it are.
+    /// Releases one datagram; its buffer is free when all its datagrams are released.
     pub(super) fn release(&mut self, slot: Slot) {
         let (buffer, _) = parts(slot);
         let Some(filling) = self.fillings.get_mut(buffer) else { return };
@@ -362,12 +365,12 @@ impl ReceivePool {
     }
 }
 
-/// Names the datagram that begins at this byte of the buffer.
+/// The slot of the datagram that begins at this byte of the buffer.
 const fn slot_of(buffer: u16, start: u32) -> Slot {
     Slot((buffer as u32) << 16 | start)
 }
 
-/// The buffer and the byte where the datagram begins.
+/// The buffer and the offset of a slot.
 fn parts(slot: Slot) -> (usize, usize) {
     ((slot.0 >> 16) as usize, (slot.0 & 0xffff) as usize)
 }
@@ -398,7 +401,7 @@ impl Received for Datagram<'_> {
         self.table.is(peer, self.from)
     }
 
-    /// Unknown: a stamp costs a control message per datagram.
+    /// Unknown: a time stamp would cost a control message per datagram.
     fn age_ns(&self) -> Option<u32> {
         None
     }

@@ -1,4 +1,4 @@
-//! The send entries of a lane: heads, and payloads copied behind them, in one slab; and what was posted since the last flush.
+//! The send ring of a queue: a buffer of headers and copied payloads, and the datagrams posted since the last flush.
 
 use core::{ptr::NonNull, slice};
 
@@ -11,31 +11,31 @@ use super::{
 };
 use unisono_memory::region::Address;
 
-/// Payload bytes up to which copying is cheaper than gathering. Measured (benches `udp`): a run of copied frames is one piece
-/// to the kernel, a run of gathered ones two for each.
+/// Largest payload that is copied, in bytes; longer payloads are gathered. A run of copied frames is one I/O vector for
+/// the kernel, a run of gathered ones needs two per frame.
 const COPIED: usize = 2048;
 
-/// Postings whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
+/// Datagrams whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
 const GROUP: usize = 8;
 
-/// Free entries, postings and the tickets of a lane.
+/// Free entries, posted datagrams and the tickets of a queue.
 ///
-/// Frames lie one behind the other: head, copied payload, checksum, next head. Where the payload is not copied, the checksum
-/// and the next head still touch and are one piece of a run.
+/// Frames are adjacent: header, copied payload, checksum, next header. Where the payload is not copied, the checksum
+/// and the next header are adjacent and form one I/O vector of a run.
 pub(super) struct SendRing {
     frames: Slab,
-    /// Where the next head goes.
+    /// Offset of the next header.
     cursor: usize,
     posted: Vec<Datagram>,
-    /// Of these, how many have their checksum.
+    /// How many of these have their checksum.
     sealed: usize,
     last: Ticket,
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
     mtu: usize,
-    /// The kernel cuts runs: one that does not fit whole is left to the next batch.
+    /// GSO is in use: a run that does not fit whole is left to the next batch.
     whole_runs: bool,
-    /// Length of the datagrams of the present run, and how many of them the run still takes.
+    /// Length of the datagrams of the current run, and how many more datagrams the run takes.
     run: (usize, usize),
 }
 
@@ -65,7 +65,7 @@ impl SendRing {
         (left > 0 && !cut).then_some(UdpToken { ring: self })
     }
 
-    /// A datagram of `bytes` bytes joins the present run, or begins one.
+    /// Counts a datagram of `bytes` bytes into the current run, or starts a new run.
     fn count_run(&mut self, bytes: usize) {
         self.run = match self.run {
             (same, left @ 1..) if same == bytes => (same, left - 1),
@@ -73,13 +73,13 @@ impl SendRing {
         };
     }
 
-    /// The postings, each with its checksum.
+    /// The posted datagrams, each with its checksum.
     pub(super) fn sealed(&mut self) -> &[Datagram] {
         self.seal();
         &self.posted
     }
 
-    /// Writes the checksums that are missing.
+    /// Writes the missing checksums.
     fn seal(&mut self) {
         for datagram in self.posted.iter().skip(self.sealed) {
             let Piece { start, bytes } = datagram.first;
@@ -104,7 +104,7 @@ impl SendRing {
         self.sealed = self.posted.len();
     }
 
-    /// The postings have left or are lost.
+    /// The posted datagrams were sent or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
         self.sealed = 0;
@@ -127,11 +127,11 @@ impl Token for UdpToken<'_> {
     }
 
     fn head(&mut self) -> &mut [u8; HEAD] {
-        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEAD).expect("room for as many heads as entries");
-        head.try_into().expect("as many bytes as asked for")
+        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEAD).expect("room for as many headers as entries");
+        head.try_into().expect("the slice has HEAD bytes")
     }
 
-    /// A payload is cut to what lies at the address and to the MTU: what the caller promised not to exceed.
+    /// Cuts the payload to the bytes at the address and to the MTU, which the caller must not exceed.
     fn post(self, transmit: &Transmit, payload: Option<Address>) {
         let ring = self.ring;
         let head = usize::from(transmit.head).min(HEAD);
@@ -170,7 +170,7 @@ impl Token for UdpToken<'_> {
 /// The payload as bytes, to be dropped before anybody may write to it.
 ///
 /// # Safety
-/// The address lies in a live region of at least `bytes` bytes that nobody changes meanwhile.
+/// The address lies in a live region of at least `bytes` bytes, which do not change meanwhile.
 unsafe fn payload_bytes<'a>(payload: Option<Address>, bytes: usize) -> &'a [u8] {
     match payload {
         // SAFETY: the caller promises that so many bytes lie at the address, in a live region, and that nobody changes them now.

@@ -1,4 +1,4 @@
-//! One allocation of equal cells: the buffers that the kernel reads and writes.
+//! Packet buffers: one allocation of equal cells that the kernel reads and writes.
 
 use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use core::{alloc::Layout, ptr::NonNull, slice};
@@ -9,9 +9,9 @@ const LINE: usize = 64;
 /// Alignment up to which the allocator hands out untouched zero pages; cells are aligned by hand.
 const ALLOCATED: usize = 16;
 
-/// Equal cells of zero bytes, touched only when used. Their addresses stay while the slab moves.
+/// Equal cells of zero bytes; pages are touched only when used. The cells' addresses stay the same when the pool moves.
 ///
-/// The kernel writes to a cell only during a call made with the slab borrowed exclusively.
+/// The kernel writes to a cell only during a system call made with the pool borrowed exclusively.
 #[derive(Debug)]
 pub(super) struct Slab {
     start: NonNull<u8>,
@@ -26,8 +26,8 @@ pub(super) struct Slab {
 unsafe impl Send for Slab {}
 
 impl Slab {
-    /// `cells` cells of `bytes` bytes. They lie an odd number of cache lines apart, so that cells of a power of two bytes do
-    /// not compete for the same lines of a cache.
+    /// `cells` cells of `bytes` bytes. Their stride is an odd number of cache lines, so that cells of a power of two
+    /// bytes do not map to the same cache sets.
     pub(super) fn new(cells: usize, bytes: usize) -> Self {
         let stride = (bytes.div_ceil(LINE) | 1) * LINE;
         let layout = Layout::from_size_align(stride * cells.max(1) + LINE, ALLOCATED).expect("a few hundred cells");
@@ -45,14 +45,14 @@ impl Slab {
             .then(|| unsafe { self.start.add(self.first + cell * self.stride + start) })
     }
 
-    /// As a slice, valid while the slab is shared.
+    /// Bytes `start..start + bytes` of a cell as a slice.
     pub(super) fn get(&self, cell: usize, start: usize, bytes: usize) -> Option<&[u8]> {
         let piece = self.piece(cell, start, bytes)?;
         // SAFETY: within a cell, initialised, and written only through an exclusive borrow of the slab.
         Some(unsafe { slice::from_raw_parts(piece.as_ptr(), bytes) })
     }
 
-    /// As an exclusive slice.
+    /// Bytes `start..start + bytes` of a cell as a mutable slice.
     pub(super) fn get_mut(&mut self, cell: usize, start: usize, bytes: usize) -> Option<&mut [u8]> {
         let piece = self.piece(cell, start, bytes)?;
         // SAFETY: within a cell, initialised, and the slab is borrowed exclusively.

@@ -1,4 +1,4 @@
-//! A UDP socket of the kernel: its options, its limits and what they mean.
+//! A UDP socket: its options, its limits and the kernel's accounting of its memory.
 
 use core::{
     ffi::{CStr, c_int},
@@ -18,25 +18,26 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
 };
 
-/// Bytes asked for each direction of the socket's memory. The kernel grants less where `net.core.*mem_max` says so.
+/// Requested send memory in bytes. The kernel grants less if `net.core.wmem_max` is smaller.
 const SEND_BUFFER: usize = 1 << 20;
 
-/// Segments of one datagram that the kernel cuts or joins (`UDP_MAX_SEGMENTS` before Linux 6.9).
+/// Segments per GSO or GRO message (`UDP_MAX_SEGMENTS` before Linux 6.9).
 pub(super) const SEGMENTS_MAX: usize = 64;
 
-/// One bound socket that never blocks.
+/// A bound non-blocking socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     inner: UdpSocket,
-    /// Bytes of memory that may wait to be received, as the kernel accounts them.
+    /// Receive memory in bytes, as the kernel accounts it.
     pub(super) granted: u32,
-    /// The kernel refuses what is larger than a link, instead of cutting it: its datagrams need no number that all sockets draw
-    /// from one counter (`ip_select_ident`).
+    /// The kernel rejects a datagram larger than the link's MTU instead of fragmenting it (`IP_PMTUDISC_DO`):
+    /// unfragmentable datagrams need no IP identification, which all sockets draw from a shared counter
+    /// (`ip_select_ident`).
     whole: AtomicBool,
 }
 
 impl Socket {
-    /// Binds, asks for `receive_buffer` bytes of receive memory and joins arriving segments when `gro` is set.
+    /// Binds the socket, requests `receive_buffer` bytes of receive memory and enables GRO if `gro` is set.
     pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
         let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, whole: AtomicBool::new(false) };
         socket.inner.set_nonblocking(true)?;
@@ -55,18 +56,19 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Whether the kernel cuts large datagrams (UDP_SEGMENT, Linux 4.18) and joins small ones (UDP_GRO, Linux 5.0).
+    /// Whether the kernel supports GSO (UDP_SEGMENT, Linux 4.18) and GRO (UDP_GRO, Linux 5.0).
     pub(super) fn has_offload(&self) -> bool {
         self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok() && self.get(libc::SOL_UDP, libc::UDP_GRO).is_ok()
     }
 
-    /// Something was larger than its link: lets the kernel cut such into fragments from now on. Whether it refused them before.
+    /// Allows the kernel to fragment datagrams from now on, after one was larger than its link's MTU. Returns whether
+    /// it was forbidden before.
     pub(super) fn let_fragment(&self) -> bool {
         self.whole.swap(false, Ordering::Relaxed)
             && sockopt::set_ip_mtu_discover(self, Ipv4PathMtuDiscovery::WANT).is_ok()
     }
 
-    /// Where it is bound.
+    /// The address of the socket.
     pub(super) fn local(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
@@ -104,9 +106,9 @@ pub(super) fn wait_writable(socket: &Socket, longest: Duration) {
     let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], time.as_ref());
 }
 
-/// Memory in bytes that the kernel accounts for a waiting datagram of `bytes` bytes of payload: the allocated size of the
-/// packet (link, IPv6 and UDP headers, headroom and `skb_shared_info` included, rounded up to a power of two below 16 KiB
-/// and to pages above), and its `sk_buff`. Linux 6.x, x86-64; tests compare it with what a socket really takes.
+/// Memory in bytes that the kernel accounts for a queued datagram of `bytes` bytes of payload: the allocated size of
+/// the packet (link, IPv6 and UDP headers, headroom and `skb_shared_info` included, rounded up to a power of two below
+/// 16 KiB and to pages above), and its `sk_buff`. Linux 6.x, x86-64; tests compare it with the kernel's own accounting.
 fn true_size(bytes: u32) -> u32 {
     const HEADROOM: u32 = 128;
     const SHARED_INFO: u32 = 320;
@@ -116,14 +118,15 @@ fn true_size(bytes: u32) -> u32 {
     allocated.max(640) + SK_BUFF
 }
 
-/// Datagrams of `bytes` bytes that wait without loss in `granted` bytes of receive memory. A quarter is taken off: the
-/// kernel gives memory of received datagrams back late, in quarters (`udp_rmem_release`).
+/// The number of datagrams of `bytes` bytes that can be queued without loss in `granted` bytes of receive memory. A
+/// quarter is subtracted, since the kernel returns the memory of received datagrams late, in quarters
+/// (`udp_rmem_release`).
 pub(super) fn slots(granted: u32, bytes: u32) -> u32 {
     (granted / 4 * 3 / true_size(bytes)).max(1)
 }
 
-/// MTU in bytes of the link that has this address; for an unspecified address the smallest of all links but loopback.
-/// `None` when no link says so.
+/// MTU in bytes of the link with this address; for an unspecified address the smallest of all links but loopback.
+/// `None` if no link reports one.
 pub(super) fn link_mtu(local: IpAddr) -> Option<u32> {
     let mut list = ptr::null_mut();
     // SAFETY: the pointer names a live place for the list's head.
@@ -170,10 +173,10 @@ fn ifa_address(link: &libc::ifaddrs) -> Option<IpAddr> {
     }
 }
 
-/// What precedes the value of a control message.
+/// Length of the header of a control message.
 const CONTROL_HEAD: usize = size_of::<libc::cmsghdr>();
 
-/// Room for one control message of the UDP level: the size of segments, to or from the kernel.
+/// A buffer for one control message of the UDP level: the segment size, to or from the kernel.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control {
@@ -181,14 +184,14 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Bytes of the room.
+    /// Size of the buffer.
     pub(super) const BYTES: usize = size_of::<Self>();
-    /// Bytes filled by [`cut_into`](Self::cut_into).
+    /// Bytes filled in by [`cut_into`](Self::cut_into).
     pub(super) const CUT: usize = CONTROL_HEAD + size_of::<u16>();
-    /// Nothing.
+    /// An empty buffer.
     pub(super) const NONE: Self = Self { raw: [0; CONTROL_HEAD + 8] };
 
-    /// "Cut this datagram into segments of so many bytes".
+    /// The control message that makes the kernel split a datagram into segments of `segment` bytes.
     pub(super) fn cut_into(segment: u16) -> Self {
         let mut control = Self::NONE;
         let head = libc::cmsghdr { cmsg_len: Self::CUT as _, cmsg_level: libc::SOL_UDP, cmsg_type: libc::UDP_SEGMENT };
@@ -200,7 +203,7 @@ impl Control {
         control
     }
 
-    /// Bytes of each joined segment, when the kernel filled in `bytes` bytes that say so.
+    /// The segment size of a GRO message, if the kernel filled in `bytes` bytes with one.
     pub(super) fn joined_from(&self, bytes: usize) -> Option<u32> {
         if bytes < CONTROL_HEAD + size_of::<c_int>() {
             return None;
@@ -220,7 +223,7 @@ impl Control {
     }
 }
 
-/// A message header that names nothing.
+/// An empty message header.
 pub(super) fn no_message() -> libc::mmsghdr {
     // SAFETY: a plain C struct of integers and pointers, all of which may be zero.
     unsafe { mem::zeroed() }

@@ -1,24 +1,24 @@
-//! What a UDP device counts: one writer, readable at any time from any thread.
+//! Counters of a UDP device: one writer, readable at any time from any thread.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A count with one writer.
+/// A counter with one writer.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// The count so far.
+    /// The current count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Adds without a locked instruction: whoever holds the device exclusively is the only writer.
+    /// Adds without a locked instruction: the thread that holds the device exclusively is the only writer.
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 }
 
-/// Counters of one device, both lanes together. Datagrams unless said otherwise.
+/// Counters of one device, for both queues together, in datagrams unless stated otherwise.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Accepted by the kernel.
@@ -33,17 +33,18 @@ pub struct Tally {
     pub lost_would_block: Counter,
     /// Lost: no memory or no room in the link's queue (`ENOBUFS`, `ENOMEM`).
     pub lost_no_buffers: Counter,
-    /// Lost: link down, no route or refused (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`, `EHOSTDOWN`, `ECONNREFUSED`, `EPERM`, `EACCES`).
+    /// Lost: link down, no route or refused (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`, `EHOSTDOWN`, `ECONNREFUSED`,
+    /// `EPERM`, `EACCES`).
     pub lost_unreachable: Counter,
     /// Lost: larger than the path carries (`EMSGSIZE`).
     pub lost_too_large: Counter,
     /// Lost: any other error.
     pub lost_other: Counter,
-    /// Times that the kernel refused segmentation offload, which then pauses.
+    /// Rejections of segmentation offload by the kernel; each pauses the offload for a while.
     pub gso_refused: Counter,
     /// Received with a correct checksum.
     pub received: Counter,
-    /// Bytes of those, checksum excluded.
+    /// Bytes received with a correct checksum, checksum excluded.
     pub received_bytes: Counter,
     /// System calls that received something.
     pub receive_calls: Counter,
@@ -51,22 +52,22 @@ pub struct Tally {
     pub bad_checksum: Counter,
     /// Dropped: larger than the MTU.
     pub truncated: Counter,
-    /// Dropped: no room for a checksum.
+    /// Dropped: shorter than a checksum.
     pub too_short: Counter,
-    /// Errors of the receiving system calls other than "nothing there".
+    /// Errors of the receiving system calls other than `EAGAIN` and `EINTR`.
     pub receive_errors: Counter,
-    /// Injected: lost.
+    /// Injected: frames lost.
     pub injected_loss: Counter,
-    /// Injected: copies made.
+    /// Injected: frames duplicated.
     pub injected_duplicates: Counter,
-    /// Injected: copies that later ones overtook.
+    /// Injected: copies reordered.
     pub injected_reorders: Counter,
-    /// Injected: copies with changed bits.
+    /// Injected: copies corrupted.
     pub injected_corruptions: Counter,
 }
 
 impl Tally {
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel did not accept.
     pub fn lost(&self) -> u64 {
         [
             &self.lost_no_path,

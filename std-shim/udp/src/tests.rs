@@ -115,7 +115,7 @@ fn every_size_arrives_intact() {
 #[test]
 fn batch_keeps_order_and_runs_of_any_sizes_stay_apart() {
     for gso in [true, false] {
-        // One run of 63 fits a batch, not a second one.
+        // A batch has room for one run of 63, but not for a second one.
         let uneven = [40, 40, 41, 41, 40, 3000, 2000, 2000];
         for (sizes, whole) in [([1000; 8], 63), ([8000; 8], BATCH), ([0; 8], BATCH), (uneven, BATCH)] {
             let mut pair = Pair::new(&Options { gso, ..options("127.0.0.1") });
@@ -328,7 +328,7 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
             }
         }
         pair.devices[0].flush(Lane::Polled);
-        assert!(pair.devices[0].arm(Lane::Polled) == Armed::Armed, "arming lets overtaken frames leave");
+        assert!(pair.devices[0].arm(Lane::Polled) == Armed::Armed, "arming sends the reordered frames");
         let [from, to] = [0, 1].map(|index: usize| pair.devices[index].tally());
         let end = Instant::now() + Duration::from_secs(1);
         while to.received.get() + to.bad_checksum.get() < from.sent.get() && Instant::now() < end {
@@ -336,7 +336,7 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
         }
         assert_eq!(from.sent.get(), u64::from(sent) - from.injected_loss.get() + from.injected_duplicates.get());
         assert_eq!((to.bad_checksum.get(), to.received.get()), (from.injected_corruptions.get(), numbers.len() as u64));
-        assert_eq!(to.received.get() + to.bad_checksum.get(), from.sent.get(), "no loss but the injected");
+        assert_eq!(to.received.get() + to.bad_checksum.get(), from.sent.get(), "only the injected losses");
         let near = |count: &Counter, expected: f64| (count.get() as f64 / expected - 1.0).abs() < 0.2;
         assert!(near(&from.injected_loss, 1000.0) && near(&from.injected_duplicates, 760.0));
         assert!(near(&from.injected_reorders, 1976.0) && near(&from.injected_corruptions, 988.0));

@@ -1,4 +1,4 @@
-//! Hands datagrams to the kernel: one `sendmmsg`, runs of equal datagrams to one peer as one message that the kernel cuts.
+//! Sends batches of datagrams: one `sendmmsg` per batch, and one GSO message per run of equal datagrams to one peer.
 
 use core::{ffi::c_int, ptr, ptr::NonNull, time::Duration};
 use std::io;
@@ -14,63 +14,63 @@ use super::{
     tally::Tally,
 };
 
-/// Datagrams of one call at most.
+/// Largest number of datagrams per call.
 pub(super) const BATCH: usize = 64;
 
-/// Pieces that a datagram is gathered from at most: head, payload, checksum.
+/// Largest number of I/O vectors per datagram: header, payload, checksum.
 const PIECES: usize = 3;
 
-/// Attempts to send what found no room, per batch.
+/// Attempts per batch to send when there is no room.
 const ATTEMPTS: u32 = 4;
 
 /// Time that each attempt waits for room.
 const ROOM: Duration = Duration::from_millis(1);
 
-/// Of every call: it never waits and raises no signal.
+/// Flags of every call: it neither blocks nor raises a signal.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Bytes that lie together.
+/// Contiguous bytes: one I/O vector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) start: NonNull<u8>,
     pub(super) bytes: usize,
 }
 
-/// A datagram ready to leave, checksum included.
+/// A datagram ready to send, checksum included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram {
     pub(super) to: PeerId,
     pub(super) at: Lane,
     pub(super) first: Piece,
     pub(super) rest: Option<[Piece; PIECES - 1]>,
-    /// Of all pieces.
+    /// Total length.
     pub(super) bytes: usize,
 }
 
-/// How the link answered a batch.
+/// The state of the link as a batch showed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// It took something.
+    /// The kernel accepted a datagram.
     Up,
-    /// It took nothing and says that it is down.
+    /// The kernel accepted nothing and reports that the link is down.
     Down,
-    /// Neither.
+    /// Unknown.
     Silent,
 }
 
-/// Consecutive datagrams that make one message.
+/// Consecutive datagrams that form one message.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Index of the first, and how many.
+    /// Index of the first datagram, and their number.
     datagrams: (usize, usize),
     pieces: (usize, usize),
     bytes: usize,
     name: usize,
-    /// Length of all but the last, where there are several.
+    /// Length of all datagrams but the last, if there are several.
     segment: Option<u16>,
 }
 
-/// The arrays that `sendmmsg` reads. Filled anew for every batch; nothing in them is read later.
+/// The arrays that `sendmmsg` reads. Rewritten for every batch; no content is used after the call.
 pub(super) struct Transmitter {
     runs: Vec<Run>,
     pieces: Vec<libc::iovec>,
@@ -84,7 +84,7 @@ pub(super) struct Transmitter {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    /// Cuts by the kernel when `gso` is set and the kernel does.
+    /// A transmitter that uses GSO if `gso` is set and the kernel supports it.
     pub(super) fn new(gso: bool) -> Self {
         Self {
             runs: Vec::with_capacity(BATCH),
@@ -96,13 +96,13 @@ impl Transmitter {
         }
     }
 
-    /// Whether the kernel cuts.
+    /// Whether GSO is in use at present.
     pub(super) const fn cuts(&self) -> bool {
         self.cutting.is_on()
     }
 
-    /// Sends datagrams in order. What the kernel does not take after a bounded number of attempts (four of one millisecond
-    /// when there is no room) is lost and counted.
+    /// Sends datagrams in order. A datagram that the kernel does not accept after a bounded number of attempts (four of
+    /// one millisecond when there is no room) is lost and counted.
     ///
     /// # Safety
     /// All pieces can be read until the call returns.
@@ -135,7 +135,8 @@ impl Transmitter {
         answer
     }
 
-    /// Sends one datagram that is one piece: a shorter path through the kernel, too. False: nothing was sent, nor counted.
+    /// Sends one datagram of one I/O vector with `sendto`, a shorter path through the kernel. Returns false if nothing
+    /// was sent or counted.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -161,7 +162,7 @@ impl Transmitter {
         true
     }
 
-    /// Makes runs of datagrams that have a path.
+    /// Groups the datagrams that have a path into runs.
     fn gather(&mut self, table: &AddressTable, datagrams: &[Datagram], tally: &Tally) {
         self.runs.clear();
         self.pieces.clear();
@@ -197,7 +198,7 @@ impl Transmitter {
         }
     }
 
-    /// Adds a piece to the run whose pieces begin at `start`, to the last one where they touch.
+    /// Adds an I/O vector to the run whose vectors begin at `start`; extends the last one if they are adjacent.
     fn append(&mut self, start: usize, piece: Piece) {
         let to = piece.start.as_ptr().cast();
         match self.pieces.get_mut(start..).and_then(<[libc::iovec]>::last_mut) {
@@ -206,7 +207,7 @@ impl Transmitter {
         }
     }
 
-    /// Sends the runs. `Some(n)`: cutting was refused and pauses; datagrams from the n-th on are not sent.
+    /// Sends the runs. `Some(n)`: GSO was rejected and pauses; datagrams from the n-th on were not sent.
     fn transmit(&mut self, socket: &Socket, tally: &Tally) -> (Option<usize>, Answer) {
         let (pieces, names) = (self.pieces.as_mut_ptr(), self.names.as_ptr());
         for ((run, message), control) in self.runs.iter().zip(self.messages.iter_mut()).zip(self.controls.iter_mut()) {
@@ -277,7 +278,7 @@ impl Transmitter {
     }
 }
 
-/// Datagrams of `bytes` bytes that make one message where the kernel cuts.
+/// The number of datagrams of `bytes` bytes that form one GSO message.
 pub(super) const fn run_of(bytes: usize) -> usize {
     match (MTU_MAX as usize).checked_div(bytes) {
         Some(0) => 1,
@@ -286,7 +287,7 @@ pub(super) const fn run_of(bytes: usize) -> usize {
     }
 }
 
-/// How many of `after` can follow `first` in one message: to the same lane, of its length, the last perhaps shorter.
+/// How many of `after` can follow `first` in one message: same peer and queue, same length; the last may be shorter.
 fn followers(first: &Datagram, after: &[Datagram]) -> usize {
     let (mut count, mut room) = (0, MTU_MAX as usize - first.bytes.min(MTU_MAX as usize));
     for next in after.iter().take(SEGMENTS_MAX - 1) {

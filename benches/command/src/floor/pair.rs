@@ -1,4 +1,4 @@
-//! Two processes, one forked from the other, on processors of their own, and memory that both see.
+//! Two processes, one forked from the other and each pinned to a processor of its own, and the memory that they share.
 
 use core::{
     num::NonZeroUsize,
@@ -14,17 +14,17 @@ use rustix::{
 };
 use std::io;
 
-/// Bytes between words with different writers: two lines, as the adjacent-line prefetcher fetches them in pairs.
+/// Bytes between words of different writers: two cache lines, since the adjacent-line prefetcher fetches them in pairs.
 const APART: usize = 128;
 
-/// Words before the bytes, and what they take.
+/// Number of words before the bytes, and the space for them.
 const WORDS: usize = 4;
 const HEAD: usize = 4096;
 
-/// Reads of a word, seconds of them, after which the other process is given up.
+/// Polls of a word, seconds in all, after which the other process is considered lost.
 const PATIENCE: u64 = 1 << 33;
 
-/// A page of the larger kind.
+/// Size of a huge page in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Zeroed memory that a process shares with those forked from it: a few words, each with one writer, and bytes.
@@ -35,7 +35,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Room for `bytes` bytes, in 2 MiB pages where there are such.
+    /// Maps `bytes` bytes, in 2 MiB pages if available.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
         let mapped = (HEAD + bytes).next_multiple_of(HUGE_PAGE);
         let (base, huge) = match map(mapped, libc::MAP_HUGETLB) {
@@ -66,19 +66,19 @@ impl Shared {
         unsafe { self.base.add(HEAD + offset) }.as_ptr()
     }
 
-    /// Writes `bytes` bytes. Nobody may read or write them meanwhile: the words say when.
+    /// Fills `bytes` bytes. No process may read or write them meanwhile: the words synchronize.
     pub(super) fn fill(&self, offset: usize, bytes: usize, value: u8) {
         // SAFETY: `bytes` vouches for the range, and this process's turn lasts until it raises its word.
         unsafe { ptr::write_bytes(self.bytes(offset, bytes), value, bytes) };
     }
 
-    /// Copies in. Nobody may read or write the bytes meanwhile: the words say when.
+    /// Copies bytes in. No process may read or write them meanwhile: the words synchronize.
     pub(super) fn put(&self, offset: usize, from: &[u8]) {
         // SAFETY: `bytes` vouches for the range; private memory does not overlap it; it is this process's turn.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.bytes(offset, from.len()), from.len()) };
     }
 
-    /// Copies out. Nobody may write the bytes meanwhile: the words say when.
+    /// Copies bytes out. No process may write them meanwhile: the words synchronize.
     pub(super) fn take(&self, offset: usize, into: &mut [u8]) {
         // SAFETY: `bytes` vouches for the range; private memory does not overlap it; it is this process's turn.
         unsafe { ptr::copy_nonoverlapping(self.bytes(offset, into.len()), into.as_mut_ptr(), into.len()) };
@@ -99,24 +99,25 @@ fn map(bytes: usize, more: libc::c_int) -> io::Result<NonNull<u8>> {
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("a mapping at address zero"))
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the system mapped memory at address zero"))
 }
 
 /// One of the two processes.
 pub(super) struct Pair<'s> {
-    /// What both see.
+    /// The shared memory.
     pub(super) shared: &'s Shared,
-    /// The forked process, known to the one that forked.
+    /// The forked process; `None` in the forked process itself.
     other: Option<Pid>,
     count: u32,
     chunks: u32,
 }
 
 impl<'s> Pair<'s> {
-    /// Forks, pins both, and has each carry out `work`: the forked process then ends, the other returns what came of it.
+    /// Forks, pins both processes and runs `work` in each: the forked process then exits, the other one returns the
+    /// result.
     ///
     /// # Errors
-    /// There is only one processor, the system refuses, or one of the processes failed.
+    /// There is only one processor, a system call failed, or one of the processes failed.
     pub(super) fn work<T>(shared: &'s Shared, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         let [mine, its] = processors()?;
         // SAFETY: this process has one thread, so that no lock is held and the copy may do whatever the original may.
@@ -150,13 +151,14 @@ impl<'s> Pair<'s> {
         self.other.is_some()
     }
 
-    /// The symmetric barrier: each raises its own word and waits for the other's.
+    /// The symmetric barrier: each process increments its own word and waits for the other's.
     pub(super) fn meet(&mut self) -> io::Result<()> {
         self.raise();
         self.hear()
     }
 
-    /// One line there and back: the first raises its word, the second answers by raising its own.
+    /// One round trip of a cache line: the first process increments its word, the second answers by incrementing its
+    /// own.
     pub(super) fn pass(&mut self) -> io::Result<()> {
         if self.is_first() {
             return self.meet();
@@ -180,8 +182,8 @@ impl<'s> Pair<'s> {
         self.shared.word(usize::from(self.is_first() == other))
     }
 
-    /// Copies a message through the shared bytes, in chunks and `slots` places that take turns: the second gives `message`,
-    /// and in the first `message` becomes it.
+    /// Copies a message through the shared bytes in chunks, with `slots` buffers used in turn: the second process sends
+    /// `message`, the first receives into `message`.
     pub(super) fn two_copy(&mut self, message: &mut [u8], chunk: NonZeroUsize, slots: u32) -> io::Result<()> {
         let (shared, first) = (self.shared, self.is_first());
         let [filled, emptied] = [shared.word(2), shared.word(3)];
@@ -202,7 +204,7 @@ impl<'s> Pair<'s> {
         Ok(())
     }
 
-    /// Begins a new use of the places of `two_copy`, with another number of them.
+    /// Resets the buffers of `two_copy`, before a use with another number of them.
     pub(super) fn restart(&mut self) -> io::Result<()> {
         self.meet()?;
         self.shared.word(if self.is_first() { 3 } else { 2 }).store(0, Relaxed);
@@ -210,7 +212,8 @@ impl<'s> Pair<'s> {
         self.meet()
     }
 
-    /// In the first: reads memory of the second, at the address that `there` has here too. True in the second.
+    /// In the first process: reads memory of the second, which has `there` at the same address. Returns true in the
+    /// second.
     pub(super) fn read(&self, there: &[u8], into: &mut [u8]) -> bool {
         let Some(other) = self.other else { return true };
         let bytes = into.len().min(there.len());
@@ -223,7 +226,7 @@ impl<'s> Pair<'s> {
     }
 }
 
-/// Spins until the word is right.
+/// Spins until the condition on the word holds.
 fn until(word: &AtomicU32, right: impl Fn(u32) -> bool) -> io::Result<()> {
     for _ in 0..PATIENCE {
         if right(word.load(Acquire)) {
@@ -233,13 +236,13 @@ fn until(word: &AtomicU32, right: impl Fn(u32) -> bool) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::TimedOut, "the other process does not answer"))
 }
 
-/// Those that `unisono run -n 2 --pin` gives first to its ranks.
+/// The processors that `unisono run -n 2 --pin` assigns first.
 fn processors() -> io::Result<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
     match processors.get(processors.len() / 2) {
         Some(second) if processors.len() > 1 => Ok([processors[0], *second]),
-        _ => Err(io::Error::other("the floor needs two processors")),
+        _ => Err(io::Error::other("the measurement needs two processors")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rings of a segment, bare: what messages through shared memory are built upon.
+//! Round trip through the bare rings of a shared-memory segment, the lowest layer of shared-memory messages.
 
 use core::hint::black_box;
 use std::io;
@@ -8,18 +8,18 @@ use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 use unisono_shmem::ring::{Consumer, Producer};
 
-/// Looks, seconds of them, after which the other process is given up.
+/// Polls, seconds in all, after which the other process is considered lost.
 const PATIENCE: u64 = 1 << 31;
-/// Bytes of a message.
+/// Size of a message in bytes.
 const BYTES: usize = 8;
 
-/// A segment of two ranks.
+/// A segment for two ranks.
 pub(super) struct Rings {
     mapping: Mapping,
     layout: Layout,
 }
 
-/// Those of one process.
+/// The rings of one process.
 pub(super) struct Ends {
     outward: Producer<'static>,
     inward: Consumer<'static>,
@@ -41,13 +41,15 @@ impl Rings {
         let segment = unsafe { self.mapping.segment() };
         let outward = Producer::of(segment, &self.layout, own, other);
         let inward = Consumer::of(segment, &self.layout, other, own);
-        let (Some(outward), Some(inward)) = (outward, inward) else { return Err(io::Error::other("no rings")) };
+        let (Some(outward), Some(inward)) = (outward, inward) else {
+            return Err(io::Error::other("the segment has no rings"));
+        };
         Ok(Ends { outward, inward, is_first, value: [0; BYTES] })
     }
 }
 
 impl Ends {
-    /// A message there, and what came with it back.
+    /// One round trip: a message to the other process, and a reply.
     pub(super) fn pass(&mut self) -> io::Result<()> {
         if self.is_first {
             self.put()?;
@@ -66,7 +68,10 @@ impl Ends {
         for _ in 0..PATIENCE {
             let found = self.inward.look().map_err(|why| io::Error::other(format!("{why:?}")))?;
             if let Some(entry) = found {
-                entry.payload.read(&mut self.value).ok_or_else(|| io::Error::other("another message"))?;
+                entry
+                    .payload
+                    .read(&mut self.value)
+                    .ok_or_else(|| io::Error::other("a ring returned a message of another size"))?;
                 self.inward.take();
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Joining a job.
+//! Joining a job: connect to the rendezvous server, send this process's record and receive the table of all ranks.
 
 use super::Membership;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
@@ -42,7 +42,8 @@ impl Membership {
             connection: Some(connection),
             host,
         };
-        // The server, whose clock starts with the first rank, says who is missing: it is given the time to.
+        // The server, whose join timeout starts with the first rank, reports the missing ranks: allow time for its
+        // answer.
         let deadline = deadline + Duration::from_secs(2);
         let outcome = membership.assemble(node, offer, deadline);
         match outcome {
@@ -97,8 +98,8 @@ impl Membership {
     }
 }
 
-/// What tells hosts apart where no launcher numbers the nodes: the name, the boot so that clones of one name differ, and the
-/// network namespace, outside of which nobody is found by the name of a socket.
+/// An identity of this host for jobs whose launcher does not number the nodes: the host name, the boot ID (clones may
+/// share a name) and the network namespace (abstract sockets do not cross it).
 fn host_identity() -> String {
     let name = rustix::system::uname();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a process hears of others.
+//! Events about other processes of the job that the rendezvous server reports.
 
 use crate::{
     entry::{Ending, Entry, Incarnation},
@@ -6,51 +6,51 @@ use crate::{
     rank::Rank,
 };
 
-/// What happened to another process, or to the job.
+/// An event about another process, or about the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A life of a rank is over.
+    /// A rank has failed.
     Died {
         /// The rank.
         rank: Rank,
-        /// The life.
+        /// The failed incarnation.
         incarnation: Incarnation,
-        /// How.
+        /// How it ended.
         ending: Ending,
     },
-    /// A rank has a new life. The table has its new line already.
+    /// A rank has joined with a new incarnation. The table already holds its new record.
     Met {
         /// The rank.
         rank: Rank,
-        /// Its new line.
+        /// Its new record.
         entry: Entry,
     },
     /// The answer to [`Membership::ask`](super::Membership::ask).
     Liveness {
-        /// The rank that was asked about.
+        /// The queried rank.
         rank: Rank,
-        /// What is known.
+        /// Its state.
         liveness: Liveness,
     },
-    /// A rank asked for the end of the job, or its death is to end the job: this process should end.
+    /// A rank aborted the job, or its failure ends the job: this process should exit.
     Aborted {
         /// The rank.
         rank: Rank,
-        /// The exit code to end with.
+        /// The exit code of the job.
         code: i32,
     },
-    /// The connection to the rendezvous server is gone: there will be no further notice, and a process that a launcher
-    /// started should end.
+    /// The connection to the rendezvous server is lost: there will be no further event, and a process that a launcher
+    /// started should exit.
     Lost(LinkError),
 }
 
-/// What an agent knows of a process.
+/// The answer of an agent or the server to a liveness query.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Liveness {
-    /// Its process runs, whatever it computes.
+    /// The process is running, responsive or not.
     Alive,
-    /// Its process is gone.
+    /// The process has ended.
     Dead,
-    /// Nobody answered within [`AGENT_SILENCE`](super::AGENT_SILENCE): to be taken for dead.
+    /// No answer within [`AGENT_SILENCE`](super::AGENT_SILENCE): treat the process as failed.
     Unanswered,
 }

@@ -125,7 +125,7 @@ fn a_wrong_secret_or_job_is_refused_by_both_sides() {
         let place = HostPort::from(server.local());
         assert_eq!(refused.err(), Some(JoinError::Connect { place, reason: LinkError::Unauthenticated }));
     }
-    // A client that accepts any server is refused, too.
+    // A client that skips the server's proof and reflects it is refused, too.
     let mut stream = TcpStream::connect(server.local()).expect("connects");
     let mut hello = *b"unisono\x01\0\0\0\0\0\0\0\0................................";
     hello[8] = 0;
@@ -196,15 +196,15 @@ fn an_agent_that_does_not_answer_is_given_up() {
     assert_eq!(reports.recv_timeout(WAIT), Ok(Report::AgentHere(0)));
     assert!(matches!(reports.recv_timeout(WAIT), Ok(Report::Started { .. })));
     let mut zero = join_all(server.local(), 2).remove(0);
-    // Much longer than an answer takes here: it is the silence that ends.
+    // Much longer than an answer takes here: the query times out.
     let silence = Duration::from_millis(300);
     let asked = Instant::now();
     zero.ask_within(Rank(1), silence);
-    // Not asked again, so no later end.
+    // A second query is ignored, so the timeout does not move.
     zero.ask_within(Rank(1), 10 * WAIT);
     assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(1), liveness: Liveness::Unanswered });
     assert!(asked.elapsed() >= silence);
-    // Who answers in time is not given up.
+    // A rank whose agent answers in time is alive.
     assert_eq!(zero.asked.front(), None);
     zero.ask_within(Rank(0), silence);
     assert_eq!(notice(&mut zero), Notice::Liveness { rank: Rank(0), liveness: Liveness::Alive });
@@ -229,7 +229,7 @@ fn fences_values_and_farewells_work() {
         }
     });
     for member in members {
-        member.leave(WAIT).expect("a farewell");
+        member.leave(WAIT).expect("acknowledged");
     }
     assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Assembled));
     assert_eq!(reports.recv_timeout(WAIT), Ok(Report::Finished));
@@ -269,7 +269,7 @@ fn rank_zero_serves_where_no_launcher_does() {
     assert_eq!(notice(&mut members[1]), expected);
     thread::scope(|scope| {
         for member in members {
-            scope.spawn(|| member.leave(WAIT).expect("a farewell"));
+            scope.spawn(|| member.leave(WAIT).expect("acknowledged"));
         }
     });
 }
@@ -309,7 +309,7 @@ fn a_member_that_talks_nonsense_is_cut_off() {
     let mut talker = members.remove(1);
     for (number, said) in nonsense.into_iter().enumerate() {
         talker.connection.as_mut().expect("joined").send(&said).expect("sent");
-        assert!(matches!(notice(&mut talker), Notice::Lost(LinkError::Closed)), "nonsense {number}");
+        assert!(matches!(notice(&mut talker), Notice::Lost(LinkError::Closed)), "invalid message {number}");
         let ending = Ending::Disconnected;
         let incarnation = members[0].table()[1].incarnation;
         assert_eq!(notice(&mut members[0]), Notice::Died { rank: Rank(1), incarnation, ending });

@@ -1,8 +1,8 @@
-//! Agreements of some ranks that the death of others does not prevent.
+//! Fault-tolerant agreement among a set of ranks (the server's side of agree and shrink, as in ULFM).
 //!
-//! One agreement is decided here, once, when every member has said its part, has died or left, or is said to be dead by one that has
-//! said its part; and every member that asks is told the same. So all survivors get one verdict whenever ranks die: a member that
-//! voted and died counts, and is among the failed; a death after the decision changes nothing.
+//! The server decides an agreement once, when every member has voted, has failed or finished, or is reported as failed
+//! by a member that has voted. Every voter gets the same decision, whenever ranks fail: a member that votes and then
+//! fails counts as a vote and is among the failed; a failure after the decision changes nothing.
 
 use alloc::collections::BTreeSet;
 use std::collections::HashSet;
@@ -14,15 +14,15 @@ use crate::{
     rank::Rank,
 };
 
-/// Most agreements that wait for somebody.
+/// Largest number of undecided agreements.
 const AGREEMENTS_MAX: usize = 1 << 14;
 
-/// One of them.
+/// An agreement in progress.
 #[derive(Debug)]
 pub(super) struct Agreement {
     members: Vec<Rank>,
     voted: HashSet<Rank>,
-    /// Of whom members say that they are dead.
+    /// Members that voters report as failed.
     failed: BTreeSet<Rank>,
     most: u32,
     words: Vec<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Agreement {
 }
 
 impl Roll {
-    /// A member says its part. `None`: no member says that.
+    /// A rank votes. Returns `None` for a vote that no member can cast: the connection is closed.
     pub(crate) fn handle_vote(&mut self, link: LinkId, rank: Rank, ballot: Ballot) -> Option<()> {
         let size = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let Ballot { name, members, failed, most, words } = ballot;
@@ -48,7 +48,7 @@ impl Roll {
         }
         agreement.voted.insert(rank);
         if let Some(verdict) = &agreement.verdict {
-            // It was taken for dead, and hears so.
+            // The rank was counted as failed: it gets the same decision.
             self.acts.push_back(Act::Tell(link, Tell::Agreed(verdict.clone())));
         } else {
             agreement.words.iter_mut().zip(words).for_each(|(word, other)| *word &= other);
@@ -59,7 +59,7 @@ impl Roll {
         Some(())
     }
 
-    /// A member has died or left: agreements may wait for nobody else.
+    /// Checks all agreements after a rank has failed or finished.
     pub(super) fn check_agreements(&mut self) {
         let names: Vec<Name> = self.agreements.keys().copied().collect();
         names.into_iter().for_each(|name| self.check_agreement(name));

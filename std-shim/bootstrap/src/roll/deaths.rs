@@ -1,4 +1,4 @@
-//! How ranks end: by their process, their agent or their connection; and who asks whether one lives.
+//! Ends of ranks, reported by their process's exit, their agent or their connection; and liveness queries.
 
 use super::{Act, LinkId, Report, Roll, State};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Roll {
-    /// The deaths that who has just received the table is to be told.
+    /// The failures to report to a rank that has just received the table.
     pub(crate) fn deaths(&self) -> Vec<Tell> {
         if self.policy != OnDeath::Tell {
             return Vec::new();
@@ -24,7 +24,7 @@ impl Roll {
         self.members.iter().enumerate().filter_map(dead).collect()
     }
 
-    /// An agent's rank ended, or could not be started.
+    /// An agent reports that a rank ended or could not be started.
     pub(crate) fn handle_agent_ended(&mut self, node: u32, rank: Rank, ending: Ending, reason: String) {
         let owner = self.agent_of.get(&rank);
         let known = owner == Some(&node) || (owner.is_none() && ending == Ending::NotStarted);
@@ -34,7 +34,7 @@ impl Roll {
         }
     }
 
-    /// An agent is gone.
+    /// An agent's connection is lost.
     pub(crate) fn handle_agent_lost(&mut self, node: u32) {
         if self.agents.remove(&node).is_none() {
             return;
@@ -47,7 +47,7 @@ impl Roll {
         }
     }
 
-    /// The process of a rank has ended, as the launcher or an agent knows.
+    /// The process of a rank has ended, as the launcher or an agent reports.
     pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending) {
         match self.member(rank) {
             Some(State::Here { watched: true, .. }) => self.handle_death(rank, ending),
@@ -63,7 +63,7 @@ impl Roll {
         }
     }
 
-    /// A member's connection is closed.
+    /// A rank's connection is closed.
     pub(crate) fn handle_link_lost(&mut self, link: LinkId, rank: Rank) {
         match self.member_mut(rank) {
             Some(State::Here { link: current, watched, .. }) if *current == Some(link) => {
@@ -89,7 +89,7 @@ impl Roll {
                 let incarnation: Incarnation = entry.incarnation;
                 self.acts.push_back(Act::TellAll(Tell::Died { rank, incarnation, ending }));
             }
-            // Under a launcher the processes are ended; elsewhere they end themselves.
+            // A launcher ends the processes itself; without one, they end on this message.
             OnDeath::End if !self.watched && ending != Ending::Replaced => {
                 let code = match ending.code() {
                     0 => 1,
@@ -105,7 +105,7 @@ impl Roll {
         self.check_finish();
     }
 
-    /// A member asks about another.
+    /// A rank queries whether another is alive.
     pub(crate) fn handle_ask(&mut self, link: LinkId, asker: Rank, rank: Rank) {
         let alive = match self.member(rank) {
             Some(State::Here { link, watched, .. }) => *watched || link.is_some(),
@@ -119,7 +119,7 @@ impl Roll {
         }
     }
 
-    /// An agent answers.
+    /// An agent answers a liveness query.
     pub(crate) fn handle_liveness(&mut self, node: u32, rank: Rank, asker: Rank, alive: bool) {
         if self.agent_of.get(&rank) != Some(&node) {
             return;

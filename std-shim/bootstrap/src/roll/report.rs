@@ -1,62 +1,62 @@
-//! What the roll wants done, and what it says happened.
+//! The outputs of the job's state: effects for the server loop, and reports for the owner of the server.
 
 use super::LinkId;
 use crate::{entry::Ending, message::Tell, rank::Rank};
 
-/// What happened, for who runs the server.
+/// An event for the owner of the server (the launcher, or rank 0).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Every rank has joined.
     Assembled,
-    /// A rank that had joined died.
+    /// A rank that had joined has failed.
     Died {
         /// The rank.
         rank: Rank,
-        /// How.
+        /// How it ended.
         ending: Ending,
     },
-    /// A rank asked for the end of the job.
+    /// A rank aborted the job.
     Aborted {
         /// The rank.
         rank: Rank,
-        /// With this exit code.
+        /// The exit code of the job.
         code: i32,
     },
     /// A node's agent is connected.
     AgentHere(u32),
-    /// A node's agent is gone, and so are its ranks.
+    /// A node's agent is lost, and its ranks with it.
     AgentLost(u32),
     /// An agent started a rank.
     Started {
         /// The rank.
         rank: Rank,
-        /// Its process on that node.
+        /// Its process ID on that node.
         pid: u32,
     },
     /// An agent's rank ended.
     Ended {
         /// The rank.
         rank: Rank,
-        /// How.
+        /// How it ended.
         ending: Ending,
-        /// Why it did not start, if it did not.
+        /// Why it did not start; empty if it did.
         reason: String,
     },
-    /// No rank is left that could speak.
+    /// Every rank has finished or failed.
     Finished,
 }
 
-/// What the server is to do.
+/// An effect for the server loop to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// Tell one link.
+    /// Send a message to one connection.
     Tell(LinkId, Tell),
-    /// Tell every member.
+    /// Send a message to every rank that has joined.
     TellAll(Tell),
-    /// Send the whole table, from the first line on.
+    /// Send the whole table.
     SendTable(LinkId),
-    /// Close a link, after what it is still to be told.
+    /// Close a connection after its queued messages are sent.
     Close(LinkId),
-    /// Say what happened.
+    /// Report an event to the owner.
     Report(Report),
 }

@@ -1,13 +1,13 @@
-//! Keys and values that ranks leave for each other.
+//! The key-value store of the job.
 
 use super::{Act, LinkId, Roll};
 use crate::message::{KEY_MAX, Tell, VALUE_MAX};
 
-/// Bytes of all stored keys and values.
+/// Largest total size of keys and values, in bytes.
 pub(super) const STORE_MAX: usize = 16 << 20;
 
 impl Roll {
-    /// A member stores a value.
+    /// A rank stores a value.
     pub(crate) fn handle_put(&mut self, link: LinkId, key: Vec<u8>, value: Vec<u8>) {
         let bytes = key.len() + value.len();
         let before = self.store.get(&key).map_or(0, |old| key.len() + old.len());
@@ -19,7 +19,7 @@ impl Roll {
         self.acts.push_back(Act::Tell(link, Tell::Stored(fits)));
     }
 
-    /// A member asks for a value.
+    /// A rank looks up a value.
     pub(crate) fn handle_get(&mut self, link: LinkId, key: &[u8]) {
         self.acts.push_back(Act::Tell(link, Tell::Value(self.store.get(key).cloned())));
     }

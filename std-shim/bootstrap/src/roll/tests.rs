@@ -26,7 +26,7 @@ fn acts(roll: &mut Roll) -> Vec<Act> {
     core::iter::from_fn(|| roll.poll()).collect()
 }
 
-/// Two ranks on links 10 and 11, assembled.
+/// Two ranks on connections 10 and 11, both joined.
 fn pair(policy: OnDeath, watched: bool) -> Roll {
     let mut roll = Roll::new(2, policy, watched);
     join(&mut roll, 10, 0, 100);
@@ -72,7 +72,7 @@ fn a_rank_that_does_not_exist_or_is_taken_is_refused() {
     join(&mut roll, 12, 0, 2);
     assert_eq!(acts(&mut roll), [Act::Tell(12, Tell::Refused(Refusal::Taken)), Act::Close(12)]);
     roll.handle_link_lost(12, Rank(0));
-    assert_eq!(acts(&mut roll), [], "the one that was refused is nobody");
+    assert_eq!(acts(&mut roll), [], "a refused process is not a member");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_new_life_is_met_by_the_others() {
     assert_eq!(roll.deaths(), []);
     roll.handle_link_lost(12, Rank(1));
     let told = Act::TellAll(died(1, 202, Ending::Disconnected));
-    assert!(acts(&mut roll).contains(&told), "nobody watches a process that the launcher did not start");
+    assert!(acts(&mut roll).contains(&told), "the launcher does not watch a process that it did not start");
     assert_eq!(roll.deaths(), [died(1, 202, Ending::Disconnected)]);
 }
 
@@ -229,7 +229,7 @@ fn ballot(round: u32, failed: &[u32], words: &[u64], most: u32) -> Ballot {
     Ballot { name, members: ranks(&[0, 1, 2]), failed: ranks(failed), most, words: words.to_vec() }
 }
 
-/// Who was told what.
+/// The decisions that were sent: connection, failed ranks, words, maximum.
 fn agreed(roll: &mut Roll) -> Vec<(LinkId, Vec<u32>, Vec<u64>, u32)> {
     let told = |act| match act {
         Act::Tell(link, Tell::Agreed(Verdict { failed, words, most, .. })) => {
@@ -253,14 +253,14 @@ fn an_agreement_is_decided_when_all_have_spoken_or_died() {
     assert_eq!(roll.handle_vote(10, Rank(0), ballot(0, &[], &[0b110], 4)), Some(()));
     assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[0b011], 9)), Some(()));
     assert_eq!(agreed(&mut roll), []);
-    // It votes and dies before the last one: its word counts, and it is among the dead.
+    // Rank 2 votes and fails before the last vote: its vote counts, and it is among the failed.
     roll.handle_ended(Rank(2), Ending::Signalled(9));
     assert_eq!(agreed(&mut roll), []);
     assert_eq!(roll.handle_vote(11, Rank(1), ballot(0, &[], &[0b111], 1)), Some(()));
     let verdict = |link| (link, vec![2], vec![0b010], 9);
     assert_eq!(agreed(&mut roll), [verdict(10), verdict(11)]);
     assert!(roll.agreements.is_empty());
-    // The next: a death is what is waited for, and what comes after the decision changes nothing.
+    // The next one waits for a failure; a failure after the decision changes nothing.
     roll.handle_vote(10, Rank(0), ballot(1, &[], &[], 0));
     roll.handle_ended(Rank(1), Ending::Exited(1));
     assert_eq!(agreed(&mut roll), [(10, vec![1, 2], vec![], 0)]);

@@ -1,4 +1,5 @@
-//! The rendezvous server's thread: accepts, checks, and carries out what the [`Roll`] decides.
+//! The event loop of the rendezvous server: accepts connections, authenticates them and carries out the effects that
+//! [`Roll`] decides.
 
 mod conversation;
 
@@ -17,16 +18,16 @@ use rustix::event::{Timespec, epoll};
 use std::{io, net::TcpListener, os::fd::OwnedFd, sync::mpsc, time::Instant};
 use tracing::warn;
 
-/// Time that a connection has to prove itself.
+/// Time limit for the authentication of a connection.
 const GREETING: Duration = Duration::from_secs(10);
-/// Connections that have not proved themselves yet. Others wait in the listener's queue.
+/// Largest number of unauthenticated connections. Further ones wait in the listener's queue.
 const STRANGERS_MAX: usize = 256;
-/// Time that the last words have to leave.
+/// Time limit for sending the last messages at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
-/// All that the thread owns.
+/// The state of the server thread.
 pub(super) struct Serving {
     listener: TcpListener,
     listening: bool,
@@ -44,7 +45,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// `waker` is readable when a command waits in the inbox.
+    /// A server on this listener. `waker` becomes readable when a command is queued in `inbox`.
     pub(super) fn new(
         listener: TcpListener,
         hosting: &Hosting,
@@ -72,7 +73,7 @@ impl Serving {
         })
     }
 
-    /// Until the command to stop.
+    /// Serves until [`Command::Stop`].
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(256);
         let mut turn_again: Vec<LinkId> = Vec::new();
@@ -126,7 +127,7 @@ impl Serving {
     fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
         let assembling = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
-        // Strangers and a full table of files are looked after once a second.
+        // Unauthenticated connections and an exhausted file table are checked once a second.
         let looking = (self.strangers > 0 || !self.listening).then_some(Duration::from_secs(1));
         assembling.into_iter().chain(looking).min()
     }
@@ -175,8 +176,9 @@ impl Serving {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Out of descriptors, most likely: the queue waits, and so does the listener's event.
-                    warn!(%error, "the rendezvous server cannot accept");
+                    // Most likely out of file descriptors: stop polling the listener for now; connections wait in its
+                    // queue.
+                    warn!(%error, "the rendezvous server cannot accept a connection; it retries");
                     let data = epoll::EventData::new_u64(LISTENER);
                     let quiet = epoll::modify(&self.epoll, &self.listener, data, epoll::EventFlags::empty());
                     self.listening = quiet.is_err();
@@ -210,7 +212,7 @@ impl Serving {
                     }
                     self.strangers += 1;
                 }
-                Err(error) => warn!(%error, %from, "a connection cannot be used"),
+                Err(error) => warn!(%error, %from, "the rendezvous server dropped a connection"),
             }
         }
         self.listen_again();
@@ -222,7 +224,7 @@ impl Serving {
                 Act::Tell(link, what) => self.tell(link, &what.encode()),
                 Act::TellAll(what) => {
                     let message = what.encode();
-                    // Who still gets the table hears of the dead behind it.
+                    // A rank whose table is still being sent receives the failures after the table.
                     let death = matches!(what, Tell::Died { .. });
                     for id in 0..self.links.len() {
                         let hears = match self.links.get(id) {
@@ -257,7 +259,7 @@ impl Serving {
         }
     }
 
-    /// Last words leave, then the connections close.
+    /// Sends the queued messages, then closes the connections.
     fn finish(mut self) {
         self.act();
         let deadline = Instant::now() + FAREWELL;

@@ -1,4 +1,4 @@
-//! The beginning of a job: its ranks here, and the agents with their orders.
+//! Starting a job: the ranks of this host, and the agents of the other hosts with their launch specifications.
 
 use super::Launch;
 use crate::{
@@ -24,7 +24,7 @@ use unisono::environment::{Seat, Settings, Switch};
 use unisono_bootstrap::{HostPort, Rank};
 
 impl Launch<'_> {
-    /// Starts everything, or nothing that stays: what runs already ends with the [`Launch`].
+    /// Starts all ranks and agents. On an error, dropping the [`Launch`] ends those that were started.
     pub(super) fn start(&mut self) -> Result<(), LaunchError> {
         let port = self.server.local().port();
         let places = places(&self.job.layout, port);
@@ -77,7 +77,7 @@ impl Launch<'_> {
         self.segments =
             Segments::create(&self.settings.transport, &berths, layout.size()).map_err(LaunchError::Segment)?;
         for (index, berth) in berths.iter().enumerate() {
-            // A process of its own group cannot read the terminal: its input is copied.
+            // A process in a group of its own cannot read the terminal: copy its input.
             let input = match (berth.rank, io::stdin().is_terminal()) {
                 (Rank(0), true) => Input::Pipe,
                 (Rank(0), false) => Input::Inherited,
@@ -139,7 +139,7 @@ impl Launch<'_> {
 
 fn copy_terminal(mut to: ChildStdin) -> io::Result<()> {
     let copy = move || {
-        // A rank that does not read any more, or a terminal that is gone, ends the copying.
+        // Ends when the rank stops reading or the terminal closes.
         let _ = io::copy(&mut io::stdin(), &mut to);
     };
     thread::Builder::new().name("input".to_owned()).spawn(copy).map(drop)

@@ -1,4 +1,5 @@
-//! What the ranks of the tests do. The test program itself is the rank program: its first argument says which.
+//! The rank programs of the launcher tests. The test program itself is the rank program: its first argument selects the
+//! part.
 
 use core::{net::SocketAddr, time::Duration};
 use std::{env, process::ExitCode, thread, time::Instant};
@@ -8,9 +9,9 @@ use unisono_bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fr
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// `None` when this process is no rank.
+/// Runs the part of a rank. `None`: this process is not a rank.
 pub(crate) fn play() -> Option<ExitCode> {
-    let settings = Settings::from_environment().expect("good settings");
+    let settings = Settings::from_environment().expect("valid settings");
     settings.seat?;
     let part = env::args().nth(1).expect("a part");
     let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
@@ -27,19 +28,19 @@ pub(crate) fn play() -> Option<ExitCode> {
             return Some(ExitCode::FAILURE);
         }
     };
-    if part != "restart" || env::var_os("FORMER_LIFE").is_none() {
+    if part != "restart" || env::var_os("RESTARTED").is_none() {
         member.fence(WAIT).expect("all are here");
     }
     match part.as_str() {
-        "meet" => meet(member),
-        "told" => survive(member, true),
+        "exchange" => exchange(member),
+        "reported" => survive(member, true),
         "silent" => survive(member, false),
         "desert" if member.rank() == Rank(1) => {}
         "abort" if member.rank() == Rank(1) => member.abort(5),
         "desert" | "abort" | "linger" => thread::sleep(Duration::from_secs(60)),
         "cut" => cut(member),
         "restart" => restart(member),
-        other => panic!("{other} is no part"),
+        other => panic!("{other} is not a part"),
     }
     Some(ExitCode::SUCCESS)
 }
@@ -59,11 +60,11 @@ fn liveness(member: &mut Membership, rank: Rank) -> Liveness {
     member.ask(rank);
     match notice(member, WAIT) {
         Some(Notice::Liveness { rank: about, liveness }) if about == rank => liveness,
-        other => panic!("{other:?} is no answer about rank {rank}"),
+        other => panic!("{other:?} is not an answer about rank {rank}"),
     }
 }
 
-fn meet(mut member: Membership) {
+fn exchange(mut member: Membership) {
     let rank = member.rank();
     member.put(&rank.0.to_le_bytes(), format!("value {rank}").as_bytes(), WAIT).expect("room");
     member.fence(WAIT).expect("all have put");
@@ -74,26 +75,26 @@ fn meet(mut member: Membership) {
     let lines = member.table().iter().map(|entry| format!("{}@{}", entry.node, entry.lanes[0].ip()));
     println!("{}", lines.collect::<Vec<_>>().join(" "));
     member.fence(WAIT).expect("all have asked");
-    member.leave(WAIT).expect("a farewell");
+    member.leave(WAIT).expect("acknowledged");
 }
 
-/// Rank 1 dies; the others hear of it, or not.
-fn survive(mut member: Membership, told: bool) {
+/// Rank 1 is killed; the failure is reported to the others, or not.
+fn survive(mut member: Membership, reported: bool) {
     if member.rank() == Rank(1) {
         let own = rustix::process::getpid();
         rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("own process");
     }
     let incarnation = member.table()[1].incarnation;
     let expected = Notice::Died { rank: Rank(1), incarnation, ending: Ending::Signalled(9) };
-    let heard = notice(&mut member, if told { WAIT } else { Duration::from_millis(100) });
-    assert_eq!(heard, told.then_some(expected));
+    let event = notice(&mut member, if reported { WAIT } else { Duration::from_millis(100) });
+    assert_eq!(event, reported.then_some(expected));
     assert_eq!(liveness(&mut member, Rank(1)), Liveness::Dead);
-    member.fence(WAIT).expect("the dead are not waited for");
+    member.fence(WAIT).expect("the fence does not wait for failed ranks");
     println!("survived");
-    member.leave(WAIT).expect("a farewell");
+    member.leave(WAIT).expect("acknowledged");
 }
 
-/// The test takes the connection away: the last notice says so.
+/// The test closes the connection: the last event reports it.
 fn cut(mut member: Membership) {
     println!("ready");
     match notice(&mut member, Duration::from_secs(60)) {
@@ -102,32 +103,32 @@ fn cut(mut member: Membership) {
     }
 }
 
-/// Rank 1 starts itself again and dies; the others meet its new life.
+/// Rank 1 restarts itself and exits; the others connect to its new incarnation.
 fn restart(mut member: Membership) {
     if member.rank() == Rank(1) {
-        if env::var_os("FORMER_LIFE").is_none() {
+        if env::var_os("RESTARTED").is_none() {
             let own = env::current_exe().expect("this program");
-            let again = std::process::Command::new(own).arg("restart").env("FORMER_LIFE", "yes").spawn();
+            let again = std::process::Command::new(own).arg("restart").env("RESTARTED", "yes").spawn();
             thread::sleep(Duration::from_millis(100));
             drop(again);
             std::process::exit(9);
         }
-        member.fence(WAIT).expect("rank 0 has met this life");
-        return member.leave(WAIT).expect("a farewell");
+        member.fence(WAIT).expect("rank 0 has seen this incarnation");
+        return member.leave(WAIT).expect("acknowledged");
     }
     let former = member.table()[1].incarnation;
-    let mut lives = Vec::new();
-    while lives.last() != Some(&"met") {
+    let mut incarnations = Vec::new();
+    while incarnations.last() != Some(&"joined") {
         match notice(&mut member, WAIT) {
-            Some(Notice::Died { rank: Rank(1), incarnation, .. }) if incarnation == former => lives.push("died"),
+            Some(Notice::Died { rank: Rank(1), incarnation, .. }) if incarnation == former => incarnations.push("died"),
             Some(Notice::Met { rank: Rank(1), entry }) if entry.incarnation != former => {
                 assert_eq!(member.table()[1], entry);
-                lives.push("met");
+                incarnations.push("joined");
             }
             other => panic!("{other:?}"),
         }
     }
-    println!("{}", lives.join(" "));
-    member.fence(WAIT).expect("the new life counts");
-    member.leave(WAIT).expect("a farewell");
+    println!("{}", incarnations.join(" "));
+    member.fence(WAIT).expect("the new incarnation takes part");
+    member.leave(WAIT).expect("acknowledged");
 }

@@ -1,11 +1,11 @@
-//! A test program that is the rank program of its own jobs, too.
+//! Test programs that are also the rank programs of the jobs that they launch.
 
 use std::{
     env,
     process::{Command, ExitCode, Output, Stdio},
 };
 
-/// Runs the tests whose name contains the first argument that is no option; all without one.
+/// Runs the tests whose name contains the first argument that is not an option; all without one.
 pub(crate) fn run_tests(tests: &[(&str, fn())]) -> ExitCode {
     let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
     for (name, test) in tests.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted))) {
@@ -15,7 +15,7 @@ pub(crate) fn run_tests(tests: &[(&str, fn())]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs `unisono run` with these options; every rank is this program with `part` as its arguments.
+/// Runs `unisono run` with these options; every rank runs this program with `part` as its arguments.
 pub(crate) fn run(options: &str, part: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
     command.arg("run").args(options.split_whitespace()).arg("--");
@@ -26,8 +26,8 @@ pub(crate) fn run(options: &str, part: &str) -> Output {
 /// The job must have ended with this code and printed these lines, in any order.
 pub(crate) fn expect(output: &Output, code: i32, lines: &[&str]) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (printed, told) = (text(&output.stdout), text(&output.stderr));
+    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
     let mut found: Vec<&str> = printed.lines().collect();
     found.sort_unstable();
-    assert_eq!((output.status.code(), found.as_slice()), (Some(code), lines), "{printed}\n{told}");
+    assert_eq!((output.status.code(), found.as_slice()), (Some(code), lines), "{printed}\n{errors}");
 }

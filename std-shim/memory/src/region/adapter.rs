@@ -1,4 +1,5 @@
-//! What an adapter knows of regions. Without the feature `verbs` there is no adapter, and all of this takes no room.
+//! Registration of regions with an RDMA adapter. Without the feature `verbs` there is no adapter, and all types here
+//! are empty.
 
 #[cfg(feature = "verbs")]
 mod present {
@@ -9,43 +10,43 @@ mod present {
 
     use super::super::{Owner, RegisterError};
 
-    /// Bytes from which memory of a caller is registered: below, the device copies faster than that is done.
-    const REGISTERED: usize = 32 << 10;
+    /// Smallest user memory that is registered, in bytes: below, the device copies faster than the adapter registers.
+    const REGISTER_MIN: usize = 32 << 10;
 
     /// The adapter that regions are registered with.
     #[derive(Clone, Debug, Default)]
     pub(in super::super) struct Adapter(pub(in super::super) Option<Arc<Domain>>);
 
-    /// A region's registration; ends with it.
+    /// The adapter's registration of a region; deregisters when dropped.
     #[derive(Debug, Default)]
-    pub(in super::super) struct Known(Option<Registration>);
+    pub(in super::super) struct AdapterRegistration(Option<Registration>);
 
-    /// What the adapter calls a region.
-    pub(in super::super) type Key = Option<u32>;
+    /// The adapter's local key (lkey) of a region.
+    pub(in super::super) type AdapterKey = Option<u32>;
 
     impl Adapter {
         pub(in super::super) const NONE: Self = Self(None);
 
-        /// Tells the adapter of a region.
-        pub(in super::super) fn meet(
+        /// Registers a region with the adapter, if there is one.
+        pub(in super::super) fn register(
             &self,
             start: NonNull<u8>,
             bytes: usize,
             owner: Owner,
-        ) -> Result<Known, RegisterError> {
-            let Some(domain) = self.0.as_ref().filter(|_| owner != Owner::Caller || bytes >= REGISTERED) else {
-                return Ok(Known(None));
+        ) -> Result<AdapterRegistration, RegisterError> {
+            let Some(domain) = self.0.as_ref().filter(|_| owner != Owner::Caller || bytes >= REGISTER_MIN) else {
+                return Ok(AdapterRegistration(None));
             };
             // SAFETY: whoever registers a region keeps it mapped until it is revoked, when the registration ends.
             let registration = unsafe { domain.register(start, bytes) };
-            registration.map(|registration| Known(Some(registration))).map_err(|_| RegisterError::Refused)
+            registration.map(|registration| AdapterRegistration(Some(registration))).map_err(|_| RegisterError::Refused)
         }
     }
 
-    impl Known {
+    impl AdapterRegistration {
         pub(in super::super) const NONE: Self = Self(None);
 
-        pub(in super::super) fn key(&self) -> Key {
+        pub(in super::super) fn key(&self) -> AdapterKey {
             self.0.as_ref().map(Registration::key)
         }
     }
@@ -61,23 +62,28 @@ mod present {
     pub(in super::super) struct Adapter;
 
     #[derive(Debug, Default)]
-    pub(in super::super) struct Known;
+    pub(in super::super) struct AdapterRegistration;
 
-    pub(in super::super) type Key = ();
+    pub(in super::super) type AdapterKey = ();
 
     impl Adapter {
         pub(in super::super) const NONE: Self = Self;
 
-        pub(in super::super) const fn meet(&self, _: NonNull<u8>, _: usize, _: Owner) -> Result<Known, RegisterError> {
-            Ok(Known)
+        pub(in super::super) const fn register(
+            &self,
+            _: NonNull<u8>,
+            _: usize,
+            _: Owner,
+        ) -> Result<AdapterRegistration, RegisterError> {
+            Ok(AdapterRegistration)
         }
     }
 
-    impl Known {
+    impl AdapterRegistration {
         pub(in super::super) const NONE: Self = Self;
 
-        pub(in super::super) const fn key(&self) -> Key {}
+        pub(in super::super) const fn key(&self) -> AdapterKey {}
     }
 }
 
-pub(super) use present::{Adapter, Key, Known};
+pub(super) use present::{Adapter, AdapterKey, AdapterRegistration};

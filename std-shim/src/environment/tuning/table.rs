@@ -1,4 +1,4 @@
-//! A table of what was measured: which algorithm was quickest for a collective, by carrier, ranks and bytes.
+//! Tuning tables: the fastest measured algorithm of each collective, by carrier, ranks and bytes.
 //!
 //! ```text
 //! unisono tuning 1
@@ -6,8 +6,9 @@
 //! udp        allreduce   4      0-2895   doubling
 //! udp/2      allreduce   4-8    2896-    knomial:k=1,segments=4
 //! ```
-//! Behind the carrier: how many ranks share a processor; without, any number of them. Numbers are one, `least-most` or `least-`; bytes are those of the choice: per rank, of an alltoall and a reduce-scatter per pair, of reductions
-//! and scans the vector. No two lines are for the same call. What no line is for, the model decides.
+//! After the carrier: how many ranks share a processor; without it, any number. A range is one number, `least-most` or
+//! `least-`. Bytes are per rank; of an alltoall and a reduce-scatter per pair; of reductions and scans the vector. No
+//! two lines apply to the same call. Where no line applies, the model selects.
 
 use core::fmt;
 use core::fmt::Write as _;
@@ -20,12 +21,12 @@ use unisono_core::collective::{Plan, Verb};
 
 use super::{Carrier, Override, OverrideError, VERBS};
 
-/// What a table begins with.
+/// The first line of a table.
 const FIRST: &str = "unisono tuning 1";
-/// Bytes of the longest.
+/// Largest size of a table in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// From the first to the last, both included.
+/// A range of numbers, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Span {
     least: u64,
@@ -33,7 +34,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// `None`: the second is less.
+    /// `None` if `most < least`.
     pub const fn new(least: u64, most: u64) -> Option<Self> {
         if least <= most { Some(Self { least, most }) } else { None }
     }
@@ -66,18 +67,18 @@ impl fmt::Display for Span {
     }
 }
 
-/// A line.
+/// A line of a table: an algorithm, and the calls that it applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
-    /// What carries the messages.
+    /// The transport of the messages.
     pub carrier: Carrier,
-    /// By how many ranks sharing a processor; `None`: by any number.
+    /// Ranks that share a processor. `None`: any number.
     pub sharing: Option<Span>,
-    /// Of how many ranks.
+    /// Ranks of the communicator.
     pub ranks: Span,
-    /// Of how many bytes.
+    /// Bytes of the call.
     pub bytes: Span,
-    /// What is done.
+    /// The algorithm.
     pub wanted: Override,
 }
 
@@ -114,17 +115,17 @@ impl fmt::Display for Line {
     }
 }
 
-/// The table.
+/// A tuning table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Table {
     lines: Vec<Line>,
 }
 
 impl Table {
-    /// Of these lines.
+    /// A table of these lines.
     ///
     /// # Errors
-    /// Two of them are for the same call.
+    /// Two of them apply to the same call.
     pub fn new(lines: Vec<Line>) -> Result<Self, TableError> {
         for (n, line) in lines.iter().enumerate() {
             if let Some(other) = lines.iter().take(n).find(|other| other.meets(line)) {
@@ -134,7 +135,7 @@ impl Table {
         Ok(Self { lines })
     }
 
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
     /// [`TableError`].
@@ -173,7 +174,7 @@ impl Table {
         Self::read(&text)
     }
 
-    /// What is said of a call, where so many ranks share a processor.
+    /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
     pub fn find(&self, carrier: Carrier, sharing: u16, plan: &Plan) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
         let is_for = |line: &&Line| {
@@ -193,63 +194,63 @@ impl fmt::Display for Table {
     }
 }
 
-/// Why a line is none.
+/// Why a line is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LineError {
-    /// Too few words, or too many.
-    #[error("carrier, collective, ranks, bytes and choice are expected, not {given} words")]
+    /// Wrong number of words.
+    #[error("expected carrier, collective, ranks, bytes and choice, not {given} words")]
     Words {
-        /// How many there are.
+        /// Number of words.
         given: usize,
     },
-    /// No carrier.
-    #[error("the carrier is udp or rings")]
+    /// Unknown carrier.
+    #[error("the carrier must be udp or rings")]
     Carrier,
-    /// No collective.
-    #[error("one of {} is expected", VERBS.map(|(_, name, _)| name).join(", "))]
+    /// Unknown collective.
+    #[error("expected one of {}", VERBS.map(|(_, name, _)| name).join(", "))]
     Collective,
-    /// No numbers.
-    #[error("a number, least-most or least- is expected, not {given:?}")]
+    /// Not a range of numbers.
+    #[error("expected a number, least-most or least-, not {given:?}")]
     Span {
-        /// What was written.
+        /// The given text.
         given: String,
     },
-    /// No choice.
+    /// Not a valid algorithm.
     #[error(transparent)]
     Choice(#[from] OverrideError),
 }
 
-/// Why a text is no table.
+/// Why a text is not a tuning table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableError {
     /// The file cannot be read.
     #[error("the table cannot be read: {reason}")]
     Unread {
-        /// Why.
+        /// The error.
         reason: String,
     },
-    /// It does not begin as one.
-    #[error("a table begins with {FIRST:?}")]
+    /// Its first line is not that of a table.
+    #[error("a table must begin with the line {FIRST:?}")]
     First,
-    /// A line is wrong.
+    /// A line is not valid.
     #[error("line {number}: {reason}")]
     Line {
-        /// Which one, from 1 on.
+        /// The line number, from 1 on.
         number: u32,
-        /// Why.
+        /// The error.
         reason: LineError,
     },
-    /// Two lines for the same call.
-    #[error("{line:?} is for calls that {other:?} is for")]
+    /// Two lines apply to the same call.
+    #[error("{line:?} overlaps with {other:?}: only one line may apply to a call")]
     Twice {
-        /// One.
+        /// The later line.
         line: String,
-        /// The one before.
+        /// The earlier line.
         other: String,
     },
 }
 
-/// Lines from the quickest choice at each of some sizes: between two sizes the border is their geometric mean.
+/// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
 pub fn lines_of((carrier, sharing): (Carrier, Option<Span>), ranks: Span, quickest: &[(u64, Override)]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut least = 0;
@@ -267,7 +268,7 @@ pub fn lines_of((carrier, sharing): (Carrier, Option<Span>), ranks: Span, quicke
     lines
 }
 
-/// A digest of what is written, equal where the table is.
+/// Continues the hash `before` with the text of `what`; equal for equal tables.
 pub(super) fn digest(what: &impl fmt::Display, before: u64) -> u64 {
     struct Fnv(u64);
     impl fmt::Write for Fnv {
@@ -331,29 +332,30 @@ mod tests {
     #[test]
     fn what_is_no_table_is_refused_with_the_line() {
         let refused = |text: &str| Table::read(text).expect_err("refused").to_string();
-        assert_eq!(refused(""), "a table begins with \"unisono tuning 1\"");
-        assert_eq!(refused("unisono tuning 2\n"), "a table begins with \"unisono tuning 1\"");
+        assert_eq!(refused(""), "a table must begin with the line \"unisono tuning 1\"");
+        assert_eq!(refused("unisono tuning 2\n"), "a table must begin with the line \"unisono tuning 1\"");
         for (line, reason) in [
-            ("udp allreduce 4 0-", "carrier, collective, ranks, bytes and choice are expected, not 4 words"),
-            ("tcp allreduce 4 0- ring", "the carrier is udp or rings"),
-            ("udp all_reduce 4 0- ring", "one of barrier, broadcast, reduce, allreduce"),
-            ("udp/ allreduce 4 0- ring", "a number, least-most or least- is expected, not \"\""),
-            ("udp/2/3 allreduce 4 0- ring", "a number, least-most or least- is expected, not \"2/3\""),
-            ("udp allreduce 4-2 0- ring", "a number, least-most or least- is expected, not \"4-2\""),
-            ("udp allreduce +4 0- ring", "a number, least-most or least- is expected, not \"+4\""),
-            ("udp allreduce -4 0- ring", "a number, least-most or least- is expected, not \"-4\""),
-            ("udp allreduce 4 0- pairwise", "one of doubling, standard-exchange, knomial, halving, ring is expected"),
-            ("udp allreduce 4 0- ring:segments=0", "segments= is a number from 1 to 4096"),
+            ("udp allreduce 4 0-", "expected carrier, collective, ranks, bytes and choice, not 4 words"),
+            ("tcp allreduce 4 0- ring", "the carrier must be udp or rings"),
+            ("udp all_reduce 4 0- ring", "expected one of barrier, broadcast, reduce, allreduce"),
+            ("udp/ allreduce 4 0- ring", "expected a number, least-most or least-, not \"\""),
+            ("udp/2/3 allreduce 4 0- ring", "expected a number, least-most or least-, not \"2/3\""),
+            ("udp allreduce 4-2 0- ring", "expected a number, least-most or least-, not \"4-2\""),
+            ("udp allreduce +4 0- ring", "expected a number, least-most or least-, not \"+4\""),
+            ("udp allreduce -4 0- ring", "expected a number, least-most or least-, not \"-4\""),
+            ("udp allreduce 4 0- pairwise", "expected one of doubling, standard-exchange, knomial, halving, ring"),
+            ("udp allreduce 4 0- ring:segments=0", "segments= must be a number from 1 to 4096"),
         ] {
             let said = refused(&format!("{TEXT}\n{line}\n"));
             assert!(said.starts_with(&format!("line 7: {reason}")), "{line}: {said}");
         }
         let twice = refused(&format!("{TEXT}udp allreduce 8-9 2895 ring\n"));
-        let first = "\"udp allreduce 8-9 2895 ring\" is for calls that \"udp allreduce 4-8 0-2895 doubling\" is for";
+        let first = "\"udp allreduce 8-9 2895 ring\" overlaps with \"udp allreduce 4-8 0-2895 doubling\": \
+                     only one line may apply to a call";
         assert_eq!(twice, first);
         let missing = Table::open(Path::new("/nonexistent/table")).expect_err("refused").to_string();
         assert!(missing.starts_with("the table cannot be read: "), "{missing}");
-        assert!(Table::open(Path::new("/dev/zero")).is_err(), "it has no end");
+        assert!(Table::open(Path::new("/dev/zero")).is_err(), "an endless file");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One connection to the server: proves itself, speaks, is told.
+//! One client connection of the rendezvous server: authentication, requests and replies.
 
 use super::Serving;
 use crate::{
@@ -12,10 +12,10 @@ use rustix::event::epoll;
 use std::{io, time::Instant};
 use tracing::{debug, warn};
 
-/// Another part of the table is queued when fewer bytes than this wait to be sent.
+/// The next part of the table is queued when fewer bytes than this are unsent.
 const TABLE_BACKLOG: usize = 64 * 1024;
 
-/// Frames taken from one link before the others have their turn.
+/// Frames handled from one connection before the others get their turn.
 const FRAMES_PER_TURN: usize = 64;
 
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub(super) struct Conversation {
     pub(super) phase: Phase,
     pub(super) since: Instant,
     pub(super) seen: IpAddr,
-    /// The next line of the table to send.
+    /// The next record of the table to send.
     pub(super) table: Option<u32>,
     pub(super) writing: bool,
     pub(super) closing: bool,
 }
 
 impl Serving {
-    /// One turn of a link. Says whether it has more to say already.
+    /// Serves a readable connection for one turn. Returns whether it has more frames already.
     pub(super) fn converse(&mut self, id: LinkId) -> Result<bool, LinkError> {
         let Some(Some(conversation)) = self.links.get_mut(id) else {
             return Ok(false);
@@ -86,7 +86,7 @@ impl Serving {
         match (phase, said) {
             (Phase::Member { rank, joined, .. }, Say::Join { offer, pid, node, host }) if !*joined => {
                 *joined = true;
-                debug!(%rank, pid, host, "joins");
+                debug!(%rank, pid, host, "a rank joins");
                 roll.handle_join(id, *rank, offer, node, host, seen);
             }
             (Phase::Member { rank, joined: true, .. }, said) => match said {
@@ -110,7 +110,7 @@ impl Serving {
         Some(())
     }
 
-    /// Queues the next part of the table and sends what goes.
+    /// Queues the next part of the table and flushes the connection.
     pub(super) fn table(&mut self, id: LinkId) -> Result<(), LinkError> {
         let Some(Some(conversation)) = self.links.get_mut(id) else {
             return Ok(());
@@ -160,7 +160,7 @@ impl Serving {
         }
     }
 
-    /// Forgets a connection. What follows from it comes out of the roll.
+    /// Removes a connection; the job's state decides the consequences.
     pub(super) fn close(&mut self, id: LinkId, error: LinkError) {
         let Some(conversation) = self.links.get_mut(id).and_then(Option::take) else {
             return;
@@ -170,10 +170,10 @@ impl Serving {
         match conversation.phase {
             Phase::Greeting(_) => {
                 self.strangers -= 1;
-                warn!(from = %conversation.seen, %error, "a connection proved nothing");
+                warn!(from = %conversation.seen, %error, "a connection did not authenticate");
             }
             Phase::Member { rank, joined, .. } => {
-                debug!(%rank, %error, "a member's connection ends");
+                debug!(%rank, %error, "a rank's connection ends");
                 if joined {
                     self.roll.handle_link_lost(id, rank);
                 }

@@ -1,4 +1,4 @@
-//! `unisono info`: what can be used on this machine.
+//! `unisono info`: the devices, limits and network interfaces of this machine.
 
 mod adapters;
 mod collectives;
@@ -21,10 +21,10 @@ use unisono_core::device::Device;
 /// Options of `unisono info`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// One object on one line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// How the collectives of a job would be done, and why
+    /// Show the algorithm of each collective of a job, and what selected it
     #[arg(long)]
     collectives: bool,
     #[command(flatten)]
@@ -37,14 +37,14 @@ struct Info {
     rust_version: &'static str,
     kernel: String,
     processors: usize,
-    /// Devices that this version contains and this machine lets it open.
+    /// Devices that this version contains and that can be opened.
     devices: Vec<String>,
     udp: Option<Udp>,
     shared_memory: Option<Memory>,
-    /// Why there is none.
+    /// Why shared memory is not available.
     shared_memory_refused: Option<String>,
     adapters: Vec<adapters::Adapter>,
-    /// Why there are none.
+    /// Why no adapter is available.
     adapters_refused: Option<String>,
     interfaces: Vec<Interface>,
     receive_memory_limit_bytes: Option<u64>,
@@ -52,7 +52,7 @@ struct Info {
 
 #[derive(Serialize, Debug)]
 struct Udp {
-    /// Of the loopback, as the device finds it, in bytes of UDP payload.
+    /// MTU of the loopback as the device determines it, in bytes of UDP payload.
     loopback_mtu: u32,
     receive_slots: u32,
     receive_memory_asked_bytes: u32,
@@ -68,14 +68,14 @@ struct Interface {
     mtu: Option<u32>,
 }
 
-/// Writes what is known to the standard output.
+/// Prints the information to the standard output.
 pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     let mut to = io::stdout().lock();
     if options.collectives {
         return options.job.print(options.json, &mut to);
     }
     if options.job.is_tuned() {
-        return Err(Refusal::usage("how a collective is done is shown by --collectives"));
+        return Err(Refusal::usage("options for algorithms of collectives need --collectives"));
     }
     let settings = Settings::from_environment().map_err(Refusal::usage)?;
     let info = Info::ask(settings.transport.queues.unwrap_or_default());
@@ -140,7 +140,7 @@ impl Info {
         if let Some(udp) = udp {
             let Udp { receive_memory_granted_bytes: granted, receive_memory_asked_bytes: asked, .. } = udp;
             let yes = |yes| if yes { "yes" } else { "no" };
-            writeln!(to, "udp receive memory {granted} bytes granted of {asked} asked for")?;
+            writeln!(to, "udp receive memory {granted} bytes granted of {asked} requested")?;
             writeln!(to, "udp loopback       mtu {} bytes, {} receive slots", udp.loopback_mtu, udp.receive_slots)?;
             writeln!(to, "udp offload        gso {}, gro {}", yes(udp.gso), yes(udp.gro))?;
         }
@@ -172,7 +172,7 @@ impl Udp {
         let device = unisono_udp::Udp::bind(&options)?;
         let socket = UdpSocket::bind((options.local, 0))?;
         let sized = socket2::SockRef::from(&socket);
-        // Refused is not fatal: what was granted is asked next.
+        // A refusal is not fatal: the granted size is queried next.
         let _ = sized.set_recv_buffer_size(usize::try_from(options.receive_buffer).unwrap_or(usize::MAX));
         Ok(Self {
             loopback_mtu: device.mtu(),

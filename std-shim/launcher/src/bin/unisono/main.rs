@@ -1,4 +1,4 @@
-//! The `unisono` command: runs jobs, and says what this machine offers.
+//! The `unisono` command: runs jobs, measures them and reports what this machine supports.
 
 mod info;
 mod memory;
@@ -12,7 +12,7 @@ use std::{io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 use unisono_launcher::agent;
 
-/// The variable that says what is logged.
+/// The variable with the log filter.
 const LOG: &str = "UNISONO_LOG";
 
 /// Messaging and collective communication on clusters.
@@ -25,16 +25,16 @@ struct Command {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Run a program as the processes of a job
+    /// Run a program as the ranks of a job, on this host or on several
     Run(Box<run::Options>),
-    /// Say what unisono can use on this machine
+    /// Report the devices and limits of this machine, or the algorithms of collectives
     Info(Box<info::Options>),
-    /// Measure a job from within: run it as the program of `unisono run`
+    /// Measure latency, bandwidth, collectives and more: run it as the program of `unisono run`
     Bench(unisono_bench::Options),
-    /// Start ranks for a launcher on another host
+    /// Start the ranks of this host for a launcher on another host
     #[command(hide = true)]
     Agent,
-    /// Run an image without an operating system as a rank of a launcher
+    /// Run a bare-metal image as a rank of a launcher
     #[command(hide = true)]
     StandIn(run::StandIn),
 }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         },
         What::Bench(options) => match unisono_bench::run(options) {
             Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => fail(&"what arrived is not what was sent", 1),
+            Ok(false) => fail(&"the received data differ from the sent data", 1),
             Err(error) => fail(&error, 1),
         },
         What::StandIn(options) => match run::stand_in(&options) {
@@ -71,7 +71,7 @@ fn fail(reason: &dyn core::fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Diagnostics go to the errors: warnings, unless the variable asks for more.
+/// Initializes logging to the standard error: warnings only, unless the variable sets a filter.
 fn log() -> Result<(), Box<dyn core::error::Error>> {
     let filter = match std::env::var(LOG) {
         Ok(text) => EnvFilter::try_new(text)?,

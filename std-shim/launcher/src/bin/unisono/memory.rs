@@ -1,4 +1,4 @@
-//! What `unisono info` says of shared memory.
+//! The shared-memory part of `unisono info`.
 
 use core::ffi::c_void;
 use std::{io, os::unix::process::CommandExt, process::Command};
@@ -7,21 +7,21 @@ use serde::Serialize;
 use unisono_shmem::host::file::{FileError, SegmentFile};
 use unisono_shmem::layout::{Layout, Sizes, Waiting};
 
-/// As it is found by making a segment and using it.
+/// The properties of shared memory, found by creating a segment and using it.
 #[derive(Serialize, Debug)]
 pub(crate) struct Memory {
-    /// Of one page.
+    /// Size of a page.
     page_bytes: usize,
-    /// Which pages, and why no larger ones.
+    /// The kind of pages, and why not larger ones.
     pages: String,
-    /// How the death of a rank is known.
+    /// How the failure of a rank is detected.
     liveness: &'static str,
-    /// Whether a process may read another's memory in one copy, and why not.
+    /// Whether a process may read another's memory (CMA), and if not, why.
     process_vm_readv: String,
 }
 
 impl Memory {
-    /// Makes a segment of two ranks, and lets it go.
+    /// Creates a segment for two ranks, and frees it.
     pub(crate) fn ask() -> Result<Self, FileError> {
         let made = SegmentFile::create(&Layout::new(Sizes::of_node(2, Waiting::Dedicated))?)?;
         let (page_bytes, pages) = (made.pages().bytes(), made.pages().to_string());
@@ -29,7 +29,7 @@ impl Memory {
         Ok(Self {
             page_bytes,
             pages,
-            // Without them no segment is made.
+            // Creating a segment fails without them.
             liveness: "record locks of the system",
             process_vm_readv: match read {
                 Ok(()) => String::from("yes"),
@@ -38,14 +38,14 @@ impl Memory {
         })
     }
 
-    /// For people: names and what is to be said of them.
+    /// Names and values for the text output.
     pub(crate) fn lines(&self) -> [(&'static str, &str); 3] {
         let Self { pages, liveness, process_vm_readv, page_bytes: _ } = self;
         [("shared memory", pages), ("shm liveness", liveness), ("process_vm_readv", process_vm_readv)]
     }
 }
 
-/// What a child reads of this process's memory. Neither is the other's tracer, as among the ranks of a node.
+/// The word that a child process reads from this one. Neither traces the other, as among the ranks of a node.
 static WORD: u64 = 0x756e_6973_6f6e_6f21;
 
 /// Whether processes of one parent may read each other's memory.
@@ -71,7 +71,7 @@ fn read_by_child() -> io::Result<()> {
     };
     // SAFETY: between fork and exec it makes one system call, allocates nothing and takes no lock.
     unsafe { command.pre_exec(read) };
-    // Nothing is ever executed: what the child found is its error.
+    // Nothing is ever executed: the child reports its result as the error.
     match command.spawn() {
         Err(error) if error.raw_os_error() == Some(SEEN) => Ok(()),
         Err(error) => Err(error),
@@ -79,5 +79,5 @@ fn read_by_child() -> io::Result<()> {
     }
 }
 
-/// The error by which the child says that it has read the word. `process_vm_readv` has no such one.
+/// The error by which the child reports success. `process_vm_readv` never returns it.
 const SEEN: i32 = libc::ECANCELED;

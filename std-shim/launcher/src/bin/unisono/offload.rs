@@ -1,14 +1,14 @@
-//! Whether the kernel cuts and joins UDP datagrams.
+//! Whether the kernel supports segmentation offload of UDP datagrams (GSO, GRO).
 
 use core::ptr;
 use std::{net::UdpSocket, os::fd::AsRawFd};
 
-/// Whether the kernel knows the socket option UDP_SEGMENT (Linux 4.18).
+/// Whether the kernel supports the socket option UDP_SEGMENT (Linux 4.18).
 pub(crate) fn has_gso(socket: &UdpSocket) -> bool {
     knows(socket, libc::UDP_SEGMENT)
 }
 
-/// Whether the kernel knows the socket option UDP_GRO (Linux 5.0).
+/// Whether the kernel supports the socket option UDP_GRO (Linux 5.0).
 pub(crate) fn has_gro(socket: &UdpSocket) -> bool {
     knows(socket, libc::UDP_GRO)
 }

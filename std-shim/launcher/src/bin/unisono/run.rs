@@ -1,4 +1,4 @@
-//! `unisono run`: options over the environment's settings.
+//! `unisono run`: merges the command-line options with the environment's settings and launches the job.
 
 use crate::refusal::Refusal;
 use crate::tuning::Overrides;
@@ -15,86 +15,90 @@ use unisono_launcher::{
 };
 use unisono_udp::fault::Probability;
 
-/// Options of `unisono run`. Each but -n has a variable of the same name: UNISONO_NODES, UNISONO_DEVICE, UNISONO_MTU, …
+/// Options of `unisono run`. Every option but -n can also be set by a variable of its name: UNISONO_NODES,
+/// UNISONO_DEVICE, UNISONO_MTU, …
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Number of ranks; with --hosts, all their places unless said otherwise
+    /// Number of ranks [default with --hosts: as many as the hosts take]
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<u32>,
-    /// Run on this host, as if it were so many nodes
+    /// Run on this host, divided into M nodes of consecutive ranks: ranks of different nodes share no memory
     #[arg(long, value_name = "M", conflicts_with = "hosts")]
     nodes: Option<u32>,
-    /// Run on these hosts, reached by a remote shell; each takes so many ranks
+    /// Run on these hosts, through a remote shell; the number is that of ranks per host, which are filled in order
     #[arg(long, value_name = "A:4,B:4")]
     hosts: Option<HostList>,
-    /// The remote shell, with its arguments [default: ssh -T -x]
+    /// Remote shell that starts the ranks of other hosts, with its arguments [default: ssh -T -x]
     #[arg(long, value_name = "COMMAND")]
     rsh: Option<String>,
-    /// How datagrams move: auto, shm, udp or verbs
+    /// Device that transports messages: auto (shared memory within a node, UDP between nodes), shm, udp or verbs (RDMA)
     #[arg(long)]
     device: Option<DeviceChoice>,
-    /// Who makes progress while the program computes: engine, thread or hybrid
+    /// What makes progress while the program computes: engine (only its calls), thread (one that wakes up periodically)
+    /// or hybrid (one that arrivals wake up)
     #[arg(long)]
     progress: Option<Progress>,
-    /// Give each rank processors of its own
+    /// Pin each rank to processors of its own
     #[arg(long)]
     pin: bool,
-    /// Bytes of the largest datagram
+    /// Largest datagram in bytes, 576 to 65507 [default: the MTU of the link]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<Mtu>,
-    /// Whether the kernel segments datagrams: on or off
+    /// UDP segmentation offload (GSO, GRO) by the kernel: on or off [default: on if the kernel supports it]
     #[arg(long, value_name = "SWITCH")]
     gso: Option<Switch>,
-    /// Who writes the work queues of RDMA adapters: auto, library or raw [default: auto]
+    /// How work queues of RDMA adapters are written: library (through libibverbs), raw (directly) or auto [default:
+    /// auto]
     #[arg(long, value_name = "WHO")]
     queues: Option<QueuesChoice>,
-    /// Memory of each rank for messages that came before their receives, such as 64K [default: 1M]
+    /// Memory of each rank for unexpected eager messages, such as 64K [default: 1M]
     #[arg(long, value_name = "BYTES")]
     eager_pool: Option<EagerPool>,
-    /// Inject: probability that a datagram is lost, such as 5%
+    /// Inject faults: probability that a datagram is lost, such as 5% or 0.05
     #[arg(long, value_name = "P")]
     loss: Option<Probability>,
-    /// Inject: probability that 1 to 8 later datagrams overtake one
+    /// Inject faults: probability that a datagram is delayed until after 1 to 8 later ones
     #[arg(long, value_name = "P")]
     reorder: Option<Probability>,
-    /// Inject: probability that a datagram arrives twice
+    /// Inject faults: probability that a datagram is sent twice
     #[arg(long, value_name = "P")]
     dup: Option<Probability>,
-    /// Inject: probability that a datagram is changed
+    /// Inject faults: probability that a datagram is corrupted
     #[arg(long, value_name = "P")]
     corrupt: Option<Probability>,
-    /// Inject: equal seeds give equal faults
+    /// Inject faults: seed of the random numbers; equal seeds give equal faults
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// When a rank dies: end the others, tell them, or stay silent
+    /// When a rank fails: end the job (end), report the failure to the other ranks (tell), or let them detect it
+    /// (silent) [default: end]
     #[arg(long, value_name = "POLICY")]
     on_death: Option<OnDeath>,
-    /// Silence that proves death, up to 120s
+    /// Consider a peer failed after this time without an answer, 1ms to 120s [default: only if its process has ended]
     #[arg(long, value_name = "TIME")]
     silence: Option<Silence>,
-    /// Time between SIGTERM and SIGKILL [default: 2s]
+    /// Time between SIGTERM and SIGKILL when ranks are ended [default: 2s]
     #[arg(long, value_name = "TIME")]
     grace: Option<Grace>,
-    /// Time that the ranks have to come together [default: 60s]
+    /// Time limit for all ranks to join, from the first one on [default: 60s]
     #[arg(long, value_name = "TIME")]
     assembly: Option<Assembly>,
-    /// Begin every line of output with [rank]
+    /// Prefix every line of output with [rank]
     #[arg(long)]
     tag_output: bool,
-    /// Waiting in one collective after which it is said who is missing
+    /// Report the missing ranks after waiting this long in a collective
     #[arg(long, value_name = "TIME")]
     watchdog: Option<Watchdog>,
-    /// The last K ranks run an image without an operating system, in an emulator on this host; its command line gets the
-    /// program's arguments
+    /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
+    /// the image, too
     #[arg(long, value_name = "K")]
     bare_metal: Option<u32>,
-    /// That image [default: unisono-x86 beside this program]
+    /// Image of the bare-metal ranks [default: unisono-x86 beside this program]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// The emulator, with its arguments [default: qemu-system-x86_64]
+    /// Emulator of the bare-metal ranks, with its arguments [default: qemu-system-x86_64]
     #[arg(long, value_name = "COMMAND")]
     emulator: Option<String>,
-    /// The program and its arguments
+    /// Program to run as every rank, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
     #[command(flatten)]
@@ -114,16 +118,18 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         options;
     let Options { bare_metal, image, emulator, .. } = options;
     if settings.seat.take().is_some() {
-        // A rank launches a job of its own.
+        // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launching, .. } = settings;
         tuning.forget_sharing();
         settings = Settings { transport, tuning, launching, ..Settings::default() };
     }
     if settings.bootstrap.is_some() {
-        return Err(Refusal::usage("UNISONO_BOOTSTRAP is for ranks: the launcher chooses where it listens"));
+        return Err(Refusal::usage(
+            "UNISONO_BOOTSTRAP is for ranks only: unset it, since the launcher chooses its address itself",
+        ));
     }
     let launching = &mut settings.launching;
-    // Where the ranks run is said here or there, not half here.
+    // The placement comes from the options or from the environment, not from both.
     let (nodes, hosts) = if nodes.is_some() || hosts.is_some() {
         (nodes, hosts)
     } else {
@@ -132,7 +138,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let layout = match (&hosts, ranks) {
         (Some(hosts), ranks) => Layout::over(hosts, ranks)?,
         (None, Some(ranks)) => Layout::here(ranks, nodes.unwrap_or(1))?,
-        (None, None) => return Err(Refusal::usage("-n or --hosts is needed")),
+        (None, None) => return Err(Refusal::usage("-n or --hosts is required")),
     };
     let transport = &mut settings.transport;
     lay_over(&mut transport.device, device);
@@ -150,7 +156,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
-        return Err(Refusal::usage("--queues raw: only --device verbs has work queues"));
+        return Err(Refusal::usage("--queues raw needs --device verbs"));
     }
     options.overrides.lay_over(&mut settings.tuning)?;
     if layout.hosts().iter().all(Option::is_none) {
@@ -169,21 +175,23 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let (given_image, given_emulator) = (launching.image.take(), launching.emulator.take());
     let bare_metal = bare_metal.or(launching.bare_metal.take());
     if bare_metal.is_none() && (image.is_some() || emulator.is_some()) {
-        return Err(Refusal::usage("--image and --emulator are for --bare-metal"));
+        return Err(Refusal::usage("--image and --emulator need --bare-metal"));
     }
     let bare_metal = bare_metal.map(|ranks| of_images(ranks, image.or(given_image), emulator.or(given_emulator)));
     if let Some(BareMetal { ranks, .. }) = &bare_metal {
         let transport = &mut settings.transport;
         if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 || hosts.is_some() {
-            return Err(Refusal::usage("--bare-metal: some ranks of one node, not all of them"));
+            return Err(Refusal::usage(
+                "--bare-metal needs a job on one node of this host, and a number of ranks from 1 to one less than all",
+            ));
         }
         if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
-            return Err(Refusal::usage("--bare-metal: ranks without an operating system share memory"));
+            return Err(Refusal::usage("--bare-metal needs shared memory: --device auto or shm"));
         }
         transport.device = DeviceChoice::Shm;
     }
     let mut command = options.command.into_iter();
-    let program = command.next().ok_or_else(|| Refusal::usage("a program is needed"))?;
+    let program = command.next().ok_or_else(|| Refusal::usage("a program is required"))?;
     Ok(Job { program, arguments: command.collect(), layout, settings, bare_metal })
 }
 
@@ -196,7 +204,7 @@ fn of_images(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> Ba
     }
 }
 
-/// Options of `unisono stand-in`, which the launcher starts.
+/// Options of `unisono stand-in`, the proxy of a bare-metal rank, which the launcher starts.
 #[derive(Args, Debug)]
 pub(crate) struct StandIn {
     #[arg(long)]
@@ -207,7 +215,7 @@ pub(crate) struct StandIn {
     words: Vec<OsString>,
 }
 
-/// Stands in for an image, to its end.
+/// Runs a bare-metal image and represents it in the job, to its end.
 pub(crate) fn stand_in(options: &StandIn) -> Result<(), StandInError> {
     let StandIn { image, emulator, words } = options;
     bare_metal::stand_in(&BareMetal { ranks: 1, image: image.clone(), emulator: emulator.clone() }, words)
@@ -254,7 +262,7 @@ mod tests {
         let of = |queues: &str| parse(&format!("-n 2 --device verbs{queues} -- prog"), &[]);
         assert_eq!(of("").map(|job| job.settings.transport.queues.unwrap_or_default()), Ok(QueuesChoice::Auto));
         assert_eq!(of(" --queues library").map(|job| job.settings.transport.queues), Ok(Some(QueuesChoice::Library)));
-        assert_eq!(raw("udp").err().as_deref(), Some("--queues raw: only --device verbs has work queues"));
+        assert_eq!(raw("udp").err().as_deref(), Some("--queues raw needs --device verbs"));
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
@@ -297,7 +305,7 @@ mod tests {
         let sharing = |line: &str| parse(line, &[]).expect("good").settings.tuning.sharing();
         assert!(sharing("--hosts localhost:60000 -- prog") > 1);
         assert_eq!(sharing("--hosts localhost:60000 -- prog"), sharing("-n 60000 --device udp -- prog"));
-        assert_eq!(sharing("--hosts localhost:60000,other:1 -- prog"), 1, "how many processors it has is not known");
+        assert_eq!(sharing("--hosts localhost:60000,other:1 -- prog"), 1, "the processors of another host are unknown");
     }
 
     #[test]
@@ -319,25 +327,25 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (line, expected) in [
-            ("-- prog", "-n or --hosts is needed"),
+            ("-- prog", "-n or --hosts is required"),
             ("-n 2", "<PROGRAM>"),
-            ("-n 0 -- prog", "a job has 1 to"),
-            ("-n 2 --nodes 3 -- prog", "1 to 2 nodes can share 2 ranks"),
-            ("-n 9 --hosts a:4 -- prog", "the hosts take 4 ranks, not 9"),
-            ("-n 2 --device tcp -- prog", "one of auto, shm, udp, verbs"),
+            ("-n 0 -- prog", "a job must have 1 to"),
+            ("-n 2 --nodes 3 -- prog", "2 ranks can be on 1 to 2 nodes"),
+            ("-n 9 --hosts a:4 -- prog", "the hosts take 4 ranks in all, not 9"),
+            ("-n 2 --device tcp -- prog", "expected one of auto, shm, udp, verbs"),
             ("-n 2 --loss 200% -- prog", "probability"),
-            ("-n 2 --silence 121s -- prog", "a time from 1ms to 120s"),
+            ("-n 2 --silence 121s -- prog", "a duration from 1ms to 120s"),
             ("-n 2 --mtu 70000 -- prog", "from 576 to 65507"),
-            ("-n 2 --on-death never -- prog", "one of end, tell, silent"),
-            ("-n 2 --alltoall ring -- prog", "one of direct, pairwise, bruck, doubling, standard-exchange is expected"),
-            ("-n 2 --gather knomial:radix=1 -- prog", "radix= is a number from 2 to 17"),
-            ("-n 2 --watchdog 2h -- prog", "a time from 1ms to 3600s"),
-            ("-n 2 --bare-metal 2 -- prog", "not all of them"),
-            ("-n 2 --bare-metal 0 -- prog", "not all of them"),
-            ("-n 4 --bare-metal 1 --nodes 2 -- prog", "ranks of one node"),
-            ("-n 2 --bare-metal 1 --device udp -- prog", "share memory"),
+            ("-n 2 --on-death never -- prog", "expected one of end, tell, silent"),
+            ("-n 2 --alltoall ring -- prog", "expected one of direct, pairwise, bruck, doubling, standard-exchange"),
+            ("-n 2 --gather knomial:radix=1 -- prog", "radix= must be a number from 2 to 17"),
+            ("-n 2 --watchdog 2h -- prog", "a duration from 1ms to 3600s"),
+            ("-n 2 --bare-metal 2 -- prog", "from 1 to one less than all"),
+            ("-n 2 --bare-metal 0 -- prog", "from 1 to one less than all"),
+            ("-n 4 --bare-metal 1 --nodes 2 -- prog", "a job on one node of this host"),
+            ("-n 2 --bare-metal 1 --device udp -- prog", "needs shared memory"),
             ("-n 2 --image x -- prog", "--bare-metal"),
-            ("--hosts localhost:2 --bare-metal 1 -- prog", "ranks of one node"),
+            ("--hosts localhost:2 --bare-metal 1 -- prog", "a job on one node of this host"),
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {
             match parse(line, &[]) {

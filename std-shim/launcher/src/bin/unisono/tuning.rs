@@ -1,48 +1,49 @@
-//! `--allgather bruck:k=2` and the like, for every collective.
+//! The options that choose the algorithm of each collective, such as `--allgather bruck:k=2`.
 
 use crate::refusal::Refusal;
 use clap::Args;
 use unisono::environment::{Override, OverrideError, Tuning};
 use unisono_core::collective::Verb;
 
-/// How collectives over messages are done. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of them; what is not said is chosen.
+/// The algorithm of each collective over messages. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of
+/// these options; the others are selected automatically.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
-    /// dissemination, knomial, doubling or standard-exchange
+    /// One of dissemination, knomial, doubling or standard-exchange
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Barrier))]
     barrier: Option<Override>,
-    /// knomial, bruck or ring
+    /// One of knomial, bruck or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Broadcast))]
     broadcast: Option<Override>,
-    /// knomial, halving or ring
+    /// One of knomial, halving or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Reduce))]
     reduce: Option<Override>,
-    /// doubling, standard-exchange, knomial, halving or ring
+    /// One of doubling, standard-exchange, knomial, halving or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allreduce))]
     allreduce: Option<Override>,
-    /// direct or knomial
+    /// One of direct or knomial
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Gather))]
     gather: Option<Override>,
-    /// direct or knomial
+    /// One of direct or knomial
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scatter))]
     scatter: Option<Override>,
-    /// direct, doubling, standard-exchange, bruck or ring
+    /// One of direct, doubling, standard-exchange, bruck or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allgather))]
     allgather: Option<Override>,
-    /// direct, pairwise, bruck, doubling or standard-exchange
+    /// One of direct, pairwise, bruck, doubling or standard-exchange
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Alltoall))]
     alltoall: Option<Override>,
-    /// knomial, halving or ring
+    /// One of knomial, halving or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::ReduceScatter))]
     reduce_scatter: Option<Override>,
-    /// dissemination or ring
+    /// One of dissemination or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scan))]
     scan: Option<Override>,
-    /// dissemination or ring
+    /// One of dissemination or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Exscan))]
     exscan: Option<Override>,
-    /// A table of what was measured, as `unisono bench tune` writes it; it decides where no option does
+    /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
 }
@@ -54,7 +55,7 @@ fn of(verb: Verb) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + 
 }
 
 impl Overrides {
-    /// Lays what is said over what the environment says.
+    /// Applies the options over the environment's settings.
     pub(crate) fn lay_over(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
         if let Some(path) = &self.tuning {
             tuning.open(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
@@ -84,7 +85,7 @@ mod tests {
         overrides: Overrides,
     }
 
-    /// The same names as in the environment, and a help that names what there is.
+    /// The options have the names of the environment, and their help lists all algorithms.
     #[test]
     fn every_verb_has_an_option_that_names_its_algorithms() {
         for (verb, option, _) in VERBS {

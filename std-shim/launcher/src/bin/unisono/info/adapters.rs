@@ -1,9 +1,9 @@
-//! The RDMA adapters, and the address that is taken of each.
+//! The RDMA adapters of this machine, with the address (GID) that is used of each.
 
 use serde::Serialize;
 use unisono::environment::QueuesChoice;
 
-/// An adapter that can be used.
+/// A usable adapter.
 #[derive(Serialize, Debug)]
 pub(super) struct Adapter {
     pub(super) name: String,
@@ -11,15 +11,15 @@ pub(super) struct Adapter {
     pub(super) gid: String,
     pub(super) gid_index: u8,
     pub(super) encapsulation: &'static str,
-    /// Bytes of the largest datagram.
+    /// Largest datagram in bytes.
     pub(super) mtu: u32,
-    /// Who writes its queues, as the environment asks; nobody, if it asks for what cannot be.
+    /// How its work queues are written, as the settings request. `None`: not possible as requested.
     pub(super) queues: Option<String>,
-    /// Why we do not though we are asked to, or nobody does.
+    /// Why they are not written directly, although that is requested, or not at all.
     pub(super) queues_refused: Option<String>,
 }
 
-/// Those of this machine, or why there are none. A device is made on each, as a rank would.
+/// The adapters of this machine, or why there are none. Opens a device on each, as a rank would.
 #[cfg(feature = "verbs")]
 pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
     use unisono_memory::region::Address;
@@ -55,7 +55,7 @@ pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
     }
 }
 
-/// None: this program was built without them.
+/// Returns an error, since this program was built without the feature.
 #[cfg(not(feature = "verbs"))]
 pub(super) fn ask(_: QueuesChoice) -> Result<Vec<Adapter>, String> {
     Err("built without the feature verbs".to_owned())

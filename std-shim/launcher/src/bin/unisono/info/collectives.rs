@@ -1,4 +1,4 @@
-//! `unisono info --collectives`: how each collective of a job would be done, and why.
+//! `unisono info --collectives`: the algorithm of each collective of a job, and what selected it.
 
 use crate::memory;
 use crate::refusal::Refusal;
@@ -18,25 +18,25 @@ use unisono_shmem::collective_area::Boards;
 use unisono_shmem::layout::{Layout, RANKS_MAX, ROOMS, Sizes, Waiting};
 use unisono_shmem::slot_collectives::selection::{Way, way};
 
-/// The job whose collectives are asked for.
+/// The job whose collectives are shown.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Job {
-    /// Ranks of the job
+    /// Number of ranks of the job
     #[arg(short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), requires = "collectives")]
     ranks: u32,
-    /// Nodes that the ranks are on
+    /// Number of nodes of the job
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "collectives")]
     nodes: u32,
-    /// Bytes, as many times as wanted [default: 8 1K 16K 256K 4M]
+    /// Size in bytes; may be repeated [default: 8 1K 16K 256K 4M]
     #[arg(long, value_name = "BYTES", requires = "collectives")]
     bytes: Vec<Bytes>,
-    /// Ranks that share a processor [default: as many as do if all are on this host]
+    /// Number of ranks that share a processor [default: as if all ranks were on this host]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..), requires = "collectives")]
     sharing: Option<u16>,
-    /// Operations do not commute
+    /// Reductions with an operation that does not commute
     #[arg(long, requires = "collectives")]
     ordered: bool,
-    /// Results are to have the same bits from run to run
+    /// Reductions whose results have the same bits in every run
     #[arg(long, requires = "collectives", conflicts_with = "ordered")]
     reproducible: bool,
     #[command(flatten)]
@@ -45,15 +45,15 @@ pub(super) struct Job {
 
 const BYTES: [u64; 5] = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20];
 
-/// How one collective is done.
+/// The algorithm of one collective and size.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 struct Row {
     collective: &'static str,
     ranks: u32,
     nodes: u32,
-    /// Per rank, of an alltoall and a reduce-scatter per pair, of reductions and scans the vector.
+    /// Per rank; of an alltoall and a reduce-scatter per pair; of reductions and scans the vector.
     bytes: usize,
-    /// What carries it: the memory of the node, or messages.
+    /// The transport: `shared memory` or `messages`.
     means: &'static str,
     algorithm: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,10 +62,11 @@ struct Row {
     radix: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<u32>,
-    /// By the model; of messages over UDP.
+    /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
-    /// What decided: `override`, `table` (of what was measured), `built in` (such a table), `model`; within a node `measured`.
+    /// What selected it: `override`, `table` (the user's table), `built in` (the built-in table) or `model`; within a
+    /// node `measured`.
     decided_by: &'static str,
     /// Why an override is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +74,7 @@ struct Row {
 }
 
 impl Row {
-    /// As it can be said to `unisono run`.
+    /// The algorithm in the syntax of the options of `unisono run`.
     fn said(&self) -> String {
         let radix = self.radix.filter(|radix| self.ports.is_none_or(|ports| *radix != ports + 1));
         let segments = self.segments.filter(|segments| *segments != 1);
@@ -91,9 +92,10 @@ impl Row {
     }
 }
 
-/// What the collectives of a job go over.
+/// The transport of a job's collectives.
 enum Means {
-    /// The node's memory; whether ranks can read each other's; bytes of a room's chunk, if there are rooms.
+    /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
+    /// communicator slot in bytes, if there are such slots.
     Shared(Box<Boards>, bool, Option<usize>),
     Messages(Carrier),
 }
@@ -109,7 +111,7 @@ impl Job {
         let Settings { mut tuning, transport, .. } = Settings::from_environment().map_err(Refusal::usage)?;
         self.overrides.lay_over(&mut tuning)?;
         if self.nodes > self.ranks {
-            return Err(Refusal::usage(format_args!("1 to {0} nodes can share {0} ranks", self.ranks)));
+            return Err(Refusal::usage(format_args!("{0} ranks can be on 1 to {0} nodes", self.ranks)));
         }
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match self.sharing {
@@ -144,7 +146,7 @@ impl Job {
         Ok(rows)
     }
 
-    /// As a World plans it, of doubles where it combines.
+    /// The call as a World makes it; reductions are of doubles.
     fn plan(&self, verb: Verb, bytes: usize) -> Plan {
         let combines = verb.combines();
         let order = match (combines, self.ordered, self.reproducible) {
@@ -186,8 +188,7 @@ impl Job {
                     Way::Parallel => "parallel",
                     Way::Pull => "pull",
                 };
-                let unused =
-                    tuning.get(plan.verb).map(|_| "blocking calls of one node go through its memory".to_owned());
+                let unused = tuning.get(plan.verb).map(|_| "blocking calls within a node use shared memory".to_owned());
                 return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
             Means::Shared(..) => Carrier::Rings,
@@ -237,9 +238,9 @@ fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut im
             match room {
                 Some(chunk) => writeln!(
                     to,
-                    "other communicators: {ROOMS} of a rank's at a time, too, what takes a few chunks of {chunk} bytes; else by messages"
+                    "other communicators: shared memory for {ROOMS} per rank, up to a few chunks of {chunk} bytes; else messages"
                 )?,
-                None => writeln!(to, "other communicators: by messages")?,
+                None => writeln!(to, "other communicators: messages")?,
             }
         }
         Means::Messages(carrier) => {
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
         assert_eq!(find(tuned.clone(), "reduce").said(), "halving:k=2");
         let near = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
-        assert_eq!(near.why(), "measured; not the override: blocking calls of one node go through its memory");
+        assert_eq!(near.why(), "measured; not the override: blocking calls within a node use shared memory");
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
         assert_eq!(tree.said(), "knomial:k=2,radix=5");
     }
