@@ -1,8 +1,9 @@
-//! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two processes do
-//! collectives with it, or exchange messages. They end with a typed error within the bound; nobody crashes, panics or waits for ever. The same
-//! holds for the image when one of the processes is killed.
+//! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two
+//! processes do collectives with it, or exchange messages. They end with a typed error within the bound; nobody
+//! crashes, panics or waits for ever. The same holds for the image when one of the processes is killed.
 //!
-//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. What has to be there: docs/bare-metal.md.
+//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. What has to be there:
+//! docs/bare-metal.md.
 
 use core::convert::Infallible;
 use core::time::Duration;
@@ -196,7 +197,7 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
 
 /// Whether an image says that a rank failed.
 fn is_typed(said: &str) -> bool {
-    ["Letters(Message(Failed(", "Group(Rank("].iter().any(|error| said.starts_with(error))
+    ["Messages(Message(Failed(", "Group(Rank("].iter().any(|error| said.starts_with(error))
 }
 
 /// The emulator of the job with this mark, and the process that stands in for its image.
@@ -222,7 +223,8 @@ fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
     emulator.zip(stand_in).ok_or_else(|| "there is no emulator".to_owned())
 }
 
-/// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of interest.
+/// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of
+/// interest.
 fn member(letters: bool) -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
