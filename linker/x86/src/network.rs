@@ -132,7 +132,10 @@ pub struct Network {
 
 impl core::fmt::Debug for Network {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        to.debug_struct("Network").field("free", &self.free.len()).field("lent", &self.lent).finish_non_exhaustive()
+        to.debug_struct("Network")
+            .field("free", &self.free.len())
+            .field("handed_out", &self.lent)
+            .finish_non_exhaustive()
     }
 }
 

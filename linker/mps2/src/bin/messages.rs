@@ -44,7 +44,9 @@ impl Trouble {
             Trouble::Join(_) => b"no segment\n",
             Trouble::Memory => b"too little memory for this many ranks\n",
             Trouble::Message(MessageError::Failed(_) | MessageError::Parted(_)) => b"a rank is gone\n",
-            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => b"a peer violated the protocol of its ring\n",
+            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => {
+                b"a peer violated the protocol of its ring\n"
+            }
             Trouble::Message(_) => b"a message is too long\n",
         }
     }

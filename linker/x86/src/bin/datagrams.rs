@@ -110,7 +110,7 @@ fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
     say!("data {} first {}", counters.data_sent(), counters.sent_for(Cause::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
     let Losses { astray, unresolved, foreign, malformed, corrupt } = wire.losses();
-    say!("astray {astray} unresolved {unresolved}");
+    say!("unknown_peer {astray} unresolved {unresolved}");
     say!("foreign {foreign}");
     say!("malformed {malformed}");
     say!("corrupt {corrupt}");
